@@ -74,7 +74,7 @@ SUBPACKAGES = {
         "output": {"order", "schema", "tfrecord", "tokens"},
         "public": {"order"},
     },
-    "data/sources": {"annotated": set()},
+    "data/sources": {"annotated": set(), "huggingface": set()},
     "cloud": {"bulk": set(), "iap": set(), "simulator": set(), "ssh": set(), "tpu": set()},
     "cloud/tpu": {"rules": set()},
     "flows": {

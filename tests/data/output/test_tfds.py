@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.data.images.zoo.files import LITTER, ZOO
 from tests.data.source_trees import write_image
 from tests.data.sources.annotated.test_webdataset import sample, shard
 from tests.data.sources.annotated.trees import write_coco, write_mask
+from tests.data.sources.huggingface.test_golden import GOLDEN
 from tests.forks.tensorflow_python import report_of
 from tests.paths import ROOT
 from tpuctl.data.sources.registry import READERS
@@ -59,6 +61,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_image(root / "masks" / "images" / "1.png", shade=1)
     write_mask(root / "masks" / "masks" / "1.png")
     shard(root / "webdataset" / "train-0000.tar", sample("0", 0) | sample("1", 1))
+    shutil.copytree(GOLDEN / "saved", root / "saved")
     write_image(root / "metadata" / "a.png", shade=2)
     (root / "metadata" / "metadata.csv").write_text("file_name,tags\na.png,red|blue\n")
     for number in range(3):
@@ -139,6 +142,7 @@ def test_every_kind_of_source_is_read(report: dict[str, Any]) -> None:
         "metadata": {"train": 1},
         "numpy": {"train": 4, "test": 2},
         "parquet": {"train": 2},
+        "saved": {"train": 3, "test": 2},
         "text": {"train": 2},
         "tfrecord": {"train": 3},
         "theirs": {"train": 3, "test": 2},
@@ -233,6 +237,14 @@ def test_samples_and_rows_beside_pictures_have_their_values(report: dict[str, An
     )
     assert report["metadata"]["names"] == {"tags": ["blue", "red"]}
     assert report["metadata"]["records"][0]["tags"] == [1, 0]
+
+
+def test_a_saved_dataset_of_hugging_face_has_its_classes_and_arrays(report: dict[str, Any]) -> None:
+    names = {"label": ["cat", "dog", "cow"], "tags": ["red", "blue"]}
+    assert report["saved"]["names"] == names
+    record = next(record for record in report["saved"]["records"] if record["text"] == "b")
+    assert (record["label"], record["tags"]) == (1, [])
+    assert record["grid"] == [[1.0] * 3] * 2
 
 
 def test_token_ids_are_a_vector(report: dict[str, Any]) -> None:

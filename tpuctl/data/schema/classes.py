@@ -40,6 +40,17 @@ class Classes:
     several: bool = False
     """Whether a record has a list of classes."""
 
+    def called(self, names: tuple[str, ...]) -> Classes:
+        """Return the classes with these names, which the values number from 0."""
+        values = [int(name) if _WHOLE.fullmatch(name) else -1 for name in self.names]
+        numbers = {value: values[place] for value, place in self.numbers.items()}
+        known = {value: number for value, number in numbers.items() if 0 <= number < len(names)}
+        labels = None
+        if self.labels is not None:
+            wide = np.array([*values, -1], np.int64)[self.labels]
+            labels = np.where((wide >= 0) & (wide < len(names)), wide, -1).astype(np.int32)
+        return Classes(names, known, labels, False, self.several)
+
 
 @dataclass
 class ClassCollector:

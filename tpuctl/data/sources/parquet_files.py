@@ -20,6 +20,7 @@ from tpuctl.data.options import Options
 from tpuctl.data.schema.classes import ClassCollector, Classes
 from tpuctl.data.source import Blocks, Part, ScanProgress, changed, evenly_spaced
 from tpuctl.data.sources.batch_sizes import batch_rows, cautious_rows
+from tpuctl.data.sources.huggingface.features import class_names, declared_column, declared_features
 from tpuctl.data.sources.image_fields import ImageField, image_column, image_field, report_of
 from tpuctl.data.sources.parquet_columns import Content, arrow_column
 from tpuctl.data.tables.arrow_values import add_classes, parts_of_batch, with_arrays
@@ -52,16 +53,22 @@ def read_parquet(tree: Tree, options: Options, progress: ScanProgress) -> Cached
 
     Raises UsageError, and ConfigError where pyarrow is not installed.
     """
-    table = _Table(list_files(tree, FILES))
-    source = f"'{tree.name}'"
+    return table_source("parquet", ParquetTable(list_files(tree, FILES)), tree.name, options, progress)
+
+
+def table_source(
+    kind: str, table: ParquetTable, name: str, options: Options, progress: ScanProgress
+) -> CachedSource:
+    """Return the source of a table; `name` is that of the source."""
+    source = f"'{name}'"
     if not sum(table.rows):
-        raise UsageError(f"{source} has no records.", hint="Give a source with some.", file=tree.name)
+        raise UsageError(f"{source} has no records.", hint="Give a source with some.", file=name)
     check_options(options, table.names, source, images=True)
     target, named_by_user = label_column(options, table.names)
     classes = table.classes(target, options, progress, named_by_user) if target else None
     columns = Columns(table.columns(options, target, classes), target)
     return CachedSource(
-        kind="parquet",
+        kind=kind,
         origin=table.files,
         features=columns.features,
         supervised=columns.supervised,
@@ -72,23 +79,44 @@ def read_parquet(tree: Tree, options: Options, progress: ScanProgress) -> Cached
     )
 
 
-class _Table:
-    """Files of one schema."""
+class ParquetTable:
+    """Files of one schema; `schema_of`, `count`, `batches` and `samples` are how they are read."""
+
+    format = "a Parquet file"
 
     def __init__(self, files: SourceFiles) -> None:
         self.files = files
         self._parquet = _library()
         self.rows: list[int] = []
-        self._with_nulls: set[str] = set()
+        self.with_nulls: set[str] = set()
         self.images: list[ImageField] = []
-        self._schema: pyarrow.Schema = self._open(0).schema_arrow
-        self.names: tuple[str, ...] = tuple(self._schema.names)
+        self._schema = self.schema_of(0)
+        self._declared = declared_features(self._schema)
+        with self.named(0):
+            self.names: tuple[str, ...] = tuple(self._schema.names)
         check_width(len(self.names), files.name(0))
         if twice := next((name for name, count in Counter(self.names).items() if count > 1), ""):
             raise UsageError(f"'{files.name(0)}' has the column '{twice}' twice.", hint="Rename one of them.")
         for number in range(len(files)):
-            with self._open(number) as file:
-                self._read_footer(number, file)
+            if not (schema := self.schema_of(number)).equals(self._schema):
+                raise _other_schema(self.files, number, self._schema, schema)
+            self.rows.append(self.count(number))
+
+    def schema_of(self, number: int) -> pyarrow.Schema:
+        """Return the schema of a file."""
+        with self._open(number) as file:
+            return file.schema_arrow
+
+    def count(self, number: int) -> int:
+        """Return the number of rows of a file, and note which columns have nulls."""
+        with self._open(number) as file, self.named(number):
+            for group in range(file.metadata.num_row_groups):
+                for place in range(file.metadata.num_columns):
+                    chunk = file.metadata.row_group(group).column(place)
+                    if chunk.is_stats_set and chunk.statistics.null_count:
+                        self.with_nulls.add(chunk.path_in_schema.partition(".")[0])
+            rows: int = file.metadata.num_rows
+            return rows
 
     def columns(self, options: Options, target: str, classes: Classes | None) -> list[Column[object]]:
         """Return the columns with their types, given by the options or the schema."""
@@ -97,12 +125,15 @@ class _Table:
             if classes and name == target:
                 columns.append(class_column(name, classes))
                 continue
+            declared = self._declared.get(name)
             if name in options.types:
                 column = with_arrays(given_column(name, options.types[name]), options.types[name])
+            elif declared and (known := declared_column(name, declared)):
+                column = known
             else:
                 kind = self._schema.field(name).type
                 images = partial(self._images_of, name, options)
-                column = arrow_column(name, kind, name in self._with_nulls, images)
+                column = arrow_column(name, kind, name in self.with_nulls, images)
             columns.append(target_column(column) if name == target else column)
         return columns
 
@@ -114,11 +145,13 @@ class _Table:
             return None
         collector, scanned = ClassCollector(name), 0
         for number in range(len(self.files)):
-            for batch in self._batches(number, [name]):
+            for batch in self.batches(number, [name]):
                 add_classes(collector, batch.column(0))
                 scanned += batch.num_rows
                 progress(scanned, sum(self.rows))
         classes = collector.finish()
+        if declared := class_names(self._declared.get(name)):
+            return classes.called(declared)
         if classes.names and not classes.fractions:
             return classes
         if not named_by_user:
@@ -134,7 +167,7 @@ class _Table:
         labels = classes.labels if classes else None
         for number in range(len(self.files)):
             row = 0
-            for batch in chain.from_iterable(map(parts_of_batch, self._batches(number, self.names))):
+            for batch in chain.from_iterable(map(parts_of_batch, self.batches(number, self.names))):
                 start, row = row, row + batch.num_rows
                 numbers = None if labels is None else labels[first + start : first + row].astype(np.int64)
                 frames = columns.frames(batch.columns, _cells, numbers)
@@ -164,23 +197,24 @@ class _Table:
     def _sizes(self, columns: Columns[object]) -> list[int]:
         """Return the sizes of some examples."""
         sizes: list[int] = []
-        for batch in self._samples(self.names):
+        for batch in self.samples(self.names):
             records = map(columns.record, _transposed(batch))
             sizes += [len(record.example) for record in records if not record.why]
         return sizes
 
-    def _samples(self, names: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
+    def samples(self, names: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
         """Yield some rows of some row groups, which lie evenly in the source."""
         sample = evenly_spaced(len(self.files), _MEASURED_GROUPS).tolist()
         for number in sample:
-            with self._open(number) as file, self._named(number):
+            with self._open(number) as file, self.named(number):
                 groups = evenly_spaced(file.metadata.num_row_groups, max(_MEASURED_GROUPS // len(sample), 1))
                 for group in groups.tolist():
                     rows = min(_MEASURED_ROWS, cautious_rows(file.metadata))
                     yield from islice(file.iter_batches(rows, row_groups=[group], columns=[*names]), 1)
 
-    def _batches(self, number: int, names: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
-        with self._open(number) as file, self._named(number):
+    def batches(self, number: int, names: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
+        """Yield the rows of a file in batches that fit in memory, these columns."""
+        with self._open(number) as file, self.named(number):
             rows = batch_rows(file.metadata, partial(self._open, number))
             yield from file.iter_batches(rows, columns=[*names])
 
@@ -195,25 +229,14 @@ class _Table:
 
     def _values(self, name: str, all_of_it: bool) -> Iterator[object]:
         """Yield the values of a column that are not null: all, or those of some rows."""
-        every = (batch for number in range(len(self.files)) for batch in self._batches(number, [name]))
-        for batch in every if all_of_it else self._samples([name]):
+        every = (batch for number in range(len(self.files)) for batch in self.batches(number, [name]))
+        for batch in every if all_of_it else self.samples([name]):
             for value in batch.column(0).drop_null():
                 yield value.as_py()
 
-    def _read_footer(self, number: int, file: pyarrow.parquet.ParquetFile) -> None:
-        """Read the number of rows of a file, and which columns have nulls."""
-        if not file.schema_arrow.equals(self._schema):
-            raise _other_schema(self.files, number, self._schema, file.schema_arrow)
-        self.rows.append(file.metadata.num_rows)
-        for group in range(file.metadata.num_row_groups):
-            for place in range(file.metadata.num_columns):
-                chunk = file.metadata.row_group(group).column(place)
-                if chunk.is_stats_set and chunk.statistics.null_count:
-                    self._with_nulls.add(chunk.path_in_schema.partition(".")[0])
-
     def _open(self, number: int, dictionaries: Sequence[str] = ()) -> pyarrow.parquet.ParquetFile:
         """Open a file; the columns named by `dictionaries` are read as these."""
-        with self._named(number):
+        with self.named(number):
             return self._parquet.ParquetFile(
                 self.files.by_path_or_stream(number),
                 buffer_size=_BUFFER,
@@ -222,17 +245,17 @@ class _Table:
             )
 
     @contextmanager
-    def _named(self, number: int) -> Iterator[None]:
+    def named(self, number: int) -> Iterator[None]:
         """Name the file in the library's errors."""
         import pyarrow  # noqa: PLC0415  only for Parquet
 
         try:
             yield
-        except (pyarrow.ArrowException, OSError) as error:
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             self.files.unchanged(number)
             why = str(error).splitlines()[0].rstrip(".")
             raise UsageError(
-                f"'{self.files.name(number)}' is not a Parquet file, or a damaged one: {why}.",
+                f"'{self.files.name(number)}' is not {self.format}, or a damaged one: {why}.",
                 hint="Copy it again.",
                 file=self.files.name(number),
             ) from error

@@ -26,6 +26,7 @@ from tpuctl.data.sources import (
 )
 from tpuctl.data.sources.annotated import coco, masks, metadata, webdataset
 from tpuctl.data.sources.annotated.fields import PICTURES
+from tpuctl.data.sources.huggingface import saved
 from tpuctl.data.trees.local import LocalTree
 from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError, nearest
@@ -69,6 +70,11 @@ READERS: dict[str, Reader] = {
         lambda names: names.has(tfds_folder.INFO) and names.has(tfds_folder.FEATURES),
         tfds_folder.read_tfds,
         "a folder that TFDS wrote",
+    ),
+    "saved": Reader(
+        lambda names: names.folder and names.has(saved.STATE) and names.has(".arrow"),
+        saved.read_saved,
+        "a folder of save_to_disk (datasets of Hugging Face)",
     ),
     "webdataset": Reader(
         lambda names: (

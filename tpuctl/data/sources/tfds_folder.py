@@ -161,7 +161,9 @@ def _class_names(folder: Tree, file: str, count: int) -> tuple[str, ...]:
     entry = folder.look(file)
     if entry is None or entry.kind != "file":
         return tuple(str(number) for number in range(count))
-    names = tuple(line.strip() for line in _read(folder, file).decode().splitlines() if line.strip())
+    names = tuple(
+        line.strip() for line in read_small_file(folder, file).decode().splitlines() if line.strip()
+    )
     if len(names) != count:
         raise UsageError(
             f"'{file}' names {len(names)} classes, and {FEATURES} says {count}.",
@@ -179,13 +181,13 @@ def _supervised(info: Mapping[str, Any], features: Mapping[str, Feature]) -> tup
 
 def _json(folder: Tree, file: str) -> dict[str, Any]:
     try:
-        content = json.loads(_read(folder, file))
+        content = json.loads(read_small_file(folder, file))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"'{file}' is not JSON ({error}).", hint="Copy it again.", file=file) from error
     return content if isinstance(content, dict) else {}
 
 
-def _read(folder: Tree, file: str) -> bytes:
+def read_small_file(folder: Tree, file: str) -> bytes:
     """Return the content of a file of metadata; raises UsageError."""
     try:
         entry = folder.look(file)

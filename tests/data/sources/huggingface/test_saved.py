@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.data.source_trees import examples, items, no_progress, only_bad, opened
+from tests.data.sources.huggingface.test_golden import GOLDEN, read
+from tpuctl.data.options import Options
+from tpuctl.data.schema.features import Label, Text
+from tpuctl.data.sources.registry import open_source
+from tpuctl.data.trees.local import LocalTree
+from tpuctl.errors import TpuctlError, UsageError
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(GOLDEN / "saved", tmp_path / "saved"))
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("dataset_dict.json", "{", "'dataset_dict.json' is not JSON"),
+        ("dataset_dict.json", '{"splits": 3}', "'dataset_dict.json' is not in the form"),
+        ("dataset_dict.json", '{"splits": ["../x"]}', "'dataset_dict.json' is not in the form"),
+        ("dataset_dict.json", '{"splits": ["valid"]}', "Cannot read 'valid/state.json'"),
+        ("train/state.json", '{"_data_files": [{"filename": "../../x.arrow"}]}', "state.json' is not in"),
+        ("train/state.json", '{"_data_files": [{"filename": "x.arrow"}]}', "Cannot read 'x.arrow'"),
+        ("train/state.json", '{"_indices_data_files": [1]}', "has indices of rows"),
+        ("train/data-00000-of-00001.arrow", "nothing", "00001.arrow' is not an Arrow file"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_not_as_datasets_writes_it_is_named(
+    saved: Path, file: str, content: str, message: str
+) -> None:
+    (saved / file).write_text(content)
+    with pytest.raises(UsageError, match=message):
+        read(saved)
+
+
+def test_random_damage_of_an_arrow_file_ends_in_words(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LocalTree, "settle", lambda tree, newest: None)  # nothing is written later
+    file = saved / "train" / "data-00000-of-00001.arrow"
+    whole, generator = file.read_bytes(), random.Random(9)
+    for _ in range(300):
+        data = bytearray(whole)
+        for _ in range(generator.randint(1, 3)):
+            data[generator.randrange(len(data))] = generator.randrange(256)
+        file.write_bytes(data[: generator.choice((len(data), generator.randrange(len(data))))])
+        try:
+            source = open_source(saved, None, Options(), no_progress)
+            try:
+                items(source)
+            finally:
+                source.close()
+        except TpuctlError:
+            continue
+
+
+def declared(tmp_path: Path, feature: Any, values: Any) -> Path:
+    """Write a column under a feature that its schema declares."""
+    content = json.dumps({"info": {"features": {"x": feature}}})
+    table = pa.table({"x": values, "n": ["a"] * len(values)}).replace_schema_metadata(
+        {"huggingface": content}
+    )
+    pq.write_table(table, tmp_path / "rows.parquet")
+    return tmp_path / "rows.parquet"
+
+
+@pytest.mark.parametrize("value", [-1, 2, None])
+def test_a_number_that_is_no_class_is_a_bad_record(tmp_path: Path, value: int | None) -> None:
+    path = declared(
+        tmp_path, {"_type": "ClassLabel", "names": ["a", "b"]}, pa.array([0, value, 1], pa.int64())
+    )
+    source = read(path)
+    assert source.features["x"] == Label(("a", "b"))
+    assert "row 2 of 'rows.parquet' has " in only_bad(source)
+    chosen = opened(open_source(path, None, Options(label="x"), no_progress))
+    assert chosen.labels is not None
+    assert chosen.labels.tolist() == [0, -1, 1]
+    assert chosen.features["x"] == Label(("a", "b"))
+    assert [record["x"] for record in examples(chosen)] == [[0], [1]]
+
+
+@pytest.mark.parametrize(
+    "feature",
+    [
+        {"_type": "ClassLabel", "names": 3},
+        {"_type": "Value", "dtype": "string"},
+        {"_type": "Array2D", "shape": [0, "x"], "dtype": "int64"},
+        "ClassLabel",
+        None,
+    ],
+)
+def test_what_is_declared_in_another_form_is_passed_over(tmp_path: Path, feature: Any) -> None:
+    assert read(declared(tmp_path, feature, ["a", "b"])).features["x"] == Text()
+
+
+def test_classes_of_one_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="some have the same name"):
+        read(declared(tmp_path, {"_type": "ClassLabel", "names": ["a", "a "]}, [0, 1]))

@@ -1,0 +1,1 @@
+"""Reads what the library `datasets` of Hugging Face writes."""

@@ -1,0 +1,128 @@
+"""Reads what `save_to_disk` of `datasets` writes: Arrow files, `state.json`, `dataset_dict.json`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tpuctl.data.files.record_cache import CachedSource
+from tpuctl.data.files.source_files import chosen_files
+from tpuctl.data.options import Options
+from tpuctl.data.source import ScanProgress
+from tpuctl.data.sources.parquet_files import ParquetTable, table_source
+from tpuctl.data.sources.tfds_folder import read_small_file
+from tpuctl.data.trees.tree import Tree
+from tpuctl.errors import UsageError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+STATE, DICT = "state.json", "dataset_dict.json"
+_SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_BATCH_BYTES, _LEAST_ROWS = 2 << 20, 16
+_MEASURED = 200
+"""Rows that are encoded to estimate the size of all."""
+
+
+def read_saved(tree: Tree, options: Options, progress: ScanProgress) -> CachedSource:
+    """Return the dataset that was saved to a folder, or the splits of several; raises UsageError."""
+    entry = tree.look(DICT)
+    splits = _json(tree, DICT).get("splits") if entry else [""]
+    if not isinstance(splits, list) or not all(map(_is_split, splits if entry else ())):
+        raise _strange(DICT)
+    files = [(split, file) for split in splits for file in _data_files(tree, split)]
+    if not files:
+        raise _strange(STATE)
+    return table_source("saved", SavedTable(chosen_files(tree, files)), tree.name, options, progress)
+
+
+class SavedTable(ParquetTable):
+    """Arrow files, each a stream of batches."""
+
+    format = "an Arrow file"
+
+    def schema_of(self, number: int) -> pyarrow.Schema:
+        """As `ParquetTable.schema_of`."""
+        with self._stream(number) as stream:
+            return stream.schema
+
+    def count(self, number: int) -> int:
+        """As `ParquetTable.count`: every batch is looked at."""
+        rows = 0
+        for batch in self._whole(number):
+            rows += batch.num_rows
+            for name, column in zip(self.names, batch.columns, strict=True):
+                if column.null_count:
+                    self.with_nulls.add(name)
+        return rows
+
+    def batches(self, number: int, names: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
+        """As `ParquetTable.batches`."""
+        for batch in self._whole(number):
+            chosen = batch.select([*names])
+            step = max(_BATCH_BYTES * batch.num_rows // max(batch.nbytes, 1), _LEAST_ROWS)
+            for start in range(0, chosen.num_rows, step):
+                yield chosen.slice(start, step)
+
+    def samples(self, names: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
+        """As `ParquetTable.samples`: the first rows of each file."""
+        for number in range(len(self.files)):
+            for batch in islice(self.batches(number, names), 1):
+                yield batch.slice(0, _MEASURED)
+
+    def _whole(self, number: int) -> Iterator[pyarrow.RecordBatch]:
+        """Yield the batches as they were written; each is validated, since Arrow believes its offsets."""
+        with self._stream(number) as stream, self.named(number):
+            for batch in stream:
+                batch.validate(full=True)
+                yield batch
+
+    @contextmanager
+    def _stream(self, number: int) -> Iterator[Any]:
+        import pyarrow as pa  # noqa: PLC0415  only for Arrow
+
+        with self.named(number):
+            file = self.files.by_path_or_stream(number)
+            opened = pa.memory_map(str(file)) if isinstance(file, Path) else pa.PythonFile(file, "r")
+            with opened, pa.ipc.open_stream(opened) as stream:
+                yield stream
+
+
+def _data_files(tree: Tree, split: str) -> Iterator[str]:
+    folder = f"{split}/" if split else ""
+    state = _json(tree, f"{folder}{STATE}")
+    if state.get("_indices_data_files"):
+        raise UsageError(
+            f"'{folder}{STATE}' has indices of rows, which old versions of datasets wrote.",
+            hint="Save it again with a current version: load_from_disk(FOLDER).save_to_disk(OTHER).",
+            file=f"{folder}{STATE}",
+        )
+    listed = state.get("_data_files")
+    for item in listed if isinstance(listed, list) else ():
+        name = item.get("filename") if isinstance(item, dict) else None
+        if not isinstance(name, str) or "/" in name or not name.endswith(".arrow"):
+            raise _strange(f"{folder}{STATE}")
+        yield f"{folder}{name}"
+
+
+def _json(tree: Tree, file: str) -> dict[str, Any]:
+    try:
+        content = json.loads(read_small_file(tree, file))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"'{file}' is not JSON ({error}).", hint="Copy it again.", file=file) from error
+    return content if isinstance(content, dict) else {}
+
+
+def _is_split(name: object) -> bool:
+    return isinstance(name, str) and bool(_SPLIT.fullmatch(name))
+
+
+def _strange(file: str) -> UsageError:
+    return UsageError(
+        f"'{file}' is not in the form that save_to_disk writes.", hint="Save the dataset again.", file=file
+    )
