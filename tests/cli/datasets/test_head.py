@@ -65,21 +65,30 @@ class TestCell:
 @pytest.mark.usefixtures("simulator")
 class TestSheet:
     def test_characters_that_its_captions_lack_are_named(self, tpuctl: Tpuctl, home: Path) -> None:
-        for name in ("кот", "dog"):
+        for name in ("кот \U00010600", "dog"):
             write_image(Path("pictures") / name / "0.png")
         assert tpuctl("data", "upload", "pets", "pictures").code == 0
         result = tpuctl("data", "head", "pets", "--image", "sheet.png")
         assert result.err.splitlines()[-2:] == [
             "2 images in sheet.png",
-            "Its captions show ? for characters that are not ASCII: кот",
+            "Its captions show ? for characters that no font here has: \U00010600",
         ]
-        assert "(кот)" in result.out
+        assert "(кот \U00010600)" in result.out
 
     def test_captions_that_can_be_drawn_need_no_word(self, tpuctl: Tpuctl, home: Path) -> None:
-        write_image(Path("pictures/cat/0.png"))
+        write_image(Path("pictures/кот/0.png"))
         assert tpuctl("data", "upload", "pets", "pictures").code == 0
         result = tpuctl("data", "head", "pets", "--image", "sheet.png")
         assert result.err.splitlines()[-1] == "1 image in sheet.png"
+
+    def test_what_was_converted_is_counted(self, tpuctl: Tpuctl, home: Path) -> None:
+        for number in range(3):
+            write_image(Path(f"pictures/cat/{number}.png"), mode="RGB" if number else "L")
+        assert tpuctl("data", "upload", "pets", "pictures").code == 0
+        result = tpuctl("data", "head", "pets", "--image", "sheet.png")
+        assert result.err.splitlines()[-1] == (
+            "1 of them was converted for the dataset: in a frame, with the reason."
+        )
 
 
 @pytest.mark.usefixtures("simulator")

@@ -161,11 +161,15 @@ def _write_sheet(path: Path, examples: Sequence[Example], manifest: Manifest) ->
             f"Cannot write '{path}': {error.strerror}.", hint="Give a file in a folder that exists."
         ) from error
     output.note(f"{len(images)} image{'s' * (len(images) > 1)} in {path}")
+    if sheet.converted:
+        were = "were" if sheet.converted > 1 else "was"
+        where = "in frames, with the reasons" if sheet.converted > 1 else "in a frame, with the reason"
+        output.note(f"{sheet.converted} of them {were} converted for the dataset: {where}.")
     for problem in sheet.problems[:_MOST_PROBLEMS]:
         output.note(f"Warning: an image is not drawn: it {problem}.")
     lacking = undrawable(caption for _, caption in images)
     if lacking:
-        output.note(f"Its captions show ? for characters that are not ASCII: {lacking[:_MOST_CHARACTERS]}")
+        output.note(f"Its captions show ? for characters that no font here has: {lacking[:_MOST_CHARACTERS]}")
 
 
 def _image(example: Example, field: str) -> bytes:

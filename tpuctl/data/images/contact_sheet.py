@@ -10,13 +10,17 @@ from typing import NamedTuple
 from PIL import Image, ImageDraw
 
 from tpuctl.data.images.decoding import decodable, shrunk
+from tpuctl.data.images.fonts import drawable, font_of, lacking
 from tpuctl.data.images.header import InvalidImage, inspect_image
-from tpuctl.text import printable
+from tpuctl.data.images.notes import conversion_of
 
 _SIDE = 128
-_CAPTION = 16
+_CAPTION, _LINE = 16, 14
+"""Height of a caption, and what a second line of it takes more."""
 _GAP = 4
 _BACKGROUND, _MISSING = (255, 255, 255), (160, 160, 160)
+_CONVERTED = (200, 90, 0)
+"""Colour of the frame and the line that show what was converted."""
 _MODES = {"1": "L", "P": "RGBA", "I;16": "I"}
 """Modes that cannot be shrunk -> the mode used instead."""
 
@@ -27,18 +31,22 @@ class ContactSheet(NamedTuple):
     png: bytes
     problems: Sequence[str]
     """Each completes a sentence about an image: `cannot be decoded (...)`."""
+    converted: int = 0
+    """Images whose files were changed for the dataset: those in frames."""
 
 
 def contact_sheet(images: Sequence[tuple[bytes, str]]) -> ContactSheet:
     """Draw encoded images with their captions, in rows, each brought to the same size.
 
-    A crossed box stands for an image that cannot be decoded, or has too many pixels. Captions are drawn in
-    ASCII, all that Pillow's own font has: `?` for each of the other characters.
+    A crossed box stands for an image that cannot be decoded, or has too many pixels. An image that was
+    converted for the dataset has a frame, and why in a second line of its caption.
     """
     problems = []
+    conversions = [conversion_of(data) for data, _ in images]
+    caption_height = _CAPTION + _LINE * any(conversions)
     columns = ceil(sqrt(len(images)))
     rows = ceil(len(images) / columns)
-    width, height = _SIDE + _GAP, _SIDE + _CAPTION + _GAP
+    width, height = _SIDE + _GAP, _SIDE + caption_height + _GAP
     sheet = Image.new("RGB", (columns * width + _GAP, rows * height + _GAP), _BACKGROUND)
     draw = ImageDraw.Draw(sheet)
     for number, (data, caption) in enumerate(images):
@@ -49,17 +57,18 @@ def contact_sheet(images: Sequence[tuple[bytes, str]]) -> ContactSheet:
             picture = _crossed_box()
             problems.append(str(error))
         sheet.paste(picture, (x + (_SIDE - picture.width) // 2, y + (_SIDE - picture.height) // 2))
-        draw.text((x, y + _SIDE + 2), _shortened(draw, caption), fill=(0, 0, 0))
+        _write(draw, (x, y + _SIDE + 2), caption, (0, 0, 0))
+        if why := conversions[number]:
+            draw.rectangle((x, y, x + _SIDE - 1, y + _SIDE - 1), outline=_CONVERTED, width=2)
+            _write(draw, (x, y + _SIDE + 2 + _LINE), why, _CONVERTED)
     stream = io.BytesIO()
     sheet.save(stream, "PNG")
-    return ContactSheet(stream.getvalue(), problems)
+    return ContactSheet(stream.getvalue(), problems, sum(map(bool, conversions)))
 
 
 def undrawable(captions: Iterable[str]) -> str:
     """Return the characters of some captions that a contact sheet shows as `?`, each once, in order."""
-    return "".join(
-        sorted({letter for caption in captions for letter in printable.line(caption) if not letter.isascii()})
-    )
+    return "".join(sorted(set[str]().union(*map(lacking, captions))))
 
 
 def _fitted(data: bytes) -> Image.Image:
@@ -91,8 +100,12 @@ def _crossed_box() -> Image.Image:
     return box
 
 
-def _shortened(draw: ImageDraw.ImageDraw, caption: str) -> str:
-    text = printable.line(caption).encode("ascii", "replace").decode()  # Pillow measures no text of two lines
-    while draw.textlength(text) > _SIDE:
-        text = text.removesuffix("..")[:-1] + ".."
-    return text
+def _write(
+    draw: ImageDraw.ImageDraw, place: tuple[int, int], text: str, colour: tuple[int, int, int]
+) -> None:
+    """Write one line, cut where it is wider than an image."""
+    line = drawable(text)
+    font = font_of(line)
+    while draw.textlength(line, font) > _SIDE:
+        line = line.removesuffix("..")[:-1] + ".."
+    draw.text(place, line, fill=colour, font=font)
