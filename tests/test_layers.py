@@ -176,7 +176,7 @@ MODULES = {
     },
     "flows/datasets": {
         "commit", "conversion", "fetch", "head", "local_copy", "lookup", "plan", "pull", "request", "rm",
-        "staging", "upload", "verify",
+        "staging", "traffic", "upload", "verify",
     },
     "cli": {
         "crash_report", "groups", "help", "hints", "layout", "main", "output", "price_fields", "printing",

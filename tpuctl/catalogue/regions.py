@@ -65,6 +65,15 @@ class BucketLocation:
             f"and Google bills the traffic between regions{too}."
         )
 
+    def traffic(self, target: BucketLocation, size: str) -> str:
+        """Return the sentence before `size` goes from here to another bucket; empty in the same location."""
+        if (self.name, self._regions()) == (target.name, target._regions()):
+            return ""
+        return (
+            f"The bucket gs://{self.bucket} is in {self._place()}, and gs://{target.bucket} in "
+            f"{target._place()}: Google bills the {size} that leave {self._place()} as traffic."
+        )
+
     @property
     def continent(self) -> str:
         """How the regions of its continent begin: `europe`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tpuctl.cli.datasets.dataflow import dataflow
 from tpuctl.cli.datasets.describe import describe
 from tpuctl.cli.datasets.fetch import fetch
 from tpuctl.cli.datasets.head import head
@@ -21,5 +22,5 @@ def data() -> None:
     """Upload, list, check and remove datasets: TFRecord shards in the bucket."""
 
 
-for _command in (fetch, plan, upload, ls, describe, head, verify, pull, rm):
+for _command in (fetch, plan, upload, dataflow, ls, describe, head, verify, pull, rm):
     data.add_command(_command)

@@ -53,6 +53,10 @@ def listed_plan(session: Session, request: UploadRequest) -> Iterator[DatasetPla
     with ExitStack() as sources:
         with show_count("records listed") as report:
             dataset_plan = sources.enter_context(steps.opened_plan(session.context, request, report))
+        if warning := steps.traffic_warning(
+            session.context, request, _size(dataset_plan, dataset_plan.bytes)
+        ):
+            output.note(warning)
         yield dataset_plan
 
 

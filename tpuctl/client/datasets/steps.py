@@ -53,6 +53,20 @@ def opened_plan(
     return open_plan(request, report, lambda bucket: context.cloud.source_objects(bucket))
 
 
+def traffic_warning(context: Context, request: UploadRequest, size: str) -> str:
+    """Return the sentence about bytes that leave the location of the source's bucket; empty for none."""
+    from tpuctl.flows.datasets import traffic  # noqa: PLC0415
+
+    return traffic.traffic_warning(context.cloud, request, size) if request.is_in_bucket else ""
+
+
+def beam_options_are_checked(options: Sequence[str]) -> bool:
+    """Check options of Beam as its runner does, where it is installed; raises UsageError for wrong ones."""
+    from tpuctl.flows.datasets.beam import upload as beam  # noqa: PLC0415
+
+    return beam.are_checked(options)
+
+
 def upload(
     context: Context, plan: DatasetPlan, request: UploadRequest, report: Report, keep: Path | None = None,
     beam_options: Sequence[str] | None = None,

@@ -9,7 +9,8 @@ from threading import Thread
 from typing import NoReturn
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState, create_runner
 from apache_beam.utils.shared import Shared
 
@@ -45,6 +46,14 @@ class Options:
         self._is_dask = _short(name) == "dask"
         self._arguments = list(arguments)
 
+    def check(self) -> None:
+        """Raise UsageError for what the runner refuses before it asks a service."""
+        options = PipelineOptions([*self._arguments, "--dry_run=True"])  # else it asks for the bucket
+        validator = PipelineOptionsValidator(options, self._runner)
+        errors = _errors_of_locations(validator, options) if self.in_google_cloud else []
+        if errors := errors or validator.validate():
+            raise _wrong(" ".join(map(str, errors)), "Give what is missing after --.")
+
     def with_partitions(self, elements: int) -> Options:
         """Return the options with which a runner deals so many elements to all workers."""
         if not self._is_dask or any(argument.startswith(_PARTITIONS) for argument in self._arguments):
@@ -67,11 +76,16 @@ def run(options: Options, task: Task, shards: Sequence[tuple[int, str]]) -> None
 
     Raises UsageError for missing options, HostError when the pipeline fails. Ctrl-C cancels it.
     """
-    pipeline = options.with_partitions(len(shards)).pipeline()
-    pipeline | beam.Create(shards) | beam.Reshuffle() | "Stage shards" >> beam.ParDo(_Stage(task))
-    state = _state(pipeline)
+    state = _state(staging_pipeline(options, task, shards))
     if state not in (None, PipelineState.DONE):
         raise _failed(f"it ended as {state}")
+
+
+def staging_pipeline(options: Options, task: Task, shards: Sequence[tuple[int, str]]) -> beam.Pipeline:
+    """Return the pipeline that stages shards; raises as `Options.pipeline` does."""
+    pipeline = options.with_partitions(len(shards)).pipeline()
+    pipeline | beam.Create(shards) | beam.Reshuffle() | "Stage shards" >> beam.ParDo(_Stage(task))
+    return pipeline
 
 
 def _state(pipeline: beam.Pipeline) -> str | None:
@@ -143,6 +157,13 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
             f"Did you mean {' or '.join(close)}?" if close else "After -- are options of Beam alone.",
         )
     return parsed
+
+
+def _errors_of_locations(validator: PipelineOptionsValidator, options: PipelineOptions) -> list[str]:
+    """Return what is wrong with the folders of Dataflow: the validator makes a bucket where both are."""
+    view = options.view_as(GoogleCloudOptions)
+    names = [name for name in ("temp_location", "staging_location") if getattr(view, name)]
+    return [error for name in names or ["temp_location"] for error in validator.validate_gcs_path(view, name)]
 
 
 def _import_options_of_dask() -> None:

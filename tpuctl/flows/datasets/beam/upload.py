@@ -38,11 +38,23 @@ _LOOK_EVERY = 2.0
 
 def check(beam_options: Sequence[str], target: str) -> None:
     """Raise before anything is listed: ConfigError without Beam, UsageError for what it cannot take."""
-    if _pipeline().Options(beam_options).in_google_cloud and target == "sim":
+    options = _pipeline().Options(beam_options)
+    options.check()
+    if options.in_google_cloud and target == "sim":
         raise UsageError(
             "Workers in Google Cloud do not reach the simulator.",
             hint="Rehearse with Beam's runner in this process: remove --runner from the options after --.",
         )
+
+
+def are_checked(beam_options: Sequence[str]) -> bool:
+    """Check options as their runner does; raises UsageError. Return False where Beam is not installed."""
+    try:
+        pipeline = _pipeline()
+    except ConfigError:
+        return False
+    pipeline.Options(beam_options).check()
+    return True
 
 
 def upload(
