@@ -19,7 +19,6 @@ from tpuctl.display.listing import Listing
 from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.nodes.lookup import find_decided
 from tpuctl.flows.remote.copy_paths import parse_copy
-from tpuctl.flows.remote.targets import find_hosts
 from tpuctl.flows.remote.workers import WorkerSet
 from tpuctl.parallel import values
 
@@ -152,9 +151,7 @@ class NodeClient:
         zone = self._context.from_flag("zone")
         chosen = WorkerSet(tuple((worker, worker) for worker in workers))
         with Call(progress, stop).running() as call:
-            provider, owner = self._context.cloud.provider, self._context.owner
-            selection = request.host.workers or chosen
-            reached = find_hosts(provider, request.host.name, selection, owner, zone)
+            reached = hosts.find(self._context, request.host, request.host.workers or chosen, zone)
             reached = hosts.reach(self._context, reached, call.line)
 
             def report(worker: int, size: int, total: int) -> None:
