@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from tpuctl.cloud import rest
 from tpuctl.cloud.error_table import Service
 from tpuctl.cloud.rest import RestApi
 from tpuctl.errors import ConfigError, DeadlineError, TpuctlError
+from tpuctl.polling import retry
 
 SERVICE = Service("cloudquotas.googleapis.com", "roles/cloudquotas.viewer")
 
@@ -103,3 +105,15 @@ def test_a_missing_permission_names_the_role(server: WebServer) -> None:
     with pytest.raises(ConfigError, match=r"^No permission for the list: sorry$") as refused:
         items(server)
     assert "roles/cloudquotas.viewer" in refused.value.hint
+
+
+def test_a_service_that_stays_down_is_given_up_after_twenty_seconds(
+    server: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(rest, "retry", partial(retry, sleep=slept.append, clock=lambda: 1000.0 + sum(slept)))
+    server.statuses = [503] * 100
+    with pytest.raises(TpuctlError):
+        items(server)
+    assert len(server.requests) == len(slept) + 1 > 3
+    assert 10 < sum(slept) <= 20

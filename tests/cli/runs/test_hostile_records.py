@@ -164,6 +164,7 @@ def test_a_state_that_cannot_be_read_is_unknown_and_nothing_is_guessed(
         assert "verdict" in name or StoredRun(bucket, "odd").verdict() is None
     shown = tpuctl("logs", "odd")
     assert (shown.code, shown.out) == (0, "[0] I am odd\n"), shown.err
+    assert ("How the run ended is unknown." in shown.err) == ("verdict" in name)
     assert tpuctl("logs", "good-1").out == "[0] I am good-1\n"
 
 

@@ -12,6 +12,9 @@ from google.cloud import tpu_v2
 from tests.sim.tpu.api import POLLING, Api
 from tpuctl.sim.faults import grpc_fault
 from tpuctl.sim.world import Reservation
+from tpuctl.sim.world.api_errors import Status
+from tpuctl.sim.world.queue.provisioning import Provisioning
+from tpuctl.sim.world.resources import QueuedResource
 
 PARENT = "projects/rehearsal/locations/europe-west4-a"
 NAME = f"{PARENT}/queuedResources/q"
@@ -39,7 +42,7 @@ def create(client: tpu_v2.TpuClient, identifier: str = "q", **fields: Any) -> tp
 
 def settled(client: tpu_v2.TpuClient, *states: str, name: str = NAME) -> tpu_v2.QueuedResource:
     """The queued resource, once it is in one of these states."""
-    until = clock.monotonic() + 10
+    until = clock.monotonic() + 60
     queued = client.get_queued_resource(name=name)
     while STATES(queued.state.state).name not in states:
         assert clock.monotonic() < until, f"{name} stays {STATES(queued.state.state).name}"
@@ -217,6 +220,26 @@ def test_a_node_that_fails_for_another_reason_fails_the_request(client: tpu_v2.T
     )
     assert not list(client.list_nodes(parent=PARENT))
     delete(client, force=False)
+
+
+def test_a_slice_that_is_preempted_while_another_one_fails_suspends_the_request(
+    client: tpu_v2.TpuClient, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is lost stays listed until it is deleted, also if both are seen in one look."""
+    look, failures = Provisioning._node_failure, list[Status]()
+
+    def look_as_one_is_lost(self: Provisioning, queued: QueuedResource) -> Status | None:
+        failure = look(self, queued)
+        failures.extend([failure] if failure else [])
+        return failure
+
+    monkeypatch.setattr(Provisioning, "_node_failure", look_as_one_is_lost)
+    monkeypatch.setattr(Provisioning, "_lost", lambda self, nodes: bool(failures))
+    api.faults.add("stockout", zone="europe-west4-a", resource="q-1", count=1)
+    create(client, multislice_params={"node_count": 2}, spot={})
+    settled(client, "SUSPENDED")
+    assert failures
+    assert "WAITING_FOR_RESOURCES" not in transitions(api)
 
 
 def test_a_late_failure_is_shown_once_it_was_accepted(client: tpu_v2.TpuClient, api: Api) -> None:

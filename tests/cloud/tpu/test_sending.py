@@ -1,0 +1,71 @@
+"""Requests of the Cloud TPU API that may be sent twice: which failures are tried again, and for how long."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from google.api_core import exceptions
+
+from tpuctl.cloud.tpu import sending
+from tpuctl.cloud.tpu.sending import TIMEOUT, send
+from tpuctl.errors import TpuctlError
+from tpuctl.polling import retry
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses between requests, which pass no time."""
+    pauses: list[float] = []
+    clock = lambda: 1000.0 + sum(pauses)  # noqa: E731
+    monkeypatch.setattr(sending, "retry", partial(retry, sleep=pauses.append, clock=clock))
+    return pauses
+
+
+class Api:
+    """Answers with these errors, one after the other, the last one for ever; with its request after them."""
+
+    def __init__(self, *errors: Exception, recovers: bool) -> None:
+        self._errors = list(errors)
+        self._recovers = recovers
+        self.timeouts: list[float] = []
+
+    def __call__(self, request: object, *, retry: object, timeout: float) -> object:
+        self.timeouts.append(timeout)
+        if self._errors:
+            raise self._errors.pop(0) if self._recovers else self._errors[0]
+        return request
+
+
+TRANSIENT = (exceptions.ServiceUnavailable, exceptions.DeadlineExceeded, exceptions.InternalServerError)
+
+
+@pytest.mark.parametrize("changes", [False, True])
+@pytest.mark.parametrize("error", TRANSIENT)
+def test_a_service_that_stays_down_is_given_up_after_twenty_seconds(
+    slept: list[float], error: type[Exception], changes: bool
+) -> None:
+    api = Api(error("down"), recovers=False)
+    with pytest.raises(TpuctlError):
+        send("node 'n1'", api, "request", changes=changes)
+    assert len(api.timeouts) == len(slept) + 1 > 3
+    assert 10 < sum(slept) <= 20
+    assert set(api.timeouts) == {TIMEOUT} == {60.0}
+
+
+@pytest.mark.parametrize("error", [*TRANSIENT, exceptions.Aborted])
+def test_a_failure_that_passes_is_not_noticed(slept: list[float], error: type[Exception]) -> None:
+    assert send("node 'n1'", Api(error("down"), error("down"), recovers=True), "request") == "request"
+    assert len(slept) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "changes"),
+    [(exceptions.Aborted, True), (exceptions.NotFound, False), (exceptions.NotFound, True)],
+)
+def test_an_answer_that_another_request_would_not_change_is_an_error_at_once(
+    slept: list[float], error: type[Exception], changes: bool
+) -> None:
+    with pytest.raises(TpuctlError):
+        send("node 'n1'", Api(error("no"), recovers=True), "request", changes=changes)
+    assert slept == []
