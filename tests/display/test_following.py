@@ -16,10 +16,12 @@ class Handle:
 
     def __init__(self) -> None:
         self.documents: list[dict[str, str]] = []
+        self.displays = 0
 
     def display(self, bundle: dict[str, str], *, raw: bool, display_id: bool) -> Handle:
         assert raw
         assert display_id
+        self.displays += 1
         self.documents.append(bundle)
         return self
 
@@ -55,10 +57,11 @@ def test_a_notebook_gets_one_display_with_the_newest_lines(notebook: Handle) -> 
     screen = FollowScreen(labels=False)
     for number in range(MOST_LINES + 5):
         screen.line(0, f"line {number}")
-    screen.update(RunView("r1", "running", {"step": 7, "loss": "0.5"}))
-    screen.update(RunView("r1", "running", {"step": 7, "loss": "0.5"}))
+    for _ in range(2):
+        screen.update(RunView("r1", "running", {"step": 7, "loss": "0.5"}))
     screen.update(RunView("r1", "succeeded", hint="run.pull()"))
     assert len(notebook.documents) == 2, "nothing is sent that is shown already"
+    assert notebook.displays == 1, "it is updated in place"
     first = notebook.documents[0]
     assert first["text/plain"] == "r1: running, step 7, loss 0.5"
     text = Reader(first["text/html"]).text
