@@ -74,7 +74,7 @@ SUBPACKAGES = {
         "output": {"order", "schema", "tfrecord", "tokens"},
         "public": {"order"},
     },
-    "data/sources": {"annotated": set(), "huggingface": set()},
+    "data/sources": {"annotated": {"audio"}, "audio": set(), "huggingface": set()},
     "cloud": {"bulk": set(), "iap": set(), "simulator": set(), "ssh": set(), "tpu": set()},
     "cloud/tpu": {"rules": set()},
     "flows": {
@@ -247,6 +247,7 @@ THIRD_PARTY = {
     "jax": {"guest"},
     "numpy": {"data", "guest"},
     "pyarrow": {"data"},
+    "soundfile": {"data"},
     "apache_beam": {"flows"},
 }
 ALLOWED_GOOGLE = {"data": {"google.protobuf"}}

@@ -18,6 +18,8 @@ from tests.data.images.zoo.files import LITTER, ZOO
 from tests.data.source_trees import write_image
 from tests.data.sources.annotated.test_webdataset import sample, shard
 from tests.data.sources.annotated.trees import write_coco, write_mask
+from tests.data.sources.audio.test_sounds import WAVE, wav
+from tests.data.sources.audio.test_sounds import write as write_sounds
 from tests.data.sources.huggingface.test_golden import GOLDEN
 from tests.forks.tensorflow_python import report_of
 from tests.paths import ROOT
@@ -61,6 +63,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_image(root / "masks" / "images" / "1.png", shade=1)
     write_mask(root / "masks" / "masks" / "1.png")
     shard(root / "webdataset" / "train-0000.tar", sample("0", 0) | sample("1", 1))
+    write_sounds(root / "audio", {"train/no/1.wav": wav(), "train/yes/2.wav": wav(-WAVE)})
     shutil.copytree(GOLDEN / "saved", root / "saved")
     write_image(root / "metadata" / "a.png", shade=2)
     (root / "metadata" / "metadata.csv").write_text("file_name,tags\na.png,red|blue\n")
@@ -133,6 +136,7 @@ def test_every_kind_of_source_is_read(report: dict[str, Any]) -> None:
     assert {described["kind"] for described in report.values()} == set(READERS)
     counts = {name: described["counts"] for name, described in report.items()}
     assert counts == {
+        "audio": {"train": 2},
         "coco": {"train": 3},
         "csv": {"train": 2},
         "idx": {"train": 6},
@@ -245,6 +249,13 @@ def test_a_saved_dataset_of_hugging_face_has_its_classes_and_arrays(report: dict
     record = next(record for record in report["saved"]["records"] if record["text"] == "b")
     assert (record["label"], record["tags"]) == (1, [])
     assert record["grid"] == [[1.0] * 3] * 2
+
+
+def test_sounds_have_their_samples(report: dict[str, Any]) -> None:
+    assert report["audio"]["types"] == {"audio": "Audio", "label": "ClassLabel"}
+    assert in_order(report["audio"]["records"]) == in_order(
+        [{"audio": WAVE.tolist(), "label": 0}, {"audio": (-WAVE).tolist(), "label": 1}]
+    )
 
 
 def test_token_ids_are_a_vector(report: dict[str, Any]) -> None:

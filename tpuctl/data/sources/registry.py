@@ -26,6 +26,8 @@ from tpuctl.data.sources import (
 )
 from tpuctl.data.sources.annotated import coco, masks, metadata, webdataset
 from tpuctl.data.sources.annotated.fields import PICTURES
+from tpuctl.data.sources.annotated.sound_folders import read_sounds
+from tpuctl.data.sources.annotated.sounds import SOUNDS
 from tpuctl.data.sources.huggingface import saved
 from tpuctl.data.trees.local import LocalTree
 from tpuctl.data.trees.tree import Tree
@@ -118,6 +120,11 @@ READERS: dict[str, Reader] = {
         lambda names: names.folder and names.has(*text_folders.SUFFIXES) and not names.has(*PICTURES),
         text_folders.read_text_files,
         "a folder with one folder of texts (.txt) for each class",
+    ),
+    "audio": Reader(
+        lambda names: names.folder and names.has(*SOUNDS) and not names.has(*PICTURES),
+        read_sounds,
+        "a folder with one folder of sounds (.wav, .flac) for each class",
     ),
     "images": Reader(
         lambda names: names.folder,

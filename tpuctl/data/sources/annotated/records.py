@@ -17,13 +17,17 @@ from tpuctl.data.source import ScanProgress, closed_on_error, supervised_pair
 from tpuctl.data.sources.annotated.fields import PICTURES, MediaField, Pictures
 from tpuctl.data.sources.annotated.origin import MediaOrigin, chosen
 from tpuctl.data.sources.annotated.rows import Rows
+from tpuctl.data.sources.annotated.sounds import SOUNDS, Sounds
 from tpuctl.data.sources.annotated.source import AnnotatedSource, Table
 from tpuctl.data.sources.annotated.values import ValueStore
 from tpuctl.data.tfrecord.example_encoding import Value
 from tpuctl.errors import UsageError
 
 MakeField = Callable[[str, Listing, Options, ScanProgress], MediaField]
-MEDIA: dict[tuple[str, ...], tuple[str, MakeField]] = {PICTURES: ("image", Pictures)}
+MEDIA: dict[tuple[str, ...], tuple[str, MakeField]] = {
+    PICTURES: ("image", Pictures),
+    SOUNDS: ("audio", Sounds),
+}
 """Endings of names -> the usual name of such a field, and what reads it."""
 
 

@@ -12,9 +12,8 @@ from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.images.ahead import Ahead
 from tpuctl.data.images.header import InvalidImage
 from tpuctl.data.schema.features import Feature, example_kinds
-from tpuctl.data.source import Indices, Observations, Part, Records, Source
+from tpuctl.data.source import Indices, Observations, Origin, Part, Records, Source
 from tpuctl.data.sources.annotated.fields import Content, MediaField, Pictures, unreadable_file
-from tpuctl.data.sources.annotated.origin import MediaOrigin
 from tpuctl.data.sources.annotated.values import ValueStore
 from tpuctl.data.tfrecord.example_encoding import Encoder, Value
 
@@ -41,7 +40,7 @@ class Table(NamedTuple):
 class AnnotatedSource(Source):
     """Records with files and values; the files of the first field are converted ahead."""
 
-    def __init__(self, kind: str, origin: MediaOrigin, fields: Sequence[MediaField], table: Table) -> None:
+    def __init__(self, kind: str, origin: Origin, fields: Sequence[MediaField], table: Table) -> None:
         self._media = tuple(fields)
         self._table = table
         self._ahead = Ahead()

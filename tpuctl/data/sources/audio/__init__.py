@@ -1,0 +1,1 @@
+"""Reads sounds: WAV by its own header, FLAC by libsndfile."""
