@@ -18,7 +18,7 @@ from google.api_core.exceptions import from_http_status
 from google.auth.transport.requests import Request
 from requests.adapters import HTTPAdapter
 
-from tpuctl.cloud.media_connections import Answer, MediaConnections
+from tpuctl.cloud.media_connections import Answer, MediaConnections, UnusualAnswerError
 
 if TYPE_CHECKING:
     from google.cloud import storage
@@ -87,6 +87,34 @@ class MediaRequests:
         path = f"/download/storage/v1/b/{self._bucket}/o/{quote(item.name, safe='')}"
         with self._authorized(f"{path}?alt=media&generation={item.generation}", selection) as answer:
             yield _body(answer, partial=partial)
+
+    def fetch(self, item: Listed, start: int, end: int) -> bytes:
+        """Return the stored bytes from `start` to before `end` of a generation, a few megabytes at most.
+
+        Raises as `open` does, with less CPU time for each.
+        """
+        partial = start > 0 or end < item.size
+        selection = {"Range": f"bytes={start}-{end - 1}"} if partial else {}
+        path = f"/download/storage/v1/b/{self._bucket}/o/{quote(item.name, safe='')}"
+        target, headers = f"{path}?alt=media&generation={item.generation}", self._headers()
+        try:
+            with _broken_off():
+                status, data = self._connections.fetch(target, headers | selection, end - start)
+        except BrokenOffError as error:
+            if not isinstance(error.__cause__, UnusualAnswerError):
+                raise
+            status, data = 0, b""
+        if status == (206 if partial else 200) and len(data) == end - start:
+            return data
+        return self._opened(item, start, end)
+
+    def _opened(self, item: Listed, start: int, end: int) -> bytes:
+        """Return bytes by `open`, which renews tokens and tells errors apart."""
+        with self.open(item, start, end) as body:
+            data = body.read(end - start)
+            if len(data) < end - start or body.read(1):
+                raise BrokenOffError
+            return data
 
     def read_json(self, path: str) -> bytes:
         """Return what the JSON API answers at a path below the bucket; raises as `open` does."""

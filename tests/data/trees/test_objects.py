@@ -204,7 +204,8 @@ class TestReading:
         self, put: Put, tree: Callable[[str], ObjectTree], simulator: RunningSimulator,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
-        monkeypatch.setattr(remembered, "MOST_REMEMBERED", 1000)
+        monkeypatch.setattr(remembered, "MOST_IN_MEMORY", 1000)
+        monkeypatch.setattr(remembered, "MOST_ON_DISK", 0)
         put(*(f"raw/a/{number:02}.png" for number in range(20)))
         root = tree("raw")
         files = list_class_folders(root).files
@@ -267,7 +268,7 @@ class TestChanges:
     def planned(self, bucket: Bucket, tree: Callable[[str], ObjectTree], tmp_path: Path) -> DatasetPlan:
         copy(bucket, images(tmp_path / "pictures"), "raw")
         monkeypatch = pytest.MonkeyPatch()
-        monkeypatch.setattr(remembered, "MOST_REMEMBERED", 0)
+        monkeypatch.setattr(remembered, "LARGEST_REMEMBERED", 0)
         planned = plan(tree("raw"), name="pets")
         opened(planned.source)
         monkeypatch.undo()

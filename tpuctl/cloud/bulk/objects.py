@@ -87,7 +87,7 @@ class BulkObjects:
         is_whole = (start, end) == (0, item.size) and item.crc32c != UNKNOWN
 
         def fetch() -> bytes:
-            data = self._call(item.name, lambda: self._fetch(item, start, end))
+            data = self._call(item.name, lambda: self._requests.fetch(item, start, end))
             if is_whole and crc32c(data) != item.crc32c:
                 raise DataCorruption(None, item.name)
             return data
@@ -99,13 +99,6 @@ class BulkObjects:
                 f"{gs(self.bucket, item.name)} arrived damaged {_ATTEMPTS} times.",
                 hint="Run the command again: nothing was published.",
             ) from error
-
-    def _fetch(self, item: ListedObject, start: int, end: int) -> bytes:
-        with self._requests.open(item, start, end) as body:
-            data = body.read(end - start)
-            if len(data) < end - start or body.read(1):
-                raise BrokenOffError
-            return data
 
     def _call(self, name: str, call: Callable[[], T]) -> T:
         with self._translated(name):
