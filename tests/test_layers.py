@@ -73,6 +73,7 @@ SUBPACKAGES = {
         "tokens": {"files", "order", "schema", "tfrecord"},
         "output": {"order", "schema", "tfrecord", "tokens"},
         "public": {"order"},
+        "analysis": {"files", "images", "order", "schema", "tfrecord"},
     },
     "data/sources": {"annotated": {"audio"}, "audio": set(), "huggingface": set()},
     "cloud": {"bulk": set(), "iap": set(), "simulator": set(), "ssh": set(), "tpu": set()},
@@ -88,7 +89,7 @@ SUBPACKAGES = {
         "costs": {"nodes", "runs"},
         "offers": set(),
     },
-    "flows/datasets": {"beam": set()},
+    "flows/datasets": {"analysis": set(), "beam": set()},
     "flows/nodes": {"placement": set()},
     "flows/remote": {"forwarding": set()},
     "flows/runs": {
@@ -108,6 +109,7 @@ SUBPACKAGES = {
         "overview": {"nodes"}, "project": set(), "remote": set(), "simulator": set(),
     },
     "client": {"nodes": set(), "datasets": set(), "runs": {"nodes"}},
+    "cli/datasets": {"analysis": set()},
     "cli/runs": {"listing": set(), "record": set(), "upkeep": set()},
     "worker": {
         "control": {"job", "reporting"}, "job": {"reporting"}, "peers": {"reporting"}, "preparation": set(),
@@ -183,6 +185,10 @@ MODULES = {
         "progress", "session", "terminal", "value_types", "warning_lines",
     },
     "client": {"calls", "client", "context", "records", "spans"},
+    "cli/datasets": {
+        "commands", "dataflow", "describe", "fetch", "head", "ls", "options", "plan", "pull", "rendering",
+        "rm", "tokens", "upload", "verify",
+    },
     "flows/runs": {
         "consequences", "description", "drill", "lookup", "losses", "outcome", "pull", "restarts",
         "results", "state", "stored_attempt", "stored_run", "summaries", "used_nodes",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from tpuctl.cli.datasets.analysis.diff import diff
+from tpuctl.cli.datasets.analysis.stats import stats
 from tpuctl.cli.datasets.dataflow import dataflow
 from tpuctl.cli.datasets.describe import describe
 from tpuctl.cli.datasets.fetch import fetch
@@ -22,5 +24,5 @@ def data() -> None:
     """Upload, list, check and remove datasets: TFRecord shards in the bucket."""
 
 
-for _command in (fetch, plan, upload, dataflow, ls, describe, head, verify, pull, rm):
+for _command in (fetch, plan, upload, dataflow, ls, describe, head, stats, diff, verify, pull, rm):
     data.add_command(_command)

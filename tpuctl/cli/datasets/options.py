@@ -27,14 +27,16 @@ CHANNELS: dict[str, Channels | None] = {"1": 1, "3": 3, "4": 4, "keep": "keep"}
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 
-class _RefType(click.ParamType[DatasetRef]):
+class RefType(click.ParamType[DatasetRef]):
+    """Converts NAME or NAME/VERSION."""
+
     name = "dataset"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> DatasetRef:
         return DatasetRef.parse(value)
 
 
-ref_argument = click.argument("ref", metavar="NAME", type=_RefType())
+ref_argument = click.argument("ref", metavar="NAME", type=RefType())
 """NAME or NAME/VERSION of a dataset in the bucket."""
 
 SOURCE_OPTIONS = (

@@ -1,0 +1,1 @@
+"""The commands data stats, diff, split and sample."""

@@ -1,0 +1,108 @@
+"""Adds up what the records of a split hold, field by field."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tpuctl.data.analysis.fingerprints import fingerprint
+from tpuctl.data.analysis.moments import Moments, Series
+from tpuctl.data.analysis.pictures import Picture, measure
+from tpuctl.data.options import TOKENS
+from tpuctl.data.schema.features import Feature, Image, Label, Tensor, Text
+from tpuctl.data.tfrecord.example_decoding import Values, decode
+
+_MOST_SIZES = 10_000
+"""Different sizes of pictures that are counted one by one."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One record: its values, its hash, and its pictures by field."""
+
+    size: int
+    values: Mapping[str, Values]
+    fingerprint: tuple[int, int, int]
+    pictures: Mapping[str, Picture | None]
+
+    @property
+    def looks(self) -> int:
+        """The look of its first picture; 0 without one."""
+        return next((picture.looks for picture in self.pictures.values() if picture), 0)
+
+
+def measured(record: bytes, features: Mapping[str, Feature]) -> Measured:
+    """Decode a record with its pictures; raises UsageError if it is no Example."""
+    values = decode(record)
+    pictures = {
+        name: measure(data) if isinstance(data, bytes) else None
+        for name, feature in features.items()
+        if isinstance(feature, Image)
+        for data in values.get(name, [])[:1]
+    }
+    return Measured(len(record), values, fingerprint(values, features), pictures)
+
+
+@dataclass
+class PictureSums:
+    """The pictures of one field."""
+
+    heights: Series = field(default_factory=Series)
+    widths: Series = field(default_factory=Series)
+    brightness: Series = field(default_factory=Series)
+    channels: dict[int, tuple[Moments, ...]] = field(default_factory=dict)
+    """Number of channels -> the moments of each, over all pixels."""
+    sizes: Counter[tuple[int, int]] = field(default_factory=Counter)
+    broken: int = 0
+
+    def add(self, picture: Picture | None) -> None:
+        """Add a picture, None for one that cannot be decoded."""
+        if picture is None:
+            self.broken += 1
+            return
+        self.heights.add(picture.height)
+        self.widths.add(picture.width)
+        self.brightness.add(picture.brightness)
+        count = len(picture.channels)
+        sums = self.channels.get(count, (Moments(),) * count)
+        self.channels[count] = tuple(total + own for total, own in zip(sums, picture.channels, strict=True))
+        size = (picture.height, picture.width)
+        if size in self.sizes or len(self.sizes) < _MOST_SIZES:
+            self.sizes[size] += 1
+
+
+@dataclass
+class Contents:
+    """The sums over the records of a split."""
+
+    features: Mapping[str, Feature]
+    records: int = 0
+    classes: dict[str, Counter[int]] = field(default_factory=dict)
+    """Field of labels -> how many records each class has."""
+    numbers: dict[str, Series] = field(default_factory=dict)
+    """Field of numbers, or of texts and tokens, of which these are the lengths."""
+    pictures: dict[str, PictureSums] = field(default_factory=dict)
+
+    def add(self, record: Measured) -> None:
+        """Add a record."""
+        self.records += 1
+        for name, feature in self.features.items():
+            values = record.values.get(name, [])
+            if isinstance(feature, Label):
+                self.classes.setdefault(name, Counter()).update(int(value) for value in values[:1])
+            elif numbers := _numbers(name, feature, values):
+                self.numbers.setdefault(name, Series()).add(*numbers)
+        for name, picture in record.pictures.items():
+            self.pictures.setdefault(name, PictureSums()).add(picture)
+
+
+def _numbers(name: str, feature: Feature, values: Values) -> list[float]:
+    """Return the numbers of a field; of a text its characters, of tokens how many are no padding."""
+    if isinstance(feature, Text):
+        return [len(value.decode(errors="replace")) for value in values if isinstance(value, bytes)]
+    if name == TOKENS:
+        return [sum(1 for value in values if value)]
+    if isinstance(feature, Tensor) and feature.dtype != "string":
+        return [float(value) for value in values]
+    return []

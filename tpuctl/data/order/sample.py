@@ -1,0 +1,44 @@
+"""Draws a random sample of records that are read in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tpuctl.data.order.permutation import Permutation
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Which records are read."""
+
+    places: NDArray[np.int64] | None
+    """In their order; None for all."""
+
+    def place(self, number: int) -> int:
+        """Return the place of the record that is the `number`th of the sample."""
+        return number if self.places is None else int(self.places[number])
+
+    def filter(self, records: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield the records of the sample; after the last of them no more are read."""
+        if self.places is None:
+            yield from records
+            return
+        upcoming = iter(self.places.tolist())
+        next_place = next(upcoming, None)
+        for place, record in enumerate(records):
+            if place == next_place:
+                yield record
+                next_place = next(upcoming, None)
+            if next_place is None:
+                return
+
+
+def sample_of(records: int, most: int | None, seed: int) -> Sample:
+    """Return a sample of at most so many of the records; None: all."""
+    if most is None or most >= records:
+        return Sample(None)
+    return Sample(np.sort(Permutation(records, seed, "sample")(np.arange(most))))
