@@ -99,15 +99,13 @@ class Call:
 
     def report(self, progress: Progress) -> None:
         """Pass a report on, from any thread; raises Stopped if the call is to stop."""
-        polling.check(self._event)
-        if self._progress is None or self._failure:
-            return
-        try:
-            with self._lock:
-                self._progress(progress)
-        except BaseException as error:
-            self._failure = error
-            self._event.set()
+        with self._lock:
+            if self._progress and not self._failure:
+                try:
+                    self._progress(progress)
+                except BaseException as error:
+                    self._failure = error
+                    self._event.set()
         polling.check(self._event)
 
     def line(self, text: str) -> None:
