@@ -6,6 +6,7 @@ from benchmarks import (
     copy,
     emulated_tpu,
     following,
+    photographs,
     provisioning,
     pull,
     simulator,
@@ -17,6 +18,6 @@ from benchmarks.input_pipeline import __main__ as input_pipeline
 
 for benchmark in (
     command_line, provisioning, connections, following, watching, copy, pull, gcs, simulator,
-    emulated_tpu, input_pipeline, datasets,
+    emulated_tpu, input_pipeline, datasets, photographs,
 ):  # fmt: skip
     benchmark.main()

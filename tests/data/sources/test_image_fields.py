@@ -23,7 +23,7 @@ from tpuctl.errors import UsageError
 
 MIXED = ["grey.jpg", "photograph.jpg", "drawing.png", "clear.webp", "photograph.jpg", "truncated.jpg"]
 SUMMARY = (
-    "6 pictures: 3 RGB, 1 grey, 1 RGBA; 2 will be converted: 2 to 3 channels, 1 from WebP; "
+    "6 pictures: 3 RGB, 1 RGBA, 1 grey; 2 will be converted: 2 to 3 channels, 1 from WebP; "
     "1 cannot be used: 1 cannot be decoded (it ends before its last marker)"
 )
 

@@ -65,4 +65,9 @@ def _sum(counts: Sequence[dict[str, int]]) -> dict[str, int]:
     total: Counter[str] = Counter()
     for numbers in counts:
         total.update(numbers)
-    return dict(total.most_common())
+    return ordered(total)
+
+
+def ordered(counts: Counter[str]) -> dict[str, int]:
+    """Return counts, the largest first, and those that are the same by their names."""
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

@@ -15,7 +15,7 @@ from tpuctl.data.images.conversion import Goal, converted
 from tpuctl.data.images.decoding import check_size
 from tpuctl.data.images.formats import look
 from tpuctl.data.images.header import ImageInfo, InvalidImage, inspect_image
-from tpuctl.data.images.report import ImageReport
+from tpuctl.data.images.report import ImageReport, ordered
 from tpuctl.data.options import Channels
 
 NAMES = {1: "grey", 2: "grey with transparency", 3: "RGB", 4: "RGBA"}
@@ -126,12 +126,12 @@ class ImageCounts:
             bad.update({kind.bad: count} if kind.bad else {})
         return ImageReport(
             self.total,
-            {NAMES[channels]: count for channels, count in self._channels().most_common()},
+            ordered(Counter({NAMES[channels]: count for channels, count in self._channels().items()})),
             rule.channels,
             converted_images,
-            dict(reasons.most_common()),
+            ordered(reasons),
             bad.total(),
-            dict(bad.most_common()),
+            ordered(bad),
             sampled,
         )
 
