@@ -46,7 +46,7 @@ def upload(
 ) -> None:
     """Convert a dataset to TFRecord shards in the bucket; run again, it converts only missing shards.
 
-    SOURCE is a folder of pictures of any format or of texts, one folder per class, optionally below train/ and
+    SOURCE is a folder of pictures (any format) or of texts, one folder per class, optionally below train/ and
     test/; CSV, TSV, JSON Lines or Parquet; .npy, .npz or IDX files; TFRecords; or a dataset of TFDS. The
     dataset becomes visible only when the whole upload succeeded.
 
