@@ -190,13 +190,15 @@ def plan(
     seed: int = 0,
     skip_bad: bool = False,
     vocabulary: Vocabulary | None = None,
+    headers: bytes = b"",
     progress: ScanProgress = lambda scanned, total: None,
 ) -> DatasetPlan:
     """List the records of `source`, and decide on splits and shards; the records are read at the conversion.
 
     `kind` is a key of `READERS`, else inferred from the names of files; `splits` is `train=0.8,test=0.2`;
     `hosts` is how many TPU hosts will read the dataset; `shards`, for each split, overrules `shard_size`
-    (bytes). With `options.tokens` and no `vocabulary`, one is learnt: that reads the training split once.
+    (bytes). `headers` are `Source.headers`, where the source was planned before. With `options.tokens` and
+    no `vocabulary`, one is learnt: that reads the training split once.
     Raises UsageError that names the option or the bad records; the caller closes the plan's `source`.
     """
     DatasetRef(name, version).check()
@@ -205,7 +207,7 @@ def plan(
     if options.tokens:
         check_tokens(options.tokens)
     shares = parse_splits(splits) if splits else None
-    listed = open_source(source, kind, options, progress)
+    listed = open_source(source, kind, options, progress, headers)
     with closed_on_error(listed):
         if listed.bad and not (skip_bad and any(part.records for part in listed.parts)):
             raise BadRecordsError(listed.bad)

@@ -114,6 +114,11 @@ class Source:
         """As `Origin.check`."""
         self.origin.check()
 
+    @property
+    def headers(self) -> bytes:
+        """What was learnt of the headers of pictures, for readers of the same source elsewhere."""
+        return b""
+
     def close(self) -> None:
         """Release files; called once, after the last read. By default no file is open between reads."""
 

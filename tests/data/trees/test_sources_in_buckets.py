@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -105,3 +106,23 @@ def test_an_upload_that_was_killed_keeps_its_shards(
     assert result.code == 0, result.err
     assert result.json["shards_kept"] >= 1
     assert tpuctl("data", "verify", "pets", "--deep").code == 0
+
+
+def test_a_worker_looks_at_no_picture_that_the_plan_has_looked_at(
+    cloud: Cloud, simulator: RunningSimulator, tmp_path: Path
+) -> None:
+    uri = copy(cloud.bucket, images(tmp_path / "pictures"), "raw/pictures")
+    first = planned(cloud, uri)
+    request = UploadRequest(source=uri, ref=PETS, shards=2).fixed(None, first.source.headers)
+    task = pickle.loads(pickle.dumps(request))
+
+    def gets() -> int:
+        return len(simulator.events.find(kind="request", service="storage", what="*objects.get"))
+
+    before = gets()
+    second = make_plan(task, open_bucket=cloud.source_objects)
+    assert gets() - before == 1, "whether the folder is an object"
+    assert second.identity == first.identity
+    assert second.source.headers == first.source.headers
+    assert produce(second) == produce(first)
+    assert gets() - before - 1 == 12

@@ -8,11 +8,13 @@ image. Where files do not lie on this disk, each range is a request: the end is 
 from __future__ import annotations
 
 import errno
+import zlib
 from array import array
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -39,19 +41,50 @@ Read = Callable[[int, int], bytes]
 """Returns so many bytes of a file from a place on; fewer where it ends."""
 
 
+class _Headers(msgspec.Struct, array_like=True):
+    """What a survey has learnt."""
+
+    kinds: list[ImageKind]
+    codes: bytes
+    bad: list[tuple[int, BadRecord]]
+
+
 class Survey:
     """The kind of each file of a listing."""
 
-    def __init__(self, files: Listing, progress: ScanProgress = lambda scanned, total: None) -> None:
+    def __init__(
+        self,
+        files: Listing,
+        progress: ScanProgress = lambda scanned, total: None,
+        headers: bytes = b"",
+    ) -> None:
+        """`headers` are those of another survey of the same files, which then are not looked at again."""
         self._files = files
         self._codes = array("H", bytes(2 * len(files)))
         self._kinds: dict[ImageKind, int] = {}
         self._lock = Lock()
         self._bad: dict[int, BadRecord] = {}
-        with ThreadPoolExecutor(_THREADS, thread_name_prefix="header") as pool:
-            for end in pool.map(self._look, range(0, len(files), _CHUNK)):
-                progress(end, len(files))
+        if not (headers and self._take(headers)):
+            with ThreadPoolExecutor(_THREADS, thread_name_prefix="header") as pool:
+                for end in pool.map(self._look, range(0, len(files), _CHUNK)):
+                    progress(end, len(files))
         self._by_code = list(self._kinds)
+
+    @property
+    def headers(self) -> bytes:
+        """What was learnt of all files: some bytes for each kind, and two or fewer for each file."""
+        known = _Headers(self._by_code, zlib.compress(self._codes.tobytes(), 1), list(self._bad.items()))
+        return msgspec.msgpack.encode(known)
+
+    def _take(self, headers: bytes) -> bool:
+        """Take over what another survey has learnt; return False if that was of other files."""
+        learnt = msgspec.msgpack.decode(headers, type=_Headers)
+        codes = array("H", zlib.decompress(learnt.codes))
+        if len(codes) != len(self._files):
+            return False
+        self._codes, self._bad = codes, dict(learnt.bad)
+        self._kinds = {kind: code for code, kind in enumerate(learnt.kinds)}
+        return True
 
     def kind(self, index: int) -> ImageKind:
         """Return what a file is."""

@@ -30,10 +30,12 @@ _Result = tuple[bytes, ImageInfo] | BadRecord
 class ImageSource(Source):
     """The images of a tree of class folders; each record holds its file unchanged, or converted."""
 
-    def __init__(self, tree: ClassFolders, options: Options, progress: ScanProgress) -> None:
+    def __init__(
+        self, tree: ClassFolders, options: Options, progress: ScanProgress, headers: bytes = b""
+    ) -> None:
         self._tree = tree
         self._labels = tree.labels()
-        self._survey = Survey(tree.files, progress)
+        self._survey = Survey(tree.files, progress, headers)
         counts = self._survey.counts
         self.rule = counts.rule(options.channels, options.resize)
         self._ahead = Ahead()
@@ -69,6 +71,10 @@ class ImageSource(Source):
 
     def final_features(self, observations: Observations) -> Mapping[str, Feature]:
         return {"image": image_feature(self.rule, observations), "label": Label(self._tree.classes)}
+
+    @property
+    def headers(self) -> bytes:
+        return self._survey.headers
 
     def close(self) -> None:
         self._ahead.close()
@@ -106,11 +112,11 @@ class ImageSource(Source):
         return sum(measured) // len(measured) if measured else 0
 
 
-def read_images(tree: Tree, options: Options, progress: ScanProgress) -> ImageSource:
-    """Return the image tree; raises UsageError where it is none."""
+def read_images(tree: Tree, options: Options, progress: ScanProgress, headers: bytes = b"") -> ImageSource:
+    """Return the image tree; raises UsageError where it is none. `headers` are `Source.headers` of it."""
     if options.types or options.label:
         raise UsageError(
             "A tree of images has the fields image and label, and no others.",
             hint="Run it without --type or --label: the folders are the labels.",
         )
-    return ImageSource(list_class_folders(tree, progress), options, progress)
+    return ImageSource(list_class_folders(tree, progress), options, progress, headers)

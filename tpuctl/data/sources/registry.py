@@ -135,22 +135,33 @@ READERS: dict[str, Reader] = {
 """Kind of source -> its reader; the first that fits is used, the most specific first."""
 
 
-def open_source(source: Path | Tree, kind: str | None, options: Options, progress: ScanProgress) -> Source:
-    """Return the source at a path of this disk, or in a tree, listed by its reader; raises UsageError."""
+def open_source(
+    source: Path | Tree, kind: str | None, options: Options, progress: ScanProgress, headers: bytes = b""
+) -> Source:
+    """Return the source at a path of this disk, or in a tree, listed by its reader; raises UsageError.
+
+    `headers` are `Source.headers` of the same source, where it was listed before.
+    """
     tree = _local(source) if isinstance(source, Path) else source
     if tree.only.lower().endswith(SUFFIXES):
         tree = archive_tree(tree, progress)
     if kind is not None:
-        return _named(kind).read(tree, options, progress)
+        return _read(_named(kind), tree, options, progress, headers)
     names = _names(tree)
     for reader in READERS.values():
         if reader.fits(names):
-            return reader.read(tree, options, progress)
+            return _read(reader, tree, options, progress, headers)
     raise UsageError(
         f"'{tree}' is not a source tpuctl can read.",
         hint=f"Give {', or '.join(reader.description for reader in READERS.values())}.",
         source=str(tree),
     )
+
+
+def _read(reader: Reader, tree: Tree, options: Options, progress: ScanProgress, headers: bytes) -> Source:
+    if headers and reader is READERS["images"]:
+        return image_folders.read_images(tree, options, progress, headers)
+    return reader.read(tree, options, progress)
 
 
 def _local(path: Path) -> LocalTree:

@@ -53,6 +53,7 @@ def make_plan(
         seed=request.seed,
         skip_bad=request.skip_bad,
         vocabulary=None if request.vocabulary is None else Vocabulary(request.vocabulary),
+        headers=request.headers,
         progress=report,
     )
 

@@ -33,6 +33,9 @@ class UploadRequest(msgspec.Struct, frozen=True, kw_only=True):
     vocabulary: tuple[str, ...] | None = None
     """Tokens by their ids; None: no tokens, or a vocabulary made from the training split."""
 
+    headers: bytes = b""
+    """`Source.headers` of its plan, so that no worker looks at every picture again."""
+
     @property
     def is_in_bucket(self) -> bool:
         """Whether the source is in a bucket, and not on this machine."""
@@ -43,7 +46,7 @@ class UploadRequest(msgspec.Struct, frozen=True, kw_only=True):
         """Whether there is a file or a folder at the path of the source; in a bucket, reading it tells."""
         return self.is_in_bucket or Path(self.source).exists()
 
-    def fixed(self, vocabulary: tuple[str, ...] | None) -> UploadRequest:
-        """Return the request with an absolute path and the vocabulary of its plan: for other processes."""
+    def fixed(self, vocabulary: tuple[str, ...] | None, headers: bytes = b"") -> UploadRequest:
+        """Return the request with an absolute path and what its plan has learnt: for other processes."""
         source = self.source if self.is_in_bucket else str(Path(self.source).absolute())
-        return msgspec.structs.replace(self, source=source, vocabulary=vocabulary)
+        return msgspec.structs.replace(self, source=source, vocabulary=vocabulary, headers=headers)

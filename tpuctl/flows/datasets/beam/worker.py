@@ -65,7 +65,7 @@ class Task:
         """Return the task of converting the shards of a plan, which was made of `request`."""
         tokens = plan.vocabulary.tokens if plan.vocabulary else None
         staging = plan.ref.folder + FOLDER
-        fixed = request.fixed(tokens)
+        fixed = request.fixed(tokens, plan.source.headers)
         return cls(cloud.config, cloud.endpoints, fixed, _digest(plan), staging, uuid4().hex)
 
 
