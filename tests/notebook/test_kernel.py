@@ -131,6 +131,7 @@ def test_a_job_that_fails_is_an_error_without_the_stack_of_tpuctl(kernel: Kernel
         ),
         ("%%tpu --dataset missing\npass\n", "NotFoundError: "),
         ("%%tpu --node n2\npass\n", "NotFoundError: "),
+        ("%%tpu --secret TOKEN=abc\npass\n", "UsageError: The notebook would keep the value of the secret"),
         ("%tpu --nod", "UsageError: %tpu takes no options"),
     ],
 )

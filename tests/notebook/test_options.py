@@ -33,6 +33,16 @@ def test_a_variable_without_a_value_has_that_of_the_kernel(monkeypatch: pytest.M
         read_options("--env NOWHERE").variables()
 
 
+def test_a_secret_has_its_value_in_the_kernel_and_never_in_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "abc")
+    assert read_options("--secret TOKEN").secret_values() == {"TOKEN": "abc"}
+    with pytest.raises(UsageError, match="NOWHERE has no value"):
+        read_options("--secret NOWHERE").secret_values()
+    with pytest.raises(UsageError, match="would keep the value of the secret TOKEN") as raised:
+        read_options("--secret TOKEN=abc").secret_values()
+    assert "abc" not in raised.value.message + raised.value.hint
+
+
 @pytest.mark.parametrize(
     ("line", "message", "hint"),
     [

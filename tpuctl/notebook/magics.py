@@ -89,7 +89,11 @@ class Magics:
 
 
 def _submit_options(options: CellOptions) -> SubmitOptions:
-    submitted: SubmitOptions = {"environment": options.variables(), "include": options.include}
+    submitted: SubmitOptions = {
+        "environment": options.variables(),
+        "secrets": options.secret_values(),
+        "include": options.include,
+    }
     if options.name:
         submitted["name"] = options.name
     if options.node:

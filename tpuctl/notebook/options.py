@@ -23,6 +23,8 @@ class CellOptions:
     name: str | None = None
     environment: tuple[str, ...] = ()
     """KEY=VALUE, or KEY for its value in the kernel's environment."""
+    secrets: tuple[str, ...] = ()
+    """KEY, whose value in the kernel's environment no disk gets."""
     dependencies: tuple[str, ...] = ()
     framework: str | None = None
     include: tuple[str, ...] = ()
@@ -35,15 +37,28 @@ class CellOptions:
 
     def variables(self) -> dict[str, str]:
         """Return the variables of the program; raises UsageError for one that has no value here."""
-        values = {}
-        for pair in self.environment:
-            key, has_value, value = pair.partition("=")
-            if not has_value and key not in os.environ:
+        pairs = (pair.partition("=") for pair in self.environment)
+        return {key: value if is_set else _kernel_value(key) for key, is_set, value in pairs}
+
+    def secret_values(self) -> dict[str, str]:
+        """Return the secrets; raises UsageError for one whose value is in the cell, or missing."""
+        for pair in self.secrets:
+            if "=" in pair:
+                key = pair.partition("=")[0]
                 raise UsageError(
-                    f"{key} has no value in the kernel's environment.", hint=f"--env {key}=VALUE"
+                    f"The notebook would keep the value of the secret {key}.",
+                    hint=f"Write --secret {key}, and set it before: os.environ['{key}'] = getpass()",
                 )
-            values[key] = value if has_value else os.environ[key]
-        return values
+        return {key: _kernel_value(key) for key in self.secrets}
+
+
+def _kernel_value(key: str) -> str:
+    """Return the value of a variable in the kernel's environment; raises UsageError without one."""
+    if key not in os.environ:
+        raise UsageError(
+            f"{key} has no value in the kernel.", hint=f"Give it one before: os.environ['{key}'] = ..."
+        )
+    return os.environ[key]
 
 
 EXAMPLE = """
@@ -120,6 +135,9 @@ OPTIONS = {
     ("--name",): _option("RUN", "name of the run; by default one with the time"),
     ("--env",): _repeated(
         "KEY[=VALUE]", "variable of the program, KEY alone with its value in the kernel", dest="environment"
+    ),
+    ("--secret",): _repeated(
+        "KEY", "variable with its value in the kernel, which no disk gets", dest="secrets"
     ),
     ("--dependency",): _repeated(
         "PACKAGE", "package that hosts install, such as numpy or 'jax>=0.5'", dest="dependencies"
