@@ -33,6 +33,7 @@ from tpuctl.data.tables.columns import (
     label_column,
     target_column,
 )
+from tpuctl.data.tables.parquet_footer import Footer, read_footer
 from tpuctl.data.tables.typed_cells import given_column
 from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import ConfigError, UsageError
@@ -109,14 +110,21 @@ class ParquetTable:
 
     def count(self, number: int) -> int:
         """Return the number of rows of a file, and note which columns have nulls."""
-        with self._open(number) as file, self.named(number):
-            for group in range(file.metadata.num_row_groups):
-                for place in range(file.metadata.num_columns):
-                    chunk = file.metadata.row_group(group).column(place)
-                    if chunk.is_stats_set and chunk.statistics.null_count:
-                        self.with_nulls.add(chunk.path_in_schema.partition(".")[0])
-            rows: int = file.metadata.num_rows
-            return rows
+        footer = self._footer(number)
+        with self._open(number) as file:
+            if (file.metadata.num_rows, file.metadata.num_row_groups) != (footer.rows, len(footer.groups)):
+                raise self._damaged(number, "its footer says two numbers of rows")
+        self.with_nulls |= footer.with_nulls
+        return footer.rows
+
+    def _footer(self, number: int) -> Footer:
+        ranges = self.files.open(number)
+        try:
+            return read_footer(ranges, self.files.listing.file(number).size)
+        except ValueError as error:
+            raise self._damaged(number, str(error)) from error
+        finally:
+            ranges.close()
 
     def columns(self, options: Options, target: str, classes: Classes | None) -> list[Column[object]]:
         """Return the columns with their types, given by the options or the schema."""
@@ -146,7 +154,8 @@ class ParquetTable:
         collector, scanned = ClassCollector(name), 0
         for number in range(len(self.files)):
             for batch in self.batches(number, [name]):
-                add_classes(collector, batch.column(0))
+                with self.named(number):
+                    add_classes(collector, batch.column(0))
                 scanned += batch.num_rows
                 progress(scanned, sum(self.rows))
         classes = collector.finish()
@@ -170,8 +179,9 @@ class ParquetTable:
             for batch in chain.from_iterable(map(parts_of_batch, self.batches(number, self.names))):
                 start, row = row, row + batch.num_rows
                 numbers = None if labels is None else labels[first + start : first + row].astype(np.int64)
-                frames = columns.frames(batch.columns, _cells, numbers)
-                yield from (frames,) if frames else self._by_rows(columns, number, start, batch)
+                with self.named(number):  # texts that are not UTF-8
+                    frames = columns.frames(batch.columns, _cells, numbers)
+                    yield from (frames,) if frames else self._by_rows(columns, number, start, batch)
             if row != self.rows[number]:
                 raise changed(self.files.name(number), "has changed")
             first += row
@@ -197,25 +207,28 @@ class ParquetTable:
     def _sizes(self, columns: Columns[object]) -> list[int]:
         """Return the sizes of some examples."""
         sizes: list[int] = []
-        for batch in self.samples(self.names):
-            records = map(columns.record, _transposed(batch))
-            sizes += [len(record.example) for record in records if not record.why]
+        for number, batch in self.samples(self.names):
+            with self.named(number):
+                records = map(columns.record, _transposed(batch))
+                sizes += [len(record.example) for record in records if not record.why]
         return sizes
 
-    def samples(self, names: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
-        """Yield some rows of some row groups, which lie evenly in the source."""
+    def samples(self, names: Sequence[str]) -> Iterator[tuple[int, pyarrow.RecordBatch]]:
+        """Yield some rows of some row groups, which lie evenly in the source, and the file of each."""
         sample = evenly_spaced(len(self.files), _MEASURED_GROUPS).tolist()
         for number in sample:
             with self._open(number) as file, self.named(number):
-                groups = evenly_spaced(file.metadata.num_row_groups, max(_MEASURED_GROUPS // len(sample), 1))
+                footer = self._footer(number)
+                groups = evenly_spaced(len(footer.groups), max(_MEASURED_GROUPS // len(sample), 1))
                 for group in groups.tolist():
-                    rows = min(_MEASURED_ROWS, cautious_rows(file.metadata))
-                    yield from islice(file.iter_batches(rows, row_groups=[group], columns=[*names]), 1)
+                    rows = min(_MEASURED_ROWS, cautious_rows(footer))
+                    for batch in islice(file.iter_batches(rows, row_groups=[group], columns=[*names]), 1):
+                        yield number, batch
 
     def batches(self, number: int, names: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
         """Yield the rows of a file in batches that fit in memory, these columns."""
         with self._open(number) as file, self.named(number):
-            rows = batch_rows(file.metadata, partial(self._open, number))
+            rows = batch_rows(self._footer(number), partial(self._open, number))
             yield from file.iter_batches(rows, columns=[*names])
 
     def _images_of(self, name: str, options: Options, content: Content) -> Column[object] | None:
@@ -229,10 +242,12 @@ class ParquetTable:
 
     def _values(self, name: str, all_of_it: bool) -> Iterator[object]:
         """Yield the values of a column that are not null: all, or those of some rows."""
-        every = (batch for number in range(len(self.files)) for batch in self.batches(number, [name]))
-        for batch in every if all_of_it else self.samples([name]):
-            for value in batch.column(0).drop_null():
-                yield value.as_py()
+        numbers = range(len(self.files))
+        every = ((number, batch) for number in numbers for batch in self.batches(number, [name]))
+        for number, batch in every if all_of_it else self.samples([name]):
+            with self.named(number):
+                for value in batch.column(0).drop_null():
+                    yield value.as_py()
 
     def _open(self, number: int, dictionaries: Sequence[str] = ()) -> pyarrow.parquet.ParquetFile:
         """Open a file; the columns named by `dictionaries` are read as these."""
@@ -251,14 +266,14 @@ class ParquetTable:
 
         try:
             yield
-        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-            self.files.unchanged(number)
-            why = str(error).splitlines()[0].rstrip(".")
-            raise UsageError(
-                f"'{self.files.name(number)}' is not {self.format}, or a damaged one: {why}.",
-                hint="Copy it again.",
-                file=self.files.name(number),
-            ) from error
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
+            raise self._damaged(number, str(error).splitlines()[0].rstrip(".")) from error
+
+    def _damaged(self, number: int, why: str) -> UsageError:
+        self.files.unchanged(number)
+        name = self.files.name(number)
+        message = f"'{name}' is not {self.format}, or a damaged one: {why}."
+        return UsageError(message, hint="Copy it again.", file=name)
 
 
 def _cells(column: pyarrow.Array) -> list[object]:

@@ -69,11 +69,11 @@ class SavedTable(ParquetTable):
             for start in range(0, chosen.num_rows, step):
                 yield chosen.slice(start, step)
 
-    def samples(self, names: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
+    def samples(self, names: Sequence[str]) -> Iterator[tuple[int, pyarrow.RecordBatch]]:
         """As `ParquetTable.samples`: the first rows of each file."""
         for number in range(len(self.files)):
             for batch in islice(self.batches(number, names), 1):
-                yield batch.slice(0, _MEASURED)
+                yield number, batch.slice(0, _MEASURED)
 
     def _whole(self, number: int) -> Iterator[pyarrow.RecordBatch]:
         """Yield the batches as they were written; each is validated, since Arrow believes its offsets."""
