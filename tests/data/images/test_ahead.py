@@ -1,0 +1,89 @@
+"""Images are converted side by side and come in order; a large one holds nobody up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from tpuctl.data.images.ahead import Ahead
+from tpuctl.data.images.decoding import LARGE, _Budget
+
+TIMEOUT = 120.0
+
+
+@pytest.fixture
+def ahead() -> Iterator[Ahead]:
+    with closing(Ahead()) as made:
+        yield made
+
+
+def test_results_come_in_order_whatever_takes_long(ahead: Ahead) -> None:
+    items = [(number, bytes([number]), number % 3 == 0) for number in range(100)]
+    assert list(ahead.map(lambda number, data: data * 2, items)) == [
+        (number, data * 2) for number, data, _ in items
+    ]
+
+
+def test_two_are_converted_at_the_same_time(ahead: Ahead) -> None:
+    both = threading.Barrier(2, timeout=TIMEOUT)
+    assert len(list(ahead.map(lambda number, data: both.wait(), [(0, b"", True), (1, b"", True)]))) == 2
+
+
+def test_what_follows_a_large_one_is_converted_meanwhile(ahead: Ahead) -> None:
+    small = threading.Event()
+
+    def convert(number: int, data: bytes) -> bool:
+        if number == 0:
+            return small.wait(TIMEOUT)
+        small.set()
+        return True
+
+    results = list(ahead.map(convert, [(0, b"", True), (1, b"", True)]))
+    assert results == [(0, True), (1, True)]
+
+
+def test_an_error_is_raised_in_its_place_and_the_rest_is_dropped(ahead: Ahead) -> None:
+    def convert(number: int, data: bytes) -> int:
+        if number == 2:
+            raise ValueError("the third")
+        return number
+
+    results = ahead.map(convert, ((number, b"", True) for number in range(10)))
+    assert [next(results), next(results)] == [(0, 0), (1, 1)]
+    with pytest.raises(ValueError, match="the third"):
+        next(results)
+
+
+def test_files_wait_up_to_a_number_of_bytes(ahead: Ahead) -> None:
+    read = []
+
+    def files() -> Iterator[tuple[int, bytes, bool]]:
+        for number in range(6):
+            read.append(number)
+            yield number, bytes(1 << 25), True
+
+    first = next(ahead.map(lambda number, data: number, files()))
+    assert first == (0, 0)
+    assert read == [0, 1]
+
+
+def test_large_images_share_their_pixels_and_one_beyond_them_is_alone() -> None:
+    budget = _Budget(3 * LARGE)
+    inside: list[int] = []
+    with budget.share(LARGE), budget.share(LARGE):
+        waits = threading.Event()
+
+        def large() -> None:
+            waits.set()
+            with budget.share(10 * LARGE):
+                inside.append(1)
+
+        thread = threading.Thread(target=large)
+        thread.start()
+        assert waits.wait(TIMEOUT)
+        assert inside == []
+    thread.join(TIMEOUT)
+    assert inside == [1]
