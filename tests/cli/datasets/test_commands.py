@@ -68,6 +68,24 @@ class TestPlan:
         assert (plan["records"], plan["exact"], plan["classes"]) == (16, True, ["cat", "dog"])
         assert plan["splits"]["train"]["shards"] == 3
 
+    def test_it_says_what_becomes_of_the_pictures_and_which_are_bad(self, tpuctl: Tpuctl) -> None:
+        write_image(Path("pictures/ant/grey.png"), mode="L")
+        Path("pictures/ant/page.jpg").write_bytes(b"<html>404</html>")
+        summary = (
+            "18 pictures: 16 RGB, 1 grey; 1 will be converted to 3 channels; "
+            "1 cannot be used: 1 is an HTML page, not an image"
+        )
+        result = tpuctl("data", "plan", "pets", "pictures")
+        assert (result.code, f"{summary}.\n" in result.err) == (0, True)
+        assert "bad: 'ant/page.jpg' is an HTML page, not an image" in result.err
+        assert "Next: tpuctl data upload pets pictures --skip-bad" in result.err
+        plan = tpuctl("data", "plan", "pets", "pictures", "--json").json
+        assert plan["summary"] == summary
+        assert (plan["pictures"]["converted"], plan["pictures"]["channels"], plan["exact"]) == (1, 3, False)
+        kept = tpuctl("data", "plan", "pets", "pictures", "--channels", "keep", "--json").json
+        assert kept["features"]["image"]["shape"] == [None, None, None]
+        assert "converted" not in kept["pictures"]
+
     @pytest.mark.parametrize(
         ("options", "message"),
         [
