@@ -67,7 +67,7 @@ SUBPACKAGES = {
         "trees": set(),
         "files": {"schema", "tfrecord", "trees"},
         "archives": {"files", "trees"},
-        "tables": {"files", "schema", "tfrecord"},
+        "tables": {"files", "schema", "tfrecord", "trees"},
         "arrays": {"files", "images", "schema", "tables", "tfrecord"},
         "sources": {"archives", "arrays", "files", "images", "schema", "tables", "tfrecord", "trees"},
         "tokens": {"files", "order", "schema", "tfrecord"},
