@@ -223,6 +223,17 @@ def plan(
     return DatasetPlan(name, version, seed, options, listed, tuple(planned), vocabulary)
 
 
+def plan_members(
+    source: Source, members: Iterable[Members], ref: DatasetRef, *, seed: int, options: Options,
+    vocabulary: Vocabulary | None,
+) -> DatasetPlan:  # fmt: skip
+    """Return the plan of splits that are drawn already; raises UsageError for a name that cannot be."""
+    ref.check()
+    planned = [SplitPlan(split, _count(split, 1, None, DEFAULT_SIZE)) for split in members]
+    _check_files(small_file_names(source, vocabulary))
+    return DatasetPlan(ref.name, ref.version, seed, options, source, tuple(planned), vocabulary)
+
+
 def _count(members: Members, hosts: int, shards: int | None, target: int) -> ShardCount:
     if shards is not None:
         return fixed_count(shards, len(members), hosts=hosts, split=members.name)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 
 from tpuctl.cli.datasets.analysis.diff import diff
+from tpuctl.cli.datasets.analysis.sample import sample
+from tpuctl.cli.datasets.analysis.split import split
 from tpuctl.cli.datasets.analysis.stats import stats
 from tpuctl.cli.datasets.dataflow import dataflow
 from tpuctl.cli.datasets.describe import describe
@@ -24,5 +26,20 @@ def data() -> None:
     """Upload, list, check and remove datasets: TFRecord shards in the bucket."""
 
 
-for _command in (fetch, plan, upload, dataflow, ls, describe, head, stats, diff, verify, pull, rm):
+for _command in (
+    fetch,
+    plan,
+    upload,
+    dataflow,
+    ls,
+    describe,
+    head,
+    stats,
+    diff,
+    split,
+    sample,
+    verify,
+    pull,
+    rm,
+):
     data.add_command(_command)
