@@ -51,7 +51,7 @@ def _start(name: str, folder: Path) -> subprocess.Popen[bytes]:
         listener.bind(os.fspath(folder / name))
         listener.listen(64)
         return subprocess.Popen(
-            [PYTHONS[name], "-m", "tests.forks.server", name, str(listener.fileno())],
+            [PYTHONS[name], "-m", "tests.forks.server", name, str(listener.fileno()), str(os.getpid())],
             cwd=ROOT,
             pass_fds=[listener.fileno()],
             stdin=subprocess.DEVNULL,

@@ -1,6 +1,6 @@
 """Runs many programs that import the same, and imports it once: each program is a fork of this process.
 
-`python -m tests.forks.server tensorflow FD` (or `commands`) serves the listening Unix socket FD until
+`python -m tests.forks.server tensorflow FD PARENT` (or `commands`) serves the listening Unix socket FD until
 SIGTERM. A child process reads the request of each connection, forks the program, and answers with its exit
 status. This process only imports, so that a program starts as if it had just imported the same.
 """
@@ -34,11 +34,17 @@ RARELY = (50_000, 20, 100)
 """When garbage is collected: by default TensorFlow spends a tenth of its time on that."""
 
 
-def serve(listener: socket.socket, load: Callable[[], None]) -> None:
-    """Answer connections until SIGTERM; `load` imports when the first one comes."""
+LOOK_INTERVAL = 2.0
+"""Seconds between looks whether who started this is gone, while nothing is asked."""
+
+
+def serve(listener: socket.socket, load: Callable[[], None], starter: int) -> None:
+    """Answer connections until SIGTERM or the end of `starter`, a pid; `load` imports when one comes."""
     signal.signal(signal.SIGCHLD, _reap)
     is_loaded = False
-    while True:
+    while os.getppid() == starter:  # one that was killed ends nothing
+        if not select.select([listener], [], [], LOOK_INTERVAL)[0]:
+            continue
         connection, _ = listener.accept()
         if not is_loaded:
             load()
@@ -173,4 +179,4 @@ def _emulate_tpu() -> None:
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[2])), LOADS[sys.argv[1]])
+    serve(socket.socket(fileno=int(sys.argv[2])), LOADS[sys.argv[1]], int(sys.argv[3]))
