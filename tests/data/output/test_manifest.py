@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from tests.data.source_trees import Tree, produce
+from tests.data.sources.annotated.trees import write_coco
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.output.manifest import Manifest, decode_manifest, encode_manifest
@@ -54,3 +56,14 @@ def test_a_manifest_of_the_first_schema_is_still_read(manifest: Manifest) -> Non
     content["schema"] = 1
     assert content["source"].keys() == {"kind", "fingerprint", "seed"}
     assert decode_manifest(json.dumps(content).encode()) == msgspec.structs.replace(manifest, schema=1)
+
+
+def test_a_manifest_asks_for_an_update_only_where_an_earlier_tpuctl_lacks_a_feature(
+    manifest: Manifest, tmp_path: Path
+) -> None:
+    assert manifest.schema == 2
+    write_coco(tmp_path / "coco")
+    with_boxes = decode_manifest(produce(plan(tmp_path / "coco", name="boxes"))["manifest.json"])
+    assert with_boxes.schema == 3
+    assert decode_manifest(encode_manifest(with_boxes)) == with_boxes
+    assert with_boxes.classes == ("cat", "dog")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.data.source_trees import write_image
+from tests.data.sources.annotated.test_webdataset import sample
+from tests.data.sources.annotated.test_webdataset import shard as write_shard
+from tests.data.sources.annotated.trees import write_coco, write_mask
+from tests.data.sources.audio.test_sounds import WAVE, flac, wav
+from tests.data.sources.audio.test_sounds import write as write_sounds
+from tests.data.sources.huggingface.test_golden import GOLDEN
 from tpuctl.cloud.storage import Bucket
 from tpuctl.data.plan import plan
 from tpuctl.data.tfrecord.example_encoding import encode
@@ -123,6 +130,55 @@ def tfds(root: Path) -> Path:
     return root
 
 
+def coco(root: Path) -> Path:
+    """Return pictures with their boxes."""
+    write_coco(root)
+    return root
+
+
+def masks(root: Path) -> Path:
+    """Return pictures with a mask beside each."""
+    for number in range(3):
+        write_image(root / "images" / f"{number}.png", shade=number)
+        write_mask(root / "masks" / f"{number}.png", shade=number)
+    return root
+
+
+def metadata(root: Path) -> Path:
+    """Return pictures with a table."""
+    for number in range(3):
+        write_image(root / f"{number}.png", shade=number)
+    rows = (json.dumps({"file_name": f"{number}.png", "text": f"text {number}"}) for number in range(3))
+    (root / "metadata.jsonl").write_text("\n".join(rows))
+    return root
+
+
+def webdataset(root: Path) -> Path:
+    """Return two shards."""
+    for number in range(2):
+        write_shard(root / f"train-000{number}.tar", sample("0", 2 * number) | sample("1", 2 * number + 1))
+    return root
+
+
+def saved(root: Path) -> Path:
+    """Return a dataset that `datasets` saved."""
+    return Path(shutil.copytree(GOLDEN / "saved", root))
+
+
+def sounds(root: Path) -> Path:
+    """Return class folders of sounds."""
+    return write_sounds(root, {"no/1.wav": wav(), "yes/2.wav": wav(-WAVE), "yes/3.flac": flac()})
+
+
+def packed(kind: str, source: Callable[[Path], Path]) -> Callable[[Path], Path]:
+    """Return what makes an archive of a source."""
+
+    def make(root: Path) -> Path:
+        return Path(shutil.make_archive(str(root.parent / "packed"), kind, source(root)))
+
+    return make
+
+
 SOURCES: dict[str, Callable[[Path], Path]] = {
     "images": images,
     "text": texts,
@@ -135,6 +191,16 @@ SOURCES: dict[str, Callable[[Path], Path]] = {
     "idx": idx,
     "tfrecord": tfrecords,
     "tfds": tfds,
+    "coco": coco,
+    "masks": masks,
+    "metadata": metadata,
+    "webdataset": webdataset,
+    "saved": saved,
+    "audio": sounds,
+    "images in tar": packed("tar", images),
+    "images in zip": packed("zip", images),
+    "coco in tar.gz": packed("gztar", coco),
+    "csv in zip": packed("zip", csv),
 }
 """By kind, what makes a source below a folder and returns its path."""
 
