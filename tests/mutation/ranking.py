@@ -42,6 +42,8 @@ ABOVE = {
 }
 LEFT_OUT = ("tests/cli/runs/test_digits.py",)
 """The demo takes a minute or two: a mistake that it alone would catch counts as a survivor."""
+FAR = 3
+"""Nearness of tests that neither are the package's nor import the module."""
 _WORD = re.compile(r"[A-Za-z_]{3,}")
 
 
@@ -49,7 +51,7 @@ def ranked(file: str, line: int) -> list[str]:
     """Return the files of tests that can see a line of `tpuctl/PACKAGE/MODULE.py`.
 
     The module's own come first, then those that import it, its package's, and its callers'. In each group
-    those come first that share most words with the line's function, and the files that take longest last.
+    those come first that share most words with the line's function, but callers' files that take long last.
     A word counts more, the fewer files have it.
     """
     module = Path(file).relative_to("tpuctl")
@@ -62,9 +64,9 @@ def ranked(file: str, line: int) -> list[str]:
         elif _name(file) in _imports(test):
             nearness = 1
         else:
-            nearness = 2 if test.startswith(f"tests/{module.parent.as_posix()}/") else 3
+            nearness = 2 if test.startswith(f"tests/{module.parent.as_posix()}/") else FAR
         shared = sum(_weights()[word] for word in words & _words(test))
-        return nearness, nearness > 0 and test.startswith(LONG), -shared, test
+        return nearness, nearness == FAR and test.startswith(LONG), -shared, test
 
     return sorted(_within(file), key=rank)
 

@@ -103,7 +103,8 @@ class Host:
             "import sys\nsys.path[0] = sys.argv[0] = 'worker.zip'\nfrom tpuctl.worker import main, timing\n"
             f"{constants}\nsys.exit(main.main(['launch', 'spec.json']))"
         )
-        program = ["-c", code] if constants else ["worker.zip", "launch", "spec.json"]
+        # the last word is for `supervisors`, which looks for it
+        program = ["-c", code, "launch"] if constants else ["worker.zip", "launch", "spec.json"]
         return subprocess.run(
             [self.python, *program],
             cwd=self.folder,

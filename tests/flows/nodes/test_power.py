@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.flows.nodes.memory_provider import MemoryProvider, MemorySsh, node, queued_resource
+from tests.flows.passing_time import PassingTime
 from tpuctl.cloud.provider import Operation
 from tpuctl.errors import (
     DeadlineError,
@@ -122,6 +123,32 @@ def test_start_waits_for_ssh_and_adds_the_key() -> None:
     assert started.state is NodeState.READY
     assert KEY.public_key in provider.nodes["n1"].metadata
     assert ssh.reached == [("n1", 0, "host key 0")]
+
+
+class _Slow(MemoryProvider):
+    """A provider on which a node never leaves the state on the way to another."""
+
+    def __init__(self, before: NodeState, during: NodeState, *, operation_done: bool) -> None:
+        super().__init__(node(state=before))
+        self._during, self._operation_done = during, operation_done
+
+    def begin(self, change: Change) -> Operation:
+        self.nodes["n1"] = replace(self.nodes["n1"], state=self._during)
+        return Operation("Node 'n1'", lambda: self._operation_done)
+
+
+@pytest.mark.parametrize(("operation_done", "subject"), [(False, "Node"), (True, "node")])
+def test_a_stop_and_a_start_are_given_fifteen_minutes(
+    passing_time: PassingTime, operation_done: bool, subject: str
+) -> None:
+    provider = _Slow(NodeState.READY, NodeState.STOPPING, operation_done=operation_done)
+    with pytest.raises(DeadlineError, match=rf"^Waited 900 s for {subject} 'n1' to be STOPPED\."):
+        stop(provider, plan_stop(provider, "n1"), silent)
+    assert passing_time.now == pytest.approx(15 * 60)
+    provider = _Slow(NodeState.STOPPED, NodeState.STARTING, operation_done=operation_done)
+    with pytest.raises(DeadlineError, match=rf"^Waited 900 s for {subject} 'n1' to be READY\."):
+        start(provider, MemorySsh(), plan_start(provider, "n1"), KEY, silent)  # type: ignore[arg-type]
+    assert passing_time.now == pytest.approx(30 * 60)
 
 
 class _Faulty(MemoryProvider):

@@ -195,6 +195,15 @@ class TestUp:
         )
         assert passing_time.now == pytest.approx(30 * 60)
 
+    def test_the_start_of_a_stopped_node_is_given_fifteen_minutes(self, passing_time: PassingTime) -> None:
+        class Unfinished(MemoryProvider):
+            def begin(self, change: Change) -> Operation:
+                return Operation("Node 'n1'", lambda: False)
+
+        with pytest.raises(DeadlineError, match=r"Waited 900 s for Node 'n1' to be started\."):
+            run_up(Unfinished(node(state=NodeState.STOPPED)), MemorySsh(), [])
+        assert passing_time.now == pytest.approx(15 * 60)
+
     def test_a_node_that_exists_is_given_half_an_hour_and_each_of_its_states_is_reported_once(
         self, passing_time: PassingTime
     ) -> None:
