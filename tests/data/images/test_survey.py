@@ -12,6 +12,7 @@ from tests.data.images.zoo.files import ZOO
 from tests.data.images.zoo.pictures import save
 from tpuctl.data.files.class_folders import list_class_folders
 from tpuctl.data.files.listing import Listing
+from tpuctl.data.images.rule import ImageRule
 from tpuctl.data.images.survey import Survey
 from tpuctl.data.trees.local import LocalTree
 from tpuctl.data.trees.tree import ListedFile
@@ -51,11 +52,14 @@ def test_every_file_gets_the_verdict_of_its_header(zoo: Path) -> None:
     survey = Survey(files, lambda scanned, total: reports.append((scanned, total)))
     bad = {name for name, verdict in verdicts(survey, files).items() if verdict.startswith("bad")}
     expected = {name for name, odd in ZOO.items() if odd.why.startswith("bad")} - {"bomb-grey.png"}
-    assert bad == expected | {"large-truncated.png"}  # that bomb is bad only where it would be decoded
-    assert {record.file.removeprefix("all/") for record in survey.bad} == bad
+    assert bad == expected | {"large-truncated.png"}  # that bomb is bad only where it is decoded
+    assert {record.file.removeprefix("all/") for record in survey.bad(ImageRule(None))} == bad
+    rule = survey.counts.rule(None)
+    by_rule = {record.file.removeprefix("all/") for record in survey.bad(rule)}
+    assert by_rule == bad | {"bomb-grey.png"}
     assert reports[-1] == (len(files), len(files))
-    report = survey.counts.report(survey.counts.rule(None))
-    assert (report.images, report.bad) == (len(files), len(bad))
+    report = survey.counts.report(rule)
+    assert (report.images, report.bad) == (len(files), len(by_rule))
     assert report.channels == 3
     reasons = Counter(
         reason for odd in ZOO.values() if not odd.why.startswith("bad") for reason in odd.why.split(", ")
@@ -76,4 +80,6 @@ def test_a_file_that_cannot_be_read_is_bad(zoo: Path, tmp_path: Path) -> None:
     files = listing(LocalTree(tmp_path))
     (tmp_path / "cat" / "a.png").unlink()
     survey = Survey(files)
-    assert [str(record) for record in survey.bad] == ["'cat/a.png' cannot be read: No such file or directory"]
+    assert [str(record) for record in survey.bad(ImageRule())] == [
+        "'cat/a.png' cannot be read: No such file or directory"
+    ]

@@ -17,6 +17,8 @@ LARGE = 1 << 24
 """Pixels from which on images share `_AT_ONCE`, by however many threads they are decoded."""
 _AT_ONCE = 3 * LARGE
 """Pixels of the large images that are decoded at the same time: two photographs of 24 megapixels."""
+_MOST = f"at most {MOST_PIXELS / 1e6:.0f} megapixels are decoded"
+TOO_LARGE = f"is too large: {_MOST}"
 _MOST_SCANS = 100
 """Scans of a JPEG, each of which is a pass over all pixels; encoders write about ten."""
 _TILE = 1 << 20
@@ -113,5 +115,4 @@ def _tiles(size: tuple[int, int], across: int, down: int) -> Iterator[tuple[int,
 def check_size(width: int, height: int) -> None:
     """Raise InvalidImage for more pixels than are decoded."""
     if width * height > MOST_PIXELS:
-        most = f"at most {MOST_PIXELS / 1e6:.0f} megapixels are decoded"
-        raise InvalidImage(f"has {width} × {height} pixels, and {most}", group=f"is too large: {most}")
+        raise InvalidImage(f"has {width} × {height} pixels, and {_MOST}", group=TOO_LARGE)

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 from tpuctl.data.images.conversion import Goal, converted
-from tpuctl.data.images.decoding import check_size
-from tpuctl.data.images.formats import look
+from tpuctl.data.images.decoding import TOO_LARGE, check_size
+from tpuctl.data.images.formats import MOST_PIXELS, look
 from tpuctl.data.images.header import ImageInfo, InvalidImage, inspect_image
 from tpuctl.data.images.report import ImageReport, ordered
 from tpuctl.data.options import Channels
@@ -32,6 +32,8 @@ class ImageKind(NamedTuple):
     changes: tuple[str, ...] = ()
     bad: str = ""
     """Why it cannot be used, without the figures of this one image."""
+    large: bool = False
+    """Whether it has more pixels than are decoded: it can be used as it is alone."""
 
 
 class ImageRule(msgspec.Struct, frozen=True):
@@ -53,6 +55,12 @@ class ImageRule(msgspec.Struct, frozen=True):
             reasons += (f"to {self.dtype.removeprefix('uint')} bits",)
         return reasons
 
+    def why_bad(self, kind: ImageKind) -> str:
+        """Return why an image of a kind cannot be used; empty if it can."""
+        if kind.large and not kind.bad and (self.size or self.reasons(kind)):
+            return TOO_LARGE
+        return kind.bad
+
     def apply(self, data: bytes) -> tuple[bytes, ImageInfo]:
         """Return an image of any format as the dataset has it, and its shape; raises InvalidImage."""
         info = look(data)
@@ -71,7 +79,8 @@ class ImageRule(msgspec.Struct, frozen=True):
 
 def kind_of(info: ImageInfo) -> ImageKind:
     """Return the kind of an image."""
-    return ImageKind(info.channels, info.dtype, info.encoding, info.changes)
+    large = info.width * info.height > MOST_PIXELS
+    return ImageKind(info.channels, info.dtype, info.encoding, info.changes, large=large)
 
 
 def bad_kind(error: InvalidImage) -> ImageKind:
@@ -118,12 +127,15 @@ class ImageCounts:
         reasons: Counter[str] = Counter()
         converted_images = 0
         for kind, count in self._good().items():
+            if rule.why_bad(kind):
+                continue
             why = rule.reasons(kind)
             reasons.update(dict.fromkeys(why, count))
             converted_images += count if why else 0
         bad: Counter[str] = Counter()
         for kind, count in self._kinds.items():
-            bad.update({kind.bad: count} if kind.bad else {})
+            why_bad = rule.why_bad(kind)
+            bad.update({why_bad: count} if why_bad else {})
         return ImageReport(
             self.total,
             ordered(Counter({NAMES[channels]: count for channels, count in self._channels().items()})),

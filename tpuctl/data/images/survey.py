@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.files.listing import Listing
+from tpuctl.data.images.decoding import TOO_LARGE
 from tpuctl.data.images.formats import format_name, look
 from tpuctl.data.images.header import JPEG_END, PNG_END, HeadTooShort, ImageInfo, InvalidImage, inspect_head
-from tpuctl.data.images.rule import ImageCounts, ImageKind, bad_kind, kind_of
+from tpuctl.data.images.rule import ImageCounts, ImageKind, ImageRule, bad_kind, kind_of
 from tpuctl.data.source import ScanProgress
 from tpuctl.data.trees.tree import LARGEST
 
@@ -104,10 +105,11 @@ class Survey:
             counts.add(kind, number)
         return counts
 
-    @property
-    def bad(self) -> list[BadRecord]:
-        """The first bad files, in their order."""
-        return [self._bad[index] for index in sorted(self._bad)[:MOST_BAD]]
+    def bad(self, rule: ImageRule) -> list[BadRecord]:
+        """Return the first files that are bad by a rule, in their order."""
+        large = self.indices(lambda kind: kind.large and rule.why_bad(kind))[:MOST_BAD].tolist()
+        bad = self._bad | {index: BadRecord(self._files.key(index), TOO_LARGE) for index in large}
+        return [bad[index] for index in sorted(bad)[:MOST_BAD]]
 
     @property
     def _numbers(self) -> NDArray[np.uint16]:

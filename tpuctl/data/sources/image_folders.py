@@ -50,7 +50,7 @@ class ImageSource(Source):
             exact=not (report.converted or self.rule.size),
             parts=tree.parts(self._record_sizes()),
             images=report,
-            bad_images=self._survey.bad,
+            bad_images=self._survey.bad(self.rule),
         )
 
     def read(self, indices: Indices, observations: Observations) -> Records:
@@ -88,7 +88,7 @@ class ImageSource(Source):
             return BadRecord(self._tree.files.key(index), str(error), hint=error.hint)
 
     def _is_converted(self, kind: ImageKind) -> bool:
-        return not kind.bad and bool(self.rule.size or self.rule.reasons(kind))
+        return not self.rule.why_bad(kind) and bool(self.rule.size or self.rule.reasons(kind))
 
     def _record_sizes(self) -> NDArray[np.int64]:
         """Return the size of each record; where images are converted, an estimate from some of them."""

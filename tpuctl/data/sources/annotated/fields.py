@@ -60,7 +60,7 @@ class Pictures:
         counts = self._survey.counts
         self.rule = counts.rule(options.channels, options.resize)
         self.report = counts.report(self.rule)
-        self.bad = self._survey.bad
+        self.bad = self._survey.bad(self.rule)
 
     def feature(self, observations: Observations) -> Feature:
         """As `MediaField.feature`."""
@@ -69,7 +69,7 @@ class Pictures:
     def slow(self, index: int) -> bool:
         """As `MediaField.slow`."""
         kind = self._survey.kind(index)
-        return not kind.bad and bool(self.rule.size or self.rule.reasons(kind))
+        return not self.rule.why_bad(kind) and bool(self.rule.size or self.rule.reasons(kind))
 
     def content(self, data: bytes) -> Content:
         """As `MediaField.content`."""
