@@ -54,7 +54,7 @@ def main() -> None:
         folder = Path(name)
         served = simulator_process.ensure(folder / "state" / "sim")
         try:
-            place = Place(served, folder, _environment(served, folder))
+            place = Place(served, folder, environment(served, folder))
             report(*measure(place, options.images, options.rows, options.turns))
         finally:
             simulator_process.stop(folder / "state" / "sim")
@@ -127,7 +127,7 @@ def _report_turn(name: str, turn: Turn) -> None:
     print(f"  {name}: {times}", file=sys.stderr, flush=True)
 
 
-def _environment(served: simulator_process.PublishedEndpoints, folder: Path) -> dict[str, str]:
+def environment(served: simulator_process.PublishedEndpoints, folder: Path) -> dict[str, str]:
     """The environment that points `tpuctl` and stock gcloud to the simulator, with folders of their own."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("TPUCTL_", "CLOUDSDK_"))}
     return {
