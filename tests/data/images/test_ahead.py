@@ -81,7 +81,7 @@ def test_large_images_share_their_pixels_and_one_beyond_them_is_alone() -> None:
             with budget.share(10 * LARGE):
                 inside.append(1)
 
-        thread = threading.Thread(target=large)
+        thread = threading.Thread(target=large, daemon=True)
         thread.start()
         assert waits.wait(TIMEOUT)
         assert inside == []
