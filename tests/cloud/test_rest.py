@@ -117,3 +117,19 @@ def test_a_service_that_stays_down_is_given_up_after_twenty_seconds(
         items(server)
     assert len(server.requests) == len(slept) + 1 > 3
     assert 10 < sum(slept) <= 20
+
+
+def test_a_request_waits_at_most_20_seconds_for_its_answer(
+    server: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.files = {"/list": b'{"items": [1]}'}
+    timeouts: list[object] = []
+    send = requests.Session.send
+
+    def sent(session: requests.Session, request: requests.PreparedRequest, **options: object) -> object:
+        timeouts.append(options["timeout"])
+        return send(session, request, **options)
+
+    monkeypatch.setattr(requests.Session, "send", sent)  # the server cannot see it
+    assert items(server) == [1]
+    assert timeouts == [20.0]

@@ -15,6 +15,7 @@ from google.cloud import storage
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.cloud.endpoints import Cloud, connect
 from tpuctl.cloud.storage import UPLOAD_PART, Bucket, BucketMissingError
+from tpuctl.cloud.streams import BoundedBuffer
 from tpuctl.config import load
 from tpuctl.errors import ConflictError, DeadlineError, NotFoundError, TpuctlError
 from tpuctl.object_content import Content
@@ -41,6 +42,24 @@ class TestLimits:
         tracemalloc.stop()
         assert peak < 5 << 20, "the simulator runs in this process, too"
         assert len(bucket.read("large", 40 << 20)) == 40 << 20
+
+    def test_at_most_64_mebibytes_are_read_unless_the_reader_says_otherwise(
+        self, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bucket.upload("small", [b"x"], "text/plain")
+        limits: list[int] = []
+
+        class RecordedBuffer(BoundedBuffer):
+            def __init__(self, most: int) -> None:
+                limits.append(most)
+                super().__init__(most)
+
+        # much quicker than an object of that size
+        monkeypatch.setattr("tpuctl.cloud.storage.BoundedBuffer", RecordedBuffer)
+        (listed,) = bucket.objects("small")
+        assert {bucket.read("small"), bucket.read_listed(listed), bucket.find("small")} == {b"x"}
+        assert bucket.find("small", 5) == b"x"
+        assert limits == [64 << 20, 64 << 20, 64 << 20, 5]
 
     @pytest.mark.parametrize("size", [0, 1, 999, 1000])
     def test_an_object_within_the_limit_comes_whole(self, bucket: Bucket, size: int) -> None:
