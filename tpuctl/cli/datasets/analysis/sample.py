@@ -72,7 +72,7 @@ def _write(session: Session, plan: DatasetPlan, folder: Path, *, dry_run: bool) 
     from tpuctl.flows.datasets.analysis.sample_files import planned_files, write_files  # noqa: PLC0415
 
     paths = [str(path) for path in planned_files(plan, folder)]
-    files = 0 if dry_run else write_files(plan, folder)
+    files = 0 if dry_run else write_files(plan, folder, output.note)
     if session.as_json:
         output.json({"folder": str(folder), "records": plan.records, "files": files, "paths": paths})
     elif dry_run:

@@ -1,53 +1,112 @@
-"""Writes the records of a plan as files to look at: pictures in class folders, others as JSON Lines."""
+"""Writes the records of a plan as files to look at: pictures in class folders, others as JSON Lines.
+
+The folder has a list of what a sample wrote there, and the next sample replaces those files.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
 
-from tpuctl.atomic_files import replace_file
 from tpuctl.data.bad_records import BadRecord, BadRecordsError
 from tpuctl.data.plan import DatasetPlan, SplitPlan
-from tpuctl.data.schema.features import Feature, Image, Label
+from tpuctl.data.schema.features import Feature, Image
 from tpuctl.data.source import Observations
 from tpuctl.data.tfrecord.example_decoding import Values, decode
-from tpuctl.errors import StateError
+from tpuctl.errors import StateError, UsageError
+from tpuctl.flows.datasets.analysis.class_folders import ClassFolders
+from tpuctl.flows.download_folder import check_folder, filling
+from tpuctl.flows.progress import Report
+from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError
+from tpuctl.local.object_names import UnsafeNameError, local_parts
+from tpuctl.local.staged_folder import StagedFolder
 
 _ENDINGS = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpg"}
-_UNSAFE = re.compile(r"[^\w. -]|^\.+")
+_LIST = (".tpuctl-sample",)
+"""Names the files of the sample in a folder; JSON."""
+
+Parts = tuple[str, ...]
+File = tuple[Parts, Iterable[bytes]]
+"""A path below the folder, and its content."""
 
 
 def planned_files(plan: DatasetPlan, folder: Path) -> list[Path]:
-    """Return the folders or files that `write_files` fills."""
+    """Return the folders or files that `write_files` fills; raises UsageError for another's folder."""
+    _check(folder)
     if _picture(plan.features):
         return [folder / split.name for split in plan.splits]
     return [folder / f"{split.name}.jsonl" for split in plan.splits]
 
 
-def write_files(plan: DatasetPlan, folder: Path) -> int:
-    """Write every record below a folder, and return the number of files; run again, it writes the same."""
-    picture = _picture(plan.features)
-    count = 0
+def write_files(plan: DatasetPlan, folder: Path, report: Report) -> int:
+    """Write every record below a folder, and return the number of files; those of a former sample go.
+
+    Raises UsageError for a folder with something else, or that cannot be written.
+    """
+    with filling(folder, report, lambda: _check(folder)) as local:
+        former = _listed(folder) or set()
+        local.write(msgspec.json.encode(sorted(former)), _LIST)
+        former |= local.placed_before()
+        files = {_place(local, parts, content) for parts, content in _files(plan)}
+        for parts in former - files:
+            local.remove(parts)
+        local.write(msgspec.json.encode(sorted(files)), _LIST)
+    return len(files)
+
+
+def _place(local: StagedFolder, parts: Parts, content: Iterable[bytes]) -> Parts:
+    """Write a file, whose path one that is killed leaves to the next."""
+    name = "/".join(parts)
     try:
-        for split in plan.splits:
-            records = _records(plan, split)
-            if not picture:
-                folder.mkdir(parents=True, exist_ok=True)
-                lines = (_line(values) for values in records)
-                replace_file(folder / f"{split.name}.jsonl", lines)
-                count += 1
-                continue
-            for number, values in enumerate(records):
-                _write_picture(folder / split.name, number, values, plan.features, picture)
-                count += 1
-    except OSError as error:
-        raise StateError(
-            f"Cannot write '{folder}': {error.strerror}.", hint="Free some space, or give another folder."
-        ) from error
-    return count
+        local_parts(name)
+        key = sha256(name.encode()).hexdigest()
+        with local.completing(key) as path, path.open("wb") as stream:
+            stream.writelines(content)
+        local.place(local.waiting(key), parts)
+    except UnsafeNameError as error:
+        raise StateError(f"{name} {error}.", hint="Make a dataset of it: --as NAME/VERSION.") from error
+    except NotAFileError as error:
+        raise UsageError(f"{name} {error}.", hint="Name another folder with --to.") from error
+    return parts
+
+
+def _check(folder: Path) -> None:
+    check_folder(folder, "a sample", lambda: _listed(folder) is not None)
+
+
+def _listed(folder: Path) -> set[Parts] | None:
+    """Return the files of the sample that a folder has; None if it has none."""
+    try:
+        with ConfinedFolder(folder) as confined, confined.open(_LIST) as stream:
+            listed = msgspec.json.decode(stream.read(), type=list[tuple[str, ...]])
+    except (FileNotFoundError, NotAFileError, ValueError):
+        return None
+    return {parts for parts in listed if _is_safe(parts)}
+
+
+def _is_safe(parts: Parts) -> bool:
+    try:
+        return local_parts("/".join(parts)) == parts
+    except UnsafeNameError:
+        return False
+
+
+def _files(plan: DatasetPlan) -> Iterator[File]:
+    picture = _picture(plan.features)
+    folders = ClassFolders(plan.features)
+    for split in plan.splits:
+        records = _records(plan, split)
+        if not picture:
+            yield (f"{split.name}.jsonl",), map(_line, records)
+            continue
+        for number, values in enumerate(records):
+            data = next(iter(values.get(picture, [])), b"")
+            content = data if isinstance(data, bytes) else b""
+            ending = next((name for start, name in _ENDINGS.items() if content.startswith(start)), "bin")
+            yield (split.name, *folders.parts(values), f"{number:06}.{ending}"), [content]
 
 
 def _records(plan: DatasetPlan, split: SplitPlan) -> Iterator[Mapping[str, Values]]:
@@ -59,27 +118,6 @@ def _records(plan: DatasetPlan, split: SplitPlan) -> Iterator[Mapping[str, Value
 
 def _picture(features: Mapping[str, Feature]) -> str:
     return next((name for name, feature in features.items() if isinstance(feature, Image)), "")
-
-
-def _write_picture(
-    folder: Path, number: int, values: Mapping[str, Values], features: Mapping[str, Feature], picture: str
-) -> None:
-    data = next(iter(values.get(picture, [])), b"")
-    content = data if isinstance(data, bytes) else b""
-    ending = next((name for start, name in _ENDINGS.items() if content.startswith(start)), "bin")
-    folder = folder / _class(values, features)
-    folder.mkdir(parents=True, exist_ok=True)
-    replace_file(folder / f"{number:06}.{ending}", [content])
-
-
-def _class(values: Mapping[str, Values], features: Mapping[str, Feature]) -> str:
-    """Return the name of a record's class as that of a folder; nothing without one."""
-    for name, feature in features.items():
-        number = next(iter(values.get(name, [])), None)
-        if isinstance(feature, Label) and isinstance(number, int):
-            known = 0 <= number < len(feature.classes)
-            return _UNSAFE.sub("_", feature.classes[number]) or f"{number}" if known else f"{number}"
-    return ""
 
 
 def _line(values: Mapping[str, Values]) -> bytes:
