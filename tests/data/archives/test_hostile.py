@@ -6,6 +6,7 @@ import io
 import random
 import struct
 import tarfile
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -153,6 +154,18 @@ def smaller_size(data: bytearray) -> None:
     struct.pack_into("<I", data, directory(data, 1) + 24, 500)
 
 
+def huge_size(data: bytearray) -> None:
+    """Give a member a size of 64 bits, in an extra field of the directory."""
+    at, extra = directory(data, 1), struct.pack("<HHQ", 1, 8, 2**64 - 1)
+    struct.pack_into("<I", data, at + 24, 2**32 - 1)
+    struct.pack_into("<H", data, at + 30, len(extra))
+    name = at + 46 + len("cat/1.png")
+    data[name:name] = extra
+    end = data.index(b"PK\x05\x06")
+    (size,) = struct.unpack_from("<I", data, end + 12)
+    struct.pack_into("<I", data, end + 12, size + len(extra))
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -161,6 +174,7 @@ def smaller_size(data: bytearray) -> None:
         (link, f"'cat/1.png' is a link or a device{NOT_FOLLOWED}"),
         (other_checksum, f"{DAMAGED} (its checksum does not match)"),
         (smaller_size, f"{DAMAGED} (it has 100 bytes, and the archive says 500)"),
+        (huge_size, "'cat/1.png' has a size that no file can have"),
     ],
 )  # fmt: skip
 def test_a_member_of_a_zip_file_that_cannot_be_read_is_named(
@@ -174,6 +188,34 @@ def test_a_zip_bomb_is_named_and_not_unpacked(tmp_path: Path) -> None:
     assert bomb.stat().st_size < 1 << 20
     (why,) = bad(bomb)
     assert why.startswith("'cat/1.png' unpacks to ")
+
+
+def test_a_member_that_says_it_is_empty_is_not_unpacked(tmp_path: Path) -> None:
+    def empty(data: bytearray) -> None:
+        struct.pack_into("<I", data, directory(data, 1) + 24, 0)
+
+    file = zipped(tmp_path / "pets.zip", empty, **{"1": bytes(64 << 20)})
+    tracemalloc.start()
+    try:
+        assert bad(file) == [f"{DAMAGED} (its checksum does not match)"]
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_member_in_thousands_of_folders_is_named(tmp_path: Path) -> None:
+    deep = f"{'a/' * 5000}1.png"
+    assert bad(tar(tmp_path / "pets.tar", member(deep, 100))) == [
+        f"'{deep}' has a name that no file can have"
+    ]
+
+
+def test_a_long_header_of_a_member_is_no_part_of_it(tmp_path: Path) -> None:
+    info = zipfile.ZipInfo("cat/1.png")
+    info.extra = struct.pack("<HH", 0xD935, 4000) + bytes(4000)  # as zipalign fills pages up
+    with zipfile.ZipFile(tmp_path / "pets.zip", "w") as file:
+        file.writestr(info, PICTURE)
+    assert bad(tmp_path / "pets.zip") == []
 
 
 def test_members_that_share_their_bytes_are_refused(tmp_path: Path) -> None:

@@ -15,6 +15,9 @@ STORED, DEFLATED, BZIP2 = 0, 8, 12
 """How a member is compressed, as zip numbers it."""
 _DRIVE = re.compile(r"[A-Za-z]:")
 _LITTER = frozenset({"__MACOSX"})
+_LONGEST_PATH, _DEEPEST = 4096, 100
+"""Characters and folders of a path, each of which is stored: Linux opens none that is longer."""
+_LARGEST = (1 << 63) - 1
 _BOMB_RATIO, _BOMB_SIZE = 250, 64 << 20
 """A member that unpacks to more than so many times its size, and more than so many bytes, is none."""
 
@@ -59,7 +62,7 @@ class Members:
                 hint="Split it into several archives, such as shards of WebDataset.",
                 file=self._archive,
             )
-        if why := _name_problem(path):
+        if why := _name_problem(path) or _size_problem(member):
             self._unusable.append(Entry(path, "other", problem=why))
         elif path in self._numbers:
             self._problems[path] = "is twice in the archive"
@@ -125,9 +128,14 @@ def _name_problem(path: str) -> str:
     parts = path.split("/")
     if not path or path.startswith("/") or "\\" in path or ".." in parts or _DRIVE.match(path):
         return "has a name that leads out of the archive"
-    if "" in parts or "." in parts or not path.isprintable():
+    too_long = len(path) > _LONGEST_PATH or len(parts) > _DEEPEST
+    if too_long or "" in parts or "." in parts or not path.isprintable():
         return "has a name that no file can have"
     return ""
+
+
+def _size_problem(member: Member) -> str:
+    return "has a size that no file can have" if member.size > _LARGEST else ""
 
 
 def _bomb(member: Member) -> str:

@@ -157,10 +157,9 @@ class ArchiveTree:
             return read(member.begin, packed)
         data = read(member.begin, HEADER + len(os.fsencode(member.path)) + _SLACK + packed)
         begin = self._header(member, data)
-        missing = begin + packed - len(data)
-        return data[begin : begin + packed] + (
-            read(member.begin + len(data), missing) if missing > 0 else b""
-        )
+        content = data[begin : begin + packed]
+        missing = packed - len(content)
+        return content + read(member.begin + begin + len(content), missing) if missing else content
 
     def _header(self, member: Member, data: bytes) -> int:
         try:

@@ -52,6 +52,8 @@ def content_begins(header: bytes) -> int:
 
 def unpacked(data: bytes, method: int, most: int) -> bytes:
     """Return the first `most` bytes that a member's data unpacks to; raises ValueError for damage."""
+    if not most:
+        return b""  # zlib takes 0 for no limit
     try:
         if method == DEFLATED:
             return zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, most)

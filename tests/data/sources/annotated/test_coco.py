@@ -120,9 +120,13 @@ def test_a_picture_whose_boxes_cannot_be_used_is_a_bad_record(
         (changed(bbox=[1, 2, 3]), ["annotation 3", "'2.png' has a bad annotation, number 3"]),
         (changed(bbox="1 2 3 4"), ["annotation 3", "'2.png' has a bad annotation, number 3"]),
         (changed(image_id=99), ["annotation 3 of 'annotations/instances_train2017.json' is of the image 99"]),
+        (changed(id=1 << 63), ["annotation 3", "'2.png' has a bad annotation, number 3"]),
+        (changed(area=1e30), ["annotation 3", "'2.png' has a bad annotation, number 3"]),
         (changed(image_id=None), ["annotation 3 of 'annotations/instances_train2017.json' is not one"]),
         (changed_image(id=10), ["'2.png' has the id of", "'0.png' has the id 10", *2 * [OF_NONE]]),
         (changed_image(id="x"), ["image 3 of", *2 * [OF_NONE]]),
+        (changed_image(id=10**30), ["image 3 of", *2 * [OF_NONE]]),
+        (changed_image(width=10**30), ["image 3 of", *2 * [OF_NONE]]),
     ],
 )  # fmt: skip
 def test_an_entry_that_is_none_is_named_by_its_number(

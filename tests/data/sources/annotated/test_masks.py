@@ -99,3 +99,11 @@ def test_masks_are_not_resized(tmp_path: Path) -> None:
     write_mask(tmp_path / "masks" / "a.png")
     with pytest.raises(UsageError, match="Masks have the size of their pictures"):
         read(tmp_path, Options(resize=(3, 3)))
+
+
+def test_a_picture_without_a_split_beside_others_is_an_error(tmp_path: Path) -> None:
+    for name in ("train/1", "2"):
+        write_image(tmp_path / "images" / f"{name}.png")
+        write_mask(tmp_path / "masks" / f"{name}.png")
+    with pytest.raises(UsageError, match=r"'images/2\.png' is in no split, and others are"):
+        read(tmp_path)

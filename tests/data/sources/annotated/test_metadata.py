@@ -16,6 +16,7 @@ from tpuctl.errors import UsageError
 LINE = "line 3 of 'metadata.jsonl'"
 NOT_THERE = ", which is not there"
 WHOLE = ", which holds whole numbers"
+TWO_FILES = {"file_name": "a.png", "image_file_name": "b.png", "n": 1}
 SHORT = "line 3 of 'metadata.csv' has 1 column, and the header has 2"
 
 
@@ -89,6 +90,7 @@ def test_the_labels_of_records_stay_theirs_when_splits_are_sorted(tmp_path: Path
         ({"n": 1}, f"{LINE} has no file_name"),
         ("{", f"{LINE} is not JSON (Input data was truncated)"),
         ("[1]", f"{LINE} is not a JSON object"),
+        (TWO_FILES, f"{LINE} names two files of the field 'image'"),
         ({"file_name": "sub/c.png", "n": "x"}, f"{LINE} has 'x' in the column 'n'{WHOLE}"),
     ],
 )  # fmt: skip
@@ -109,3 +111,9 @@ def test_a_table_without_records_is_an_error(tmp_path: Path, content: str) -> No
     (tmp_path / "metadata.jsonl").write_text(content)
     with pytest.raises(UsageError, match="has no record that can be used"):
         read(tmp_path)
+
+
+def test_a_column_that_is_called_as_the_files_field_is_an_error(tmp_path: Path) -> None:
+    rows = [{"file_name": "a.png", "image": "one"}, {"file_name": "b.png", "image": "two"}]
+    with pytest.raises(UsageError, match="The column 'image' has the name of a field of files"):
+        read(write(tmp_path, *rows))

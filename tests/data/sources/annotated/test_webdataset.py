@@ -117,3 +117,18 @@ def test_a_shard_that_changes_under_way_is_named(tmp_path: Path) -> None:
     shard(tmp_path / "train-0.tar", sample("1", 1))
     with pytest.raises(UsageError, match="has changed"):
         source.check()
+
+
+def test_a_key_of_the_json_that_another_member_has_gets_a_longer_name(tmp_path: Path) -> None:
+    content = json.dumps({"image": "a.png", "text": "of the JSON"}).encode()
+    members = {"0.png": png(100), "0.json": content, "0.txt": b"of the text"}
+    source = read(shard(tmp_path / "a.tar", members))
+    assert source.features["image"] == Image((None, None, 3))
+    assert examples(source) == [
+        {
+            "image": [png(100)],
+            "text": [b"of the text"],
+            "json/image": [b"a.png"],
+            "json/text": [b"of the JSON"],
+        }
+    ]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.errors import UsageError
 
+_Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+_Area = Annotated[float, msgspec.Meta(gt=-(2.0**63), lt=2.0**63)]
 _ROUNDING = 1.0
 """Pixels by which a box may lie outside of its picture: it is cut there."""
 
@@ -18,10 +20,10 @@ _ROUNDING = 1.0
 class Picture(msgspec.Struct, frozen=True):
     """An image of the JSON."""
 
-    id: int
+    id: _Int64
     file_name: str
-    width: int
-    height: int
+    width: _Int64
+    height: _Int64
 
 
 class _Category(msgspec.Struct, frozen=True):
@@ -32,12 +34,12 @@ class _Category(msgspec.Struct, frozen=True):
 class Instance(msgspec.Struct, frozen=True):
     """An annotation of the JSON; its segmentation is not read."""
 
-    id: int
+    id: _Int64
     image_id: int
     category_id: int
     bbox: tuple[float, float, float, float]
     """x and y of the upper left corner, width and height, in pixels."""
-    area: float = 0.0
+    area: _Area = 0.0
     iscrowd: bool | int = 0
 
 

@@ -20,6 +20,7 @@ from tpuctl.data.schema.features import Feature, Image
 from tpuctl.data.source import Observations, ScanProgress, closed_on_error
 from tpuctl.data.sources.annotated.fields import PICTURES, Content, Pictures, no_options
 from tpuctl.data.sources.annotated.origin import MediaOrigin, chosen
+from tpuctl.data.sources.annotated.records import in_no_split
 from tpuctl.data.sources.annotated.source import AnnotatedSource, Table
 from tpuctl.data.sources.annotated.values import ValueStore
 from tpuctl.data.tfrecord.example_encoding import Value
@@ -147,11 +148,14 @@ def _pairs(files: SourceFiles, bad: list[BadRecord]) -> list[_Pair]:
         for key, number in masks.items()
         if key not in pictures
     ]
-    return sorted(
+    pairs = sorted(
         _Pair(split_of(files.name(number)), number, masks[key])
         for key, number in pictures.items()
         if key in masks
     )
+    if pairs and not pairs[0].split and pairs[-1].split:
+        raise in_no_split(files.name(pairs[0].picture))
+    return pairs
 
 
 def _is_mask(path: str) -> bool:

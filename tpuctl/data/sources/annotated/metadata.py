@@ -87,7 +87,11 @@ def _add(listed: Listed, table: str, row: _Row, numbers: Mapping[str, int]) -> N
         if number is None or not is_media(path):
             listed.bad.append(BadRecord(table, f"names '{value}', which is not there", row.line))
             return
-        files[name.removesuffix(f"_{_FILE}") if name != _FILE else media_kind(path)[0]] = number
+        field = name.removesuffix(f"_{_FILE}") if name != _FILE else media_kind(path)[0]
+        if field in files:
+            listed.bad.append(BadRecord(table, f"names two files of the field '{field}'", row.line))
+            return
+        files[field] = number
     if not files:
         listed.bad.append(BadRecord(table, f"has no {_FILE}", row.line))
         return

@@ -58,6 +58,12 @@ class Listed:
         rows = Rows(self.files.tree.name)
         for record in self.records:
             rows.add(record.row)
+        if both := next((name for name in rows.names if name in media), ""):
+            raise UsageError(
+                f"The column '{both}' has the name of a field of files.",
+                hint="Rename the column.",
+                column=both,
+            )
         typed = rows.typed(options, media)
         good: list[tuple[ListedRecord, list[Value]]] = []
         for record in self.records:
@@ -130,9 +136,13 @@ def check_splits(records: Sequence[ListedRecord]) -> None:
     """Raise UsageError where only some records are in a split."""
     splits = {record.split for record in records}
     if "" in splits and len(splits) > 1:
-        unnamed = next(record.bad.file for record in records if not record.split)
-        raise UsageError(
-            f"'{unnamed}' is in no split, and others are.",
-            hint="Name all after their split, such as train and test, or none.",
-            file=unnamed,
-        )
+        raise in_no_split(next(record.bad.file for record in records if not record.split))
+
+
+def in_no_split(name: str) -> UsageError:
+    """Return the error for a record in no split where others are in one."""
+    return UsageError(
+        f"'{name}' is in no split, and others are.",
+        hint="Name all after their split, such as train and test, or none.",
+        file=name,
+    )

@@ -84,7 +84,7 @@ def _samples(files: SourceFiles) -> dict[str, dict[str, int]]:
 def _add(listed: Listed, key: str, members: dict[str, int], contents: dict[int, bytes | OSError]) -> None:
     files: dict[str, int] = {}
     row: dict[str, object] = {}
-    for name, number in members.items():
+    for name, number in sorted(members.items(), key=lambda member: _ending(member[0]) == "json"):
         path = listed.files.name(number)
         if is_media(path):
             files[name.rpartition(".")[0] or media_kind(path)[0]] = number
@@ -99,7 +99,8 @@ def _add(listed: Listed, key: str, members: dict[str, int], contents: dict[int, 
             listed.bad.append(BadRecord(path, f"cannot be read: {error or 'it is nested too deeply'}"))
             return
         if isinstance(value, dict):
-            row |= {item if item not in row else f"json/{item}": cell for item, cell in value.items()}
+            present = row.keys() | files.keys()
+            row |= {f"json/{item}" if item in present else item: cell for item, cell in value.items()}
         else:
             row[name.rpartition(".")[0] or _NAMES.get(_ending(path), name)] = value
     splits = filter(None, map(split_of, reversed(key.split("/")[:-1])))
