@@ -184,7 +184,7 @@ MODULES = {
         "crash_report", "groups", "help", "hints", "layout", "main", "output", "price_fields", "printing",
         "progress", "session", "terminal", "value_types", "warning_lines",
     },
-    "client": {"calls", "client", "context", "records", "spans"},
+    "client": {"calls", "client", "context", "options", "records", "spans"},
     "cli/datasets": {
         "commands", "dataflow", "describe", "fetch", "head", "ls", "options", "plan", "pull", "rendering",
         "rm", "tokens", "upload", "verify",

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from tpuctl.errors import UsageError
+
 Span = timedelta | float
 """A span of time: a timedelta, or seconds."""
 
 
 def seconds(span: Span) -> float:
-    """Return a span in seconds."""
-    return span.total_seconds() if isinstance(span, timedelta) else float(span)
+    """Return a span in seconds; raises UsageError for what is none."""
+    try:
+        return span.total_seconds() if isinstance(span, timedelta) else float(span)
+    except (TypeError, ValueError) as error:
+        hint = "Give seconds, or a timedelta, such as timedelta(hours=2)."
+        raise UsageError(f"{span!r} is no span of time.", hint=hint) from error

@@ -11,6 +11,7 @@ from tpuctl.client.context import Context
 from tpuctl.client.datasets import requests, steps
 from tpuctl.client.datasets.dataset import Dataset
 from tpuctl.client.datasets.records import DatasetInfo
+from tpuctl.client.options import check_options
 from tpuctl.client.records import Progress, ProgressCallback
 from tpuctl.data.options import Channels, TokenKind
 from tpuctl.datasets import DatasetRef
@@ -109,6 +110,7 @@ class DatasetClient:
 
 
 def _request(name: str, source: str | Path, options: UploadOptions) -> UploadRequest:
+    check_options(options, UploadOptions)
     splits = options.get("splits")
     return requests.upload_request(
         name, source, version=options.get("version", requests.FIRST_VERSION),

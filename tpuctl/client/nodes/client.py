@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal, TypedDict, Unpack
@@ -13,6 +14,7 @@ from tpuctl.client.nodes import changes, creation, hosts, overview
 from tpuctl.client.nodes.node import Node, OutputCallback
 from tpuctl.client.nodes.plans import DownPlan, NodePlan
 from tpuctl.client.nodes.records import CommandResult, CopyResult, NodeInfo, PathLike
+from tpuctl.client.options import check_options
 from tpuctl.client.records import Progress, ProgressCallback
 from tpuctl.client.spans import Span, seconds
 from tpuctl.display.listing import Listing
@@ -88,12 +90,15 @@ class NodeClient:
         return self._planned(accelerator, options)
 
     def _planned(self, accelerator: str | None, options: NodeOptions) -> NodePlan:
+        check_options(options, NodeOptions)
         made = creation.up_options(self._context, _machine(accelerator, options))
         search = creation.search_of(
             self._context, made.type, tuple(options.get("zones", ())), race=options.get("race", False),
             wait=seconds(options.get("wait_capacity", 0)), detach=options.get("detach", False),
         )  # fmt: skip
-        lifetime = Lifetime(round(seconds(options.get("ttl", 0))), round(seconds(options.get("idle", 0))))
+        lifetime = Lifetime(
+            math.ceil(seconds(options.get("ttl", 0))), math.ceil(seconds(options.get("idle", 0)))
+        )
         return NodePlan(self._context, creation.plan(self._context, made, lifetime, search))
 
     def nodes(self, *, all_users: bool = False) -> Listing[NodeInfo]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal, TypedDict, Unpack
+from typing import Literal, TypedDict, Unpack, get_args
 
 from tpuctl import clock
 from tpuctl.client.calls import Call, Stop
 from tpuctl.client.context import Context
+from tpuctl.client.options import check_choices, check_list, check_options, check_texts, check_values
 from tpuctl.client.records import Cost, ProgressCallback
 from tpuctl.client.runs import starting, steps
 from tpuctl.client.runs.plans import RunPlan, planned
@@ -18,6 +19,7 @@ from tpuctl.client.runs.requests import submit_request
 from tpuctl.client.runs.run import Run
 from tpuctl.client.spans import Span, seconds
 from tpuctl.display.listing import Listing
+from tpuctl.flows.runs.state import LABELS
 from tpuctl.runs import SUCCEEDED
 from tpuctl.upkeep.notes import TagCondition
 
@@ -99,6 +101,10 @@ class RunClient:
     def _planned_run(
         self, script: Path, arguments: Sequence[str], options: SubmitOptions, call: Call
     ) -> RunPlan:
+        check_options(options, SubmitOptions)
+        check_texts("arguments", arguments)
+        check_values("environment", options.get("environment", {}))
+        check_values("secrets", options.get("secrets", {}))
         request, policy = submit_request(self._context, script, tuple(arguments), options)
         return planned(self._context, request, policy, ("submit", str(script)), call)
 
@@ -113,6 +119,9 @@ class RunClient:
         """
         from tpuctl.flows.runs.summaries import Selection  # noqa: PLC0415  slow to import
 
+        check_choices("states", states, LABELS)
+        check_list("datasets", datasets)
+        check_list("tags", tags)
         selection = Selection(
             tuple(states), tuple(datasets), None if since is None else seconds(since), limit,
             [TagCondition.parse(tag) for tag in tags],
@@ -147,8 +156,9 @@ class RunClient:
         self, *, since: Span = timedelta(days=30), by: Literal["run", "node", "user", "label"] = "run"
     ) -> CostReport:
         """Estimate what runs have cost, and the time in which no run used a TPU: no bill."""
-        from tpuctl.flows.costs.entries import grouped  # noqa: PLC0415  slow to import
+        from tpuctl.flows.costs.entries import By, grouped  # noqa: PLC0415  slow to import
 
+        check_choices("by", [by], get_args(By))
         report = steps.costs(self._context, seconds(since))
         groups = tuple(
             CostGroup(

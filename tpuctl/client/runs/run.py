@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tpuctl.client.calls import Call, Stop
 from tpuctl.client.context import Context
+from tpuctl.client.options import check_choices, check_texts, check_values
 from tpuctl.client.records import FACTS, Cost, Fact, ProgressCallback
 from tpuctl.client.runs import starting, steps, submission, upkeep
 from tpuctl.client.runs.busy import Policy
@@ -160,6 +161,7 @@ class Run:
         """
         from tpuctl.flows.runs.local_copy.selection import PARTS, Selection  # noqa: PLC0415  slow to import
 
+        check_choices("only", only or (), PARTS)
         if latest and step is not None:
             raise UsageError("latest and step exclude each other.", hint="Name the step, or take the newest.")
         selection = Selection(PARTS if only is None else frozenset(only), step, latest, unfinished)
@@ -190,6 +192,9 @@ class Run:
         `changes` are arguments that replace those of the same option or are added, or with
         `replaces_arguments` all arguments.
         """
+        check_texts("changes", changes)
+        check_values("environment", environment or {})
+        check_values("secrets", secrets or {})
         hidden = dict(secrets or {})
         request = RepeatRequest(
             name, node, tuple(changes), replaces_arguments, {**(environment or {}), **hidden}, tuple(hidden)
