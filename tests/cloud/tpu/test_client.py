@@ -216,6 +216,8 @@ def test_a_preempted_node_is_listed_and_cannot_be_updated(
     assert provider.get_node(NODE).state is NodeState.PREEMPTED
     with pytest.raises(PreemptedError):
         wait(provider.begin(key_change(provider, node, BOB)))
+    with pytest.raises(PreemptedError, match=rf"^Node 'n1' in {ZONE} was preempted"):
+        provider.host_keys(NODE)  # not its guest attributes were
 
 
 def test_an_operation_that_does_not_exist_is_not_found(provider: CloudTpu) -> None:

@@ -248,7 +248,7 @@ class CloudTpu:
     def _read_attributes(
         self, node: NodeId, request: tpu_v2.GetGuestAttributesRequest
     ) -> tpu_v2.GetGuestAttributesResponse:
-        return send(f"The guest attributes of node '{node.name}'", self._client.get_guest_attributes, request)
+        return send(_subject(node), self._client.get_guest_attributes, request)
 
     def _location(self, zone: str) -> str:
         return location(self._project, zone)
