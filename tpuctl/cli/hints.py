@@ -53,7 +53,7 @@ COMMAND_HINTS: dict[str, dict[str, tuple[str, ...]]] = {
         **dict.fromkeys(("create", "add", "put", "push", "convert", "import"), ("data upload",)),
         **dict.fromkeys(("download", "get"), ("data pull", "data fetch")),
         **dict.fromkeys(("show", "info", "stat", "status"), ("data describe",)),
-        **dict.fromkeys(("cat", "preview", "sample", "view"), ("data head",)),
+        **dict.fromkeys(("cat", "preview", "view"), ("data head",)),
         **dict.fromkeys(("check", "validate"), ("data verify",)),
     },
     "runs": {

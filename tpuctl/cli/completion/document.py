@@ -11,7 +11,7 @@ from tpuctl import accelerators, faults
 from tpuctl.cli.completion.tree import FILE
 from tpuctl.cli.main import COMMANDS, cli
 from tpuctl.cli.simulator.kinds import command_of
-from tpuctl.cli.value_types import AcceleratorType, LocalPath
+from tpuctl.cli.value_types import AcceleratorType, LocalPath, Source
 from tpuctl.data.public.catalogue import PUBLIC
 
 KINDS = {
@@ -37,7 +37,9 @@ KINDS = {
     ("help", "command"): "commands",
     ("data fetch", "name"): "public datasets",
 }
-_TYPES: tuple[tuple[type, str], ...] = ((AcceleratorType, "accelerators"), (LocalPath, "files"))
+_TYPES: tuple[tuple[type, str], ...] = (
+    (AcceleratorType, "accelerators"), (LocalPath, "files"), (Source, "files")
+)  # fmt: skip
 
 
 def document() -> str:
