@@ -41,7 +41,7 @@ def test_a_connection_that_breaks_is_said_though_click_takes_it_for_the_output(
             near.send(b"x")
 
     # Google's clients and paramiko wrap such errors: the first that escapes is one to correct.
-    monkeypatch.setattr("tpuctl.cli.runs.runs.take_page", breaks)
+    monkeypatch.setattr("tpuctl.flows.runs.summaries.take_page", breaks)
     assert run(arguments) == 1
     shown = capsys.readouterr()
     assert "a connection broke" in shown.err
