@@ -163,11 +163,12 @@ def _described(image: ImageFile, name: str) -> ImageInfo:
         several = bool(getattr(image, "is_animated", False))
         turned = image.getexif().get(_ORIENTATION, 1) not in (0, 1)
         profile = image.info.get("icc_profile") or b""
+        is_raw = name == "TIFF" and bool(image.tag_v2.get(_REDUCED, 0) & 1 or _DNG in image.tag_v2)  # type: ignore[attr-defined]
     except KeyError:
         raise InvalidImage(f"has pixels of the kind {image.mode}, expected 8 or 16 bits a channel") from None
     except Exception as error:  # as above
         raise broken(str(error) or type(error).__name__) from error
-    if name == "TIFF" and (image.tag_v2.get(_REDUCED, 0) & 1 or _DNG in image.tag_v2):  # type: ignore[attr-defined]
+    if is_raw:
         raise InvalidImage("is a raw photograph, whose first image is a thumbnail")
     if image.mode == "P" and "transparency" in image.info:
         channels = 4

@@ -33,7 +33,13 @@ def changes_colours(profile: bytes) -> bool:
         if not all(name in tags for name in _COLORANTS):
             return b"A2B0" in tags  # a table in place of primaries, as scanners have it
         return not (_are_primaries(tags) and _is_curve(tags[b"gTRC"]))
-    except (struct.error, KeyError, IndexError):
+    except (
+        struct.error,
+        KeyError,
+        IndexError,
+        ArithmeticError,
+        TypeError,
+    ):  # a TIFF may have any value there
         return False
 
 

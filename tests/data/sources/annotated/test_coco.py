@@ -142,6 +142,10 @@ def test_an_entry_that_is_none_is_named_by_its_number(
     assert opened(plan(tmp_path, name="coco", skip_bad=True, shards=1).source).parts
 
 
+def changed_name(name: str) -> dict[str, Any]:
+    return {**coco_content(), "categories": [{"id": 1, "name": "cat"}, {"id": 3, "name": name}]}
+
+
 def two_names() -> dict[str, Any]:
     return {**coco_content(), "categories": [{"id": 1, "name": "cat"}, {"id": 3, "name": "cat"}]}
 
@@ -156,6 +160,7 @@ def two_names() -> dict[str, Any]:
         ("[" * 100_000, "is not a file of COCO instances"),
         ({"images": [], "categories": CATEGORIES, "annotations": []}, "has no picture with annotations"),
         ({"images": []}, "is not a file of COCO instances: Object missing required field `categories`"),
+        (changed_name(" "), "The category 3 of 'annotations/instances_train2017.json' has no name"),
         (two_names(), "Two categories are called 'cat'"),
         ({**coco_content(), "categories": [*CATEGORIES, {"id": 1, "name": "cow"}]}, "two categories with"),
     ],

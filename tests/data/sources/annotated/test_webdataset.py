@@ -86,6 +86,8 @@ def test_several_pictures_of_a_sample_have_their_names(tmp_path: Path) -> None:
     [
         ({"1.png": None}, "'1' has no image"),
         ({"1.cls": b"x"}, "'1.cls' cannot be read: 'x' is no whole number"),
+        ({"1.cls": b"1_0"}, "'1.cls' cannot be read: '1_0' is no whole number"),
+        ({"1.image.jpg": png(101)}, "'1.png' is of the field 'image', as '1.image.jpg' is"),
         ({"1.cls": None}, "'1' has no label in the column 'label'"),
         ({"1.txt": b"\xff"}, "'1.txt' cannot be read: it is not UTF-8 text"),
         ({"1.json": b"{"}, "'1.json' cannot be read: Input data was truncated"),

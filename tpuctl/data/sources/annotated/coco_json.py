@@ -75,6 +75,10 @@ def read_annotations(data: bytes, name: str) -> Annotations:
         ) from error
     result = Annotations()
     for category in _decoded(content.categories, _Category, "category", name, result.bad):
+        if not _plain(category.name):
+            raise UsageError(
+                f"The category {category.id} of '{name}' has no name.", hint="Give it one.", file=name
+            )
         if result.categories.setdefault(category.id, _plain(category.name)) != _plain(category.name):
             raise UsageError(
                 f"'{name}' has two categories with the id {category.id}.",

@@ -87,7 +87,12 @@ def _add(listed: Listed, key: str, members: dict[str, int], contents: dict[int, 
     for name, number in sorted(members.items(), key=lambda member: _ending(member[0]) == "json"):
         path = listed.files.name(number)
         if is_media(path):
-            files[name.rpartition(".")[0] or media_kind(path)[0]] = number
+            field = name.rpartition(".")[0] or media_kind(path)[0]
+            if field in files:
+                first = listed.files.name(files[field])
+                listed.bad.append(BadRecord(path, f"is of the field '{field}', as '{first}' is"))
+                return
+            files[field] = number
             continue
         data = contents[number]
         if isinstance(data, OSError):
@@ -122,7 +127,7 @@ def _reads(path: str) -> bool:
 
 def _number(data: bytes) -> int:
     try:
-        return int(data)
+        return int(data.replace(b"_", b"x"))  # Python alone reads 1_0
     except ValueError:
         raise ValueError(f"'{data[:20].decode(errors='replace')}' is no whole number") from None
 
