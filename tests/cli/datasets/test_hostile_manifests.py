@@ -84,6 +84,10 @@ def test_a_bad_manifest_is_one_warning(
         ("data", "head", "notes"): "TEXT",
         ("data", "describe", "notes"): "1.0.0",
         ("data", "verify", "notes", "--deep"): "notes/1.0.0 is complete",
+        ("data", "stats", "notes"): "duplicates in train  3",
+        ("data", "diff", "notes/1.0.0", "notes"): "There are no differences",
+        ("data", "split", "notes", "--splits", "a=0.5,b=0.5", "--as", "3.0.0", "--dry-run"): "notes/3.0.0",
+        ("data", "sample", "notes", "-n", "2", "--to", "look", "--dry-run"): "2 records would be written",
         ("submit", "job.py", "--dry-run"): "start job.py",
     }
     for command, text in commands.items():
@@ -101,17 +105,23 @@ def test_names_of_columns_and_classes_may_be_odd(tpuctl: Command, bucket: Bucket
     Path("odd.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     uploaded = tpuctl("data", "upload", "odd", "odd.jsonl", "--label", name)
     assert uploaded.code == 0, uploaded.err
-    for command in ("describe", "head", "verify"):
-        assert tpuctl("data", command, "odd").code == 0
+    commands = [(command, "odd") for command in ("describe", "head", "verify", "stats")]
+    split = ("split", "odd", "--splits", "a=0.5,b=0.5", "--dry-run")
+    for command in (*commands, split, ("sample", "odd", "--to", "look")):
+        result = tpuctl("data", *command)
+        assert result.code == 0, result.err
 
 
 def test_a_version_that_is_named_is_refused_and_can_be_removed(
     tpuctl: Command, bucket: Bucket, manifest: dict[str, object]
 ) -> None:
     bucket.upload("datasets/notes/2.0.0/manifest.json", [b"{}"], "application/json")
-    for command in ("head", "describe", "verify"):
-        refused = tpuctl("data", command, "notes/2.0.0")
-        assert refused.code == 4
+    commands = [(command, "notes/2.0.0") for command in ("head", "describe", "verify", "stats")]
+    split = ("split", "notes/2.0.0", "--splits", "a=0.5,b=0.5")
+    sample = ("sample", "notes/2.0.0", "--to", "look")
+    for command in (*commands, split, sample, ("diff", "notes/1.0.0", "notes/2.0.0")):
+        refused = tpuctl("data", *command)
+        assert refused.code == 4, command
         assert "Error: datasets/notes/2.0.0/manifest.json is not a dataset's manifest" in refused.err
         assert "tpuctl data rm notes/2.0.0" in refused.err
     refused = tpuctl("data", "upload", "notes", "notes.jsonl", "--version", "2.0.0")
