@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import FrozenInstanceError
 
 import pytest
 
@@ -47,10 +48,12 @@ def test_records_are_matched_by_content_and_split_and_label() -> None:
     b: list[Record] = [(1, 0, "train"), (2, 1, "train"), (3, 1, "test"), (5, 1, "test"), (9, 9, "test")]
     result = compared(a, b)
     assert (result.same, result.only_a, result.only_b, result.moved, result.changed) == (2, 1, 1, 1, 1)
-    assert result.examples_moved == [(("train", 2), ("test", 2))]
-    assert result.examples_changed == [(("train", 1), ("train", 1))]
-    assert result.examples_a == [("test", 3)]
-    assert result.examples_b == [("test", 3)]
+    assert result.examples_moved == ((("train", 2), ("test", 2)),)
+    assert result.examples_changed == ((("train", 1), ("train", 1)),)
+    assert result.examples_a == (("test", 3),)
+    assert result.examples_b == (("test", 3),)
+    with pytest.raises(FrozenInstanceError):
+        result.same = 3  # type: ignore[misc]
 
 
 def test_several_records_of_a_content_match_as_many() -> None:

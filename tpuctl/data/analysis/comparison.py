@@ -17,27 +17,55 @@ Place = tuple[str, int]
 """A split, and the number of a record in it, counted from 0."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Comparison:
     """The records of two datasets, A and B; of several with the same content, as many as both have match."""
 
-    same: int = 0
+    same: int
     """Records with the same values in the same split."""
+    only_a: int
+    only_b: int
+    moved: int
+    """Records of both that are in different splits."""
+    changed: int
+    """Records of both whose content is the same, and labels or other values are not."""
+    examples_a: tuple[Place, ...]
+    examples_b: tuple[Place, ...]
+    examples_moved: tuple[tuple[Place, Place], ...]
+    examples_changed: tuple[tuple[Place, Place], ...]
+
+
+@dataclass
+class _Counts:
+    """What is counted of a comparison."""
+
+    same: int = 0
     only_a: int = 0
     only_b: int = 0
     moved: int = 0
-    """Records of both that are in different splits."""
     changed: int = 0
-    """Records of both whose content is the same, and labels or other values are not."""
     examples_a: list[Place] = field(default_factory=list)
     examples_b: list[Place] = field(default_factory=list)
     examples_moved: list[tuple[Place, Place]] = field(default_factory=list)
     examples_changed: list[tuple[Place, Place]] = field(default_factory=list)
 
+    def comparison(self) -> Comparison:
+        return Comparison(
+            same=self.same,
+            only_a=self.only_a,
+            only_b=self.only_b,
+            moved=self.moved,
+            changed=self.changed,
+            examples_a=tuple(self.examples_a),
+            examples_b=tuple(self.examples_b),
+            examples_moved=tuple(self.examples_moved),
+            examples_changed=tuple(self.examples_changed),
+        )
+
 
 def compare(a: Fingerprints, b: Fingerprints, splits: list[str]) -> Comparison:
     """Return in what the records differ; the `origin` of each is the number of its split in `splits`."""
-    result = Comparison()
+    result = _Counts()
     for of_a, of_b in _shared_parts(a, b):
         rows = np.concatenate((of_a, of_b))
         side = np.repeat([0, 1], [len(of_a), len(of_b)])
@@ -50,7 +78,7 @@ def compare(a: Fingerprints, b: Fingerprints, splits: list[str]) -> Comparison:
             end = begins[number + 1] if number + 1 < len(begins) else len(rows)
             chosen = slice(begins[number], end)
             _add(result, rows[chosen][side[chosen] == 0], rows[chosen][side[chosen] == 1], splits)
-    return result
+    return result.comparison()
 
 
 def _shared_parts(a: Fingerprints, b: Fingerprints) -> Iterator[tuple[NDArray[np.void], NDArray[np.void]]]:
@@ -72,7 +100,7 @@ def _is_pair(rows: NDArray[np.void], side: NDArray[np.int64], begins: NDArray[np
     return pair
 
 
-def _add(result: Comparison, a: NDArray[np.void], b: NDArray[np.void], splits: list[str]) -> None:
+def _add(result: _Counts, a: NDArray[np.void], b: NDArray[np.void], splits: list[str]) -> None:
     """Add the records of one content: match those that are the same, then those nearly so."""
     for fields in (("rest", "origin"), ("rest",), ("origin",), ()):
         a, b, pairs = _matched(a, b, fields)

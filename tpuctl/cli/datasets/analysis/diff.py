@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -81,9 +82,9 @@ def _show(difference: DatasetDiff) -> None:
     output.hint(f"tpuctl data stats {b}")
 
 
-def _places(places: list[Place]) -> str:
+def _places(places: Sequence[Place]) -> str:
     return ", ".join(f"{split} {index}" for split, index in places[:3])
 
 
-def _pairs(pairs: list[tuple[Place, Place]]) -> str:
+def _pairs(pairs: Sequence[tuple[Place, Place]]) -> str:
     return ", ".join(f"{_places([first])} -> {_places([second])}" for first, second in pairs[:2])
