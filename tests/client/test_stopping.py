@@ -155,8 +155,11 @@ def test_an_exception_of_the_callback_in_the_middle_of_up_is_raised(client: Clie
         if "SSH" in progress.text:
             raise ValueError(progress.text)  # which flows take for a bad answer of a host
 
-    with pytest.raises(ValueError, match="waiting for SSH"):
+    with pytest.raises(ValueError, match="waiting for SSH") as caught:
         client.up("v3-8", name="n1", progress=fail)
+    (note,) = caught.value.__notes__
+    assert "it may bill" in note
+    assert "tpuctl down n1" in note
     assert [node.name for node in client.nodes()] == ["n1"]
 
 
@@ -208,3 +211,22 @@ def test_a_submission_that_is_stopped_before_it_starts_anything_leaves_no_run(
     with pytest.raises(InterruptedByUser):
         client.submit(script, progress=lambda progress: stop.set(), stop=stop)
     assert client.runs() == ()
+
+
+def test_a_signal_handler_may_stop_a_call_whatever_it_interrupts() -> None:
+    stop, ended = Stop(), threading.Event()
+
+    class Interrupted(threading.Event):
+        def set(self) -> None:
+            if not ended.is_set():
+                ended.set()
+                stop.set()  # as a handler would that comes while the same thread is here
+
+    def interrupted() -> None:
+        with stop._stopping(Interrupted()):
+            stop.set()
+
+    thread = threading.Thread(target=interrupted, daemon=True)
+    thread.start()
+    thread.join(MINUTE)
+    assert not thread.is_alive()

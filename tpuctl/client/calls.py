@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from tpuctl import polling
 from tpuctl.client.records import Progress, ProgressCallback
-from tpuctl.errors import InterruptedByUser
+from tpuctl.errors import InterruptedByUser, TpuctlError
 
 Item = TypeVar("Item")
 STOPPED = "The call was stopped."
@@ -24,7 +24,7 @@ class Stop:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may interrupt who has it
         self._is_set = False
         self._events: set[threading.Event] = set()
 
@@ -67,7 +67,8 @@ class Call:
     def running(self) -> Iterator[Call]:
         """Make the work of the block this call's.
 
-        An exception of the progress callback ends the work as a stop does, and is raised here.
+        An exception of the progress callback ends the work as a stop does, and is raised here, with a note of
+        what the work says of its end: what may bill.
         """
         with ExitStack() as stack:
             for stop in self._stops:
@@ -77,12 +78,14 @@ class Call:
                 polling.check()
                 yield self
             except polling.Stopped:
-                end = InterruptedByUser(STOPPED)
-            except InterruptedByUser as error:
-                end = error
+                pass
+            except TpuctlError as error:
+                if self._failure is None:
+                    raise
+                self._failure.add_note(f"{error.message} {error.hint}".strip())
             else:
                 return
-        raise self._failure or end
+        raise self._failure or InterruptedByUser(STOPPED)
 
     def each(self, items: Generator[Item, None, object]) -> Iterator[Item]:
         """Yield the items of work that goes on only while one is asked for."""
