@@ -51,3 +51,12 @@ def test_a_stream_that_is_shorter_than_was_listed_has_changed(tmp_path: Path) ->
     with pytest.raises(UsageError, match="had 5 records, and now 4"):
         items(streamed.source, 0)
     streamed.source.close()
+
+
+def test_a_stream_that_has_failed_is_not_begun_again_by_other_shards(tmp_path: Path) -> None:
+    streamed = Streamed(tmp_path / "rows", 5, 4)
+    for _ in range(2):
+        with pytest.raises(UsageError, match="had 5 records, and now 4"):
+            items(streamed.source, 0)
+    assert streamed.times == 1
+    streamed.source.close()

@@ -37,12 +37,16 @@ class CachedSource(Source):
     _descriptor: int = field(default=-1, init=False)
     _offsets: RecordOffsets = field(default_factory=RecordOffsets, init=False)
     _bad_records: dict[int, BadRecord] = field(default_factory=dict, init=False)
+    _failure: Exception | None = field(default=None, init=False)
+    """Why the first read failed: those of other shards, which wait for it, fail as well."""
 
     def read(self, indices: Indices, observations: Observations) -> Records:
         return single_records(self.blocks(indices, observations))
 
     def blocks(self, indices: Indices, observations: Observations) -> Blocks:
         with self._lock:
+            if self._failure:
+                raise self._failure
             if self._file is None:
                 self._fill()
         spans = self._offsets.spans(indices)
@@ -79,8 +83,9 @@ class CachedSource(Source):
         try:
             self._write(file)
             self._descriptor = file.finish()
-        except BaseException:
+        except BaseException as error:
             file.close()
+            self._failure = error if isinstance(error, Exception) else None
             raise
         self._file = file
 
