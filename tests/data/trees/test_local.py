@@ -61,17 +61,48 @@ def test_a_scan_says_the_kind_size_and_time_of_each_entry_by_name(file: Path) ->
 
 
 def test_a_link_that_leaves_the_tree_has_a_problem(file: Path, tmp_path: Path) -> None:
-    os.symlink(tmp_path, file.with_name("up"))
+    os.symlink(tmp_path.parent, file.with_name("up"))
     os.symlink("nowhere", file.with_name("lost"))
     os.symlink("a", file.with_name("same"))
     problems = {entry.name: entry.problem for entry in LocalTree(file.parent).scan("")}
-    assert problems["up"] == f"is a link that leaves the source, to '{tmp_path}'"
+    assert problems["up"] == f"is a link that leaves the source, to '{tmp_path.parent}'"
     assert problems["lost"] == "is a link that leads nowhere"
     assert problems["same"] == ""
     tree = LocalTree(file.parent)
     looked = {name: entry.problem for name in ("up", "lost", "same") if (entry := tree.look(name))}
     assert looked == {name: problems[name] for name in looked}
     assert tree.look("missing") is None
+
+
+def test_what_lies_behind_a_link_that_leaves_the_tree_has_a_problem(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    os.symlink(file.parent, tmp_path / "source" / "cat")
+    tree = LocalTree(tmp_path / "source")
+    entry = tree.look("cat/a")
+    assert entry
+    assert (entry.kind, entry.problem) == ("other", "lies behind a link that leaves the source")
+    assert tree.look("cat/b") is None
+
+
+def test_a_link_is_read_where_the_user_names_it(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "links").mkdir()
+    os.symlink(file, tmp_path / "links" / "a.csv")
+    tree = LocalTree.at(tmp_path / "links" / "a.csv")
+    assert tree.look("a.csv") == Entry("a.csv", "file", 5, modified(file.stat()))
+    assert tree.read(listed(tree, "a.csv")) == b"12345"
+
+
+def test_links_in_a_circle_have_a_problem(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "dog").mkdir()
+    os.symlink("..", file.with_name("up"))
+    os.symlink("../dog", file.with_name("dog"))
+    os.symlink("../cat", tmp_path / "dog" / "cat")
+    tree = LocalTree(tmp_path)
+    problems = {
+        folder: {entry.name: entry.problem for entry in tree.scan(folder)} for folder in ("cat", "cat/dog")
+    }
+    circle = "is a link to a folder that it lies in"
+    assert problems == {"cat": {"a": "", "dog": "", "up": circle}, "cat/dog": {"cat": circle}}
 
 
 def test_a_file_can_be_read_whole_in_part_and_as_a_stream(file: Path) -> None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from tpuctl.data.archives.only_archive import archive_tree
 from tpuctl.data.archives.opened import SUFFIXES
+from tpuctl.data.files.listing import unreadable
 from tpuctl.data.options import Options
 from tpuctl.data.source import ScanProgress, Source
 from tpuctl.data.sources import (
@@ -30,7 +31,7 @@ from tpuctl.data.sources.annotated.sound_folders import read_sounds
 from tpuctl.data.sources.annotated.sounds import SOUNDS
 from tpuctl.data.sources.huggingface import saved
 from tpuctl.data.trees.local import LocalTree
-from tpuctl.data.trees.tree import Tree
+from tpuctl.data.trees.tree import Entry, Tree
 from tpuctl.errors import UsageError, nearest
 
 _MOST_NAMES, _MOST_OF_ENDING = 1000, 20
@@ -186,7 +187,7 @@ def _names(tree: Tree) -> SourceNames:
     while waiting and len(names) < _MOST_NAMES and scanned < _MOST_NAMES:  # links may lead in circles
         folder, scanned = waiting.pop(), scanned + 1
         endings: Counter[str] = Counter()
-        for entry in tree.scan(folder):
+        for entry in _entries(tree, folder):
             name = f"{folder}/{entry.name}" if folder else entry.name
             if entry.kind == "folder":
                 waiting.append(name)
@@ -196,6 +197,13 @@ def _names(tree: Tree) -> SourceNames:
             if endings[ending] <= _MOST_OF_ENDING:
                 names.append(name)
     return SourceNames(True, tuple(names))
+
+
+def _entries(tree: Tree, folder: str) -> list[Entry]:
+    try:
+        return tree.scan(folder)
+    except OSError as error:
+        raise unreadable(folder or str(tree), error) from error
 
 
 def _missing(path: Path) -> UsageError:

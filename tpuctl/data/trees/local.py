@@ -46,15 +46,17 @@ class LocalTree:
         return sorted(entries)
 
     def look(self, path: str) -> Entry | None:
-        """As `Tree.look`."""
-        full = self.root / path
-        problem = self._problem(path) if full.is_symlink() else _not_text(full.name)
+        """As `Tree.look`; the only file may be a link to anywhere: the user has named it."""
+        full, named = self.root / path, path == self.only
+        problem = self._problem(path) if full.is_symlink() and not named else _not_text(full.name)
         if problem:
             return Entry(full.name, "other", problem=problem)
         try:
             status = full.stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
+        if not named and not full.resolve().is_relative_to(self.root.resolve()):
+            return Entry(full.name, "other", problem="lies behind a link that leaves the source")
         if full.is_dir():
             return Entry(full.name, "folder")
         return Entry(full.name, "file", status.st_size, modified(status))
@@ -143,12 +145,16 @@ class LocalTree:
     def _problem(self, link: str) -> str:
         """Return why a link cannot be followed; empty if it can."""
         not_text = _not_text(link.rpartition("/")[2])
+        full = self.root / link.lstrip("/")
         try:
-            target = (self.root / link.lstrip("/")).resolve(strict=True)
+            target = full.resolve(strict=True)
         except (OSError, RuntimeError):  # RuntimeError: a loop, before Python 3.13
             return not_text or "is a link that leads nowhere"
         if not target.is_relative_to(self.root.resolve()):
             return not_text or f"is a link that leaves the source, to '{target}'"
+        above = (folder for folder in full.parents if folder.is_relative_to(self.root))
+        if target.is_dir() and any(folder.resolve().is_relative_to(target) for folder in above):
+            return not_text or "is a link to a folder that it lies in"
         return not_text
 
 
