@@ -120,6 +120,7 @@ def test_a_dry_run_writes_nothing(tpuctl: Command, bucket: Bucket, pets: str) ->
         (("split", "pets", "--splits", "a=0.5,b=0.5", "--as", "1.0.0"), "pets/1.0.0 is the dataset itself"),
         (("split", "pets", "--splits", "a=0.5,b=0.5", "--stratify", "kind"), "has no label 'kind'"),
         (("split", "pets", "--splits", "a=0.999,b=0.001"), "The split 'b' would be empty"),
+        (("sample", "pets", "--to", "pets", "--dry-run"), "pets has files that are not of a sample"),
         (("sample", "pets"), "A sample goes to a folder or becomes a dataset"),
     ],
 )
