@@ -42,6 +42,8 @@ def closed(home: Path) -> Any:
         (lambda client: client.up("v3-8", framework="torch"), "'torch' is none of the values of framework"),
         (lambda client: client.up("v3-8", zones="us-central1-a"), "zones is a list"),
         (lambda client: client.up("v3-8", ttl="2h"), "'2h' is no span of time"),
+        (lambda client: client.up("v3-8", slices=0), "slices is 0, and at least 1 is needed"),
+        (lambda client: client.runs(limit=-1), "limit is -1"),
         (lambda client: client.runs(states="failed"), "states is a list"),
         (lambda client: client.runs(states=["fialed"]), "'fialed' is none of the values of states"),
         (lambda client: client.runs(datasets="digits"), "datasets is a list"),
@@ -62,6 +64,7 @@ def test_a_wrong_option_is_refused_before_anything_is_sent(closed: Any, call: Ca
         (lambda run: run.resubmit("--lr 0.1"), "changes is a list"),
         (lambda run: run.resubmit(["--lr", 0.1]), "changes has 0.1, which is no text"),
         (lambda run: run.resubmit(environment={"A": 1}), "the value of A is no text"),
+        (lambda run: run.logs(tail=-1), "tail is -1"),
         (lambda run: run.wait(timeout="1m"), "'1m' is no span of time"),
     ],
 )

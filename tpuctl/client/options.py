@@ -61,3 +61,9 @@ def check_choices(name: str, values: Iterable[object], choices: Iterable[object]
             raise UsageError(
                 f"{value!r} is none of the values of {name}.", hint=f"One of {', '.join(map(str, listed))}."
             )
+
+
+def check_least(name: str, value: int | None, least: int) -> None:
+    """Raise UsageError for a number that is too small."""
+    if value is not None and value < least:
+        raise UsageError(f"{name} is {value}, and at least {least} is needed.", hint=f"Leave out {name}.")

@@ -14,7 +14,7 @@ from tpuctl.client.nodes import changes, creation, hosts, overview
 from tpuctl.client.nodes.node import Node, OutputCallback
 from tpuctl.client.nodes.plans import DownPlan, NodePlan
 from tpuctl.client.nodes.records import CommandResult, CopyResult, NodeInfo, PathLike
-from tpuctl.client.options import check_options
+from tpuctl.client.options import check_least, check_options
 from tpuctl.client.records import Progress, ProgressCallback
 from tpuctl.client.spans import Span, seconds
 from tpuctl.display.listing import Listing
@@ -91,6 +91,7 @@ class NodeClient:
 
     def _planned(self, accelerator: str | None, options: NodeOptions) -> NodePlan:
         check_options(options, NodeOptions)
+        check_least("slices", options.get("slices"), 1)
         made = creation.up_options(self._context, _machine(accelerator, options))
         search = creation.search_of(
             self._context, made.type, tuple(options.get("zones", ())), race=options.get("race", False),

@@ -10,7 +10,14 @@ from typing import Literal, TypedDict, Unpack, get_args
 from tpuctl import clock
 from tpuctl.client.calls import Call, Stop
 from tpuctl.client.context import Context
-from tpuctl.client.options import check_choices, check_list, check_options, check_texts, check_values
+from tpuctl.client.options import (
+    check_choices,
+    check_least,
+    check_list,
+    check_options,
+    check_texts,
+    check_values,
+)
 from tpuctl.client.records import Cost, ProgressCallback
 from tpuctl.client.runs import starting, steps
 from tpuctl.client.runs.plans import RunPlan, planned
@@ -122,6 +129,7 @@ class RunClient:
         check_choices("states", states, LABELS)
         check_list("datasets", datasets)
         check_list("tags", tags)
+        check_least("limit", limit, 0)
         selection = Selection(
             tuple(states), tuple(datasets), None if since is None else seconds(since), limit,
             [TagCondition.parse(tag) for tag in tags],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tpuctl.client.calls import Call, Stop
 from tpuctl.client.context import Context
-from tpuctl.client.options import check_choices, check_texts, check_values
+from tpuctl.client.options import check_choices, check_least, check_texts, check_values
 from tpuctl.client.records import FACTS, Cost, Fact, ProgressCallback
 from tpuctl.client.runs import starting, steps, submission, upkeep
 from tpuctl.client.runs.busy import Policy
@@ -126,6 +126,7 @@ class Run:
         """
         from tpuctl.client.runs.logs import log_lines  # noqa: PLC0415  slow to import
 
+        check_least("tail", tail, 0)
         lines = log_lines(
             self._context, self._stored, follows=follow, workers=workers, tail=tail,
             since=None if since is None else seconds(since), text=text, number=attempt,
