@@ -65,6 +65,7 @@ class Columns(Generic[Cell]):
         self.features: Mapping[str, Feature] = {column.name: column.feature for column in columns}
         self.supervised = supervised_pair([column.name for column in columns], target)
         self._columns = tuple(columns)
+        self._target = target
         self._converters = tuple(column.convert for column in columns)
         kinds = {column.name: example_kind(column.feature) for column in columns}
         self._encoder, self._column_encoder = Encoder(kinds), ColumnEncoder(kinds)
@@ -97,12 +98,12 @@ class Columns(Generic[Cell]):
         """Return the records of many rows, framed; None where a cell does not fit.
 
         `cells` are held as the reader holds a column, and `to_list` returns them one by one; `classes` are
-        those of the rows, where they are known.
+        those of the rows in the target, where they are known.
         """
         values: list[Values] = []
         try:
             for column, held in zip(self._columns, cells, strict=True):
-                if classes is not None and isinstance(column.feature, Label):
+                if classes is not None and column.name == self._target:
                     values.append(_whole_classes(classes))
                 elif column.convert_many:
                     values.append(column.convert_many(held))

@@ -106,3 +106,16 @@ def test_what_is_declared_in_another_form_is_passed_over(tmp_path: Path, feature
 def test_classes_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="some have the same name"):
         read(declared(tmp_path, {"_type": "ClassLabel", "names": ["a", "a "]}, [0, 1]))
+
+
+def test_each_of_two_columns_of_classes_has_its_own(tmp_path: Path) -> None:
+    features = {
+        "label": {"_type": "ClassLabel", "names": ["a", "b", "c"]},
+        "coarse": {"_type": "ClassLabel", "names": ["x", "y"]},
+    }
+    columns = {"label": pa.array([0, 1, 2] * 10), "coarse": pa.array([1, 0, 1] * 10)}
+    content = json.dumps({"info": {"features": features}})
+    table = pa.table(columns).replace_schema_metadata({"huggingface": content})
+    pq.write_table(table, tmp_path / "a.parquet")
+    records = examples(read(tmp_path / "a.parquet"))
+    assert records == [{"label": [n % 3], "coarse": [(1, 0, 1)[n % 3]]} for n in range(30)]
