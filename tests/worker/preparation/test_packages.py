@@ -131,6 +131,21 @@ class TestImage:
         wheel(index, "addons_of_test", "1.0", "Requires-Dist: tensor-of-test>=2\n")
         assert content(ensure("addons-of-test")) == {"addons_of_test-1.0"}
 
+    def test_what_has_no_name_or_no_version_is_no_distribution_of_the_image(
+        self, image: Callable[..., None], tmp_path: Path
+    ) -> None:
+        image("jaxlib_of_test", "0.4.1")
+        for name, text in {"nameless": "Version: 1.0\n", "unversioned": "Name: unversioned\n"}.items():
+            folder = tmp_path / "image" / f"{name}-1.0.dist-info"
+            folder.mkdir()
+            (folder / "METADATA").write_text(f"Metadata-Version: 2.1\n{text}")
+            (folder / "top_level.txt").write_text(f"module_of_{name}")
+        names = {*presence.image_versions(), *presence.aliases()}
+        assert "jaxlib-of-test" in names
+        assert not names & {"nameless", "unversioned", "module-of-nameless", "module-of-unversioned"}
+        assert presence.installed_version("unversioned") is None
+        assert presence.installed_version("module-of-unversioned") is None
+
     def test_a_version_from_before_pep_440_is_no_constraint(
         self, image: Callable[..., None], index: Path, ensure: Ensure
     ) -> None:

@@ -44,11 +44,11 @@ def installed_version(name: str) -> Optional[str]:
     """Return the version of a distribution, or of another distribution that has the module of this name."""
     distributions = _distributions()
     if name in distributions:
-        return distributions[name].version
+        return _field(distributions[name], "Version")
     module = _module(name)
     for distribution in distributions.values():
         if module in _modules(distribution):
-            return distribution.version
+            return _field(distribution, "Version")
     return None
 
 
@@ -57,11 +57,8 @@ def image_versions() -> Dict[str, str]:
 
     Versions from before PEP 440 are left out: installers refuse a file that names them.
     """
-    return {
-        name: distribution.version
-        for name, distribution in _distributions().items()
-        if _is_usable(name, distribution.version)
-    }
+    versions_of = {name: _field(item, "Version") for name, item in _distributions().items()}
+    return {name: version for name, version in versions_of.items() if version and _is_usable(name, version)}
 
 
 def aliases() -> Dict[str, str]:
@@ -73,17 +70,18 @@ def aliases() -> Dict[str, str]:
     distributions = _distributions()
     result: Dict[str, str] = {}
     for distribution in distributions.values():
+        version = _field(distribution, "Version")
         for module in _modules(distribution):
             name = requirements.normalized(module)
-            if name not in distributions and _is_usable(name, distribution.version):
-                result.setdefault(name, distribution.version)
+            if name not in distributions and version and _is_usable(name, version):
+                result.setdefault(name, version)
     return result
 
 
 def _is_usable(name: str, version: str) -> bool:
     try:
         versions.Version(version)
-    except (TypeError, ValueError):
+    except ValueError:
         return False
     return bool(_NAME.fullmatch(name))
 
@@ -95,10 +93,16 @@ def _distributions() -> Dict[str, metadata.Distribution]:
 
     result: Dict[str, metadata.Distribution] = {}
     for distribution in metadata.distributions():
-        name = distribution.metadata["Name"]
+        name = _field(distribution, "Name")
         if name:  # a folder that an installation left behind has none
             result.setdefault(requirements.normalized(name), distribution)
     return result
+
+
+def _field(distribution: metadata.Distribution, name: str) -> Optional[str]:
+    """Return a field of the metadata, or None: there `metadata[name]` warns from Python 3.12 on."""
+    values: Optional[List[str]] = distribution.metadata.get_all(name)
+    return values[0] if values else None
 
 
 def _modules(distribution: metadata.Distribution) -> Sequence[str]:
