@@ -29,6 +29,7 @@ class FolderScans:
         self._next: deque[str] = deque()
         self._under_way: dict[str, Future[_Pages]] = {}
         self._remembered: OrderedDict[str, list[Entry]] = OrderedDict()
+        self._held = 0
 
     def scan(self, folder: str) -> list[Entry]:
         """Return what is directly in a folder, by name."""
@@ -53,9 +54,10 @@ class FolderScans:
                 self._under_way[folder] = self._pool.submit(self._fetch, folder)
 
     def _remember(self, folder: str, entries: list[Entry]) -> None:
+        self._held += len(entries) - len(self._remembered.get(folder, ()))
         self._remembered[folder] = entries
-        while len(self._remembered) > 1 and sum(map(len, self._remembered.values())) > _MOST_HELD:
-            self._remembered.popitem(last=False)
+        while len(self._remembered) > 1 and self._held > _MOST_HELD:
+            self._held -= len(self._remembered.popitem(last=False)[1])
 
     def _fetch(self, folder: str) -> _Pages:
         pages = _Pages(self._objects, f"{self._root}{folder}/" if folder else self._root)
