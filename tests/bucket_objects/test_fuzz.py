@@ -160,6 +160,7 @@ READERS = {
 }
 NO_RECORDS = {
     # module that decodes something else: what it is
+    "tpuctl/flows/datasets/analysis/sample_files.py": "tf.train.Example, and a list on this machine",
     "tpuctl/flows/datasets/fetch.py": "a mark in a folder of this machine",
     "tpuctl/flows/datasets/head.py": "tf.train.Example, tests/data/tfrecord",
     "tpuctl/flows/runs/archive/compare.py": "the record of an archive, by a program in it",
