@@ -67,6 +67,8 @@ class TestNodes:
         assert [request.method for request in plan.requests] == ["DELETE", "DELETE"]
         assert len(client.nodes()) == 2
         assert plan.delete() == ("n1", "n3")
+        client.up("v3-8", name="n4")
+        assert client.down(mine=True) == ("n4",)
         assert client.nodes() == ()
 
     def test_nodes_of_others_are_listed_on_request(

@@ -18,6 +18,7 @@ from tpuctl.client.options import check_least, check_options
 from tpuctl.client.records import Progress, ProgressCallback
 from tpuctl.client.spans import Span, seconds
 from tpuctl.display.listing import Listing
+from tpuctl.errors import UsageError
 from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.nodes.lookup import find_decided
 from tpuctl.flows.remote.copy_paths import parse_copy
@@ -119,9 +120,18 @@ class NodeClient:
         return Node(self._context, find_decided(self._context.cloud.provider, name, zone))
 
     def down(
-        self, *names: str, progress: ProgressCallback | None = None, stop: Stop | None = None
-    ) -> tuple[str, ...]:
-        """Delete these TPUs, or without names all that tpuctl created for you, and return their names."""
+        self, *names: str, mine: bool = False, progress: ProgressCallback | None = None,
+        stop: Stop | None = None,
+    ) -> tuple[str, ...]:  # fmt: skip
+        """Delete these TPUs, or with `mine` all that tpuctl created for you, and return their names.
+
+        Raises UsageError where neither says what: a list of names that is empty deletes nothing.
+        """
+        if bool(names) == mine:
+            raise UsageError(
+                "Say which TPUs are to be deleted.",
+                hint="Name them: client.down('n1'). All that tpuctl created for you: client.down(mine=True).",
+            )
         with Call(progress, stop).running() as call:
             plan = changes.plan_down(self._context, names, self._context.from_flag("zone"))
             changes.down(self._context, plan, call.line)
