@@ -14,13 +14,16 @@ import msgspec
 from tpuctl.data.images.conversion import Goal, converted
 from tpuctl.data.images.decoding import TOO_LARGE, check_size
 from tpuctl.data.images.formats import MOST_PIXELS, look
-from tpuctl.data.images.header import ImageInfo, InvalidImage, inspect_image
+from tpuctl.data.images.header import UPRIGHT, ImageInfo, InvalidImage, inspect_image
 from tpuctl.data.images.report import ImageReport, ordered
 from tpuctl.data.options import Channels
 
 NAMES = {1: "grey", 2: "grey with transparency", 3: "RGB", 4: "RGBA"}
 """Channels -> what such an image is called."""
 RESIZED = "resized"
+TURNED = "is turned by its EXIF orientation, and what is drawn in it may not be"
+HINTS = {TURNED: "Save it upright, without EXIF data, and draw again what is drawn in it"}
+"""Why an image is bad by the rule -> what to do."""
 
 
 class ImageKind(NamedTuple):
@@ -45,6 +48,8 @@ class ImageRule(msgspec.Struct, frozen=True):
     """`uint8` or `uint16`; None: that of each image."""
     size: tuple[int, int] | None = None
     """Height and width; None: those of each image."""
+    turns: bool = True
+    """Whether an image may be turned upright: boxes and masks belong to one of the two, nobody says which."""
 
     def reasons(self, kind: ImageInfo | ImageKind) -> tuple[str, ...]:
         """Return why an image has to change, `resized` aside; empty where it stays as it is."""
@@ -57,13 +62,17 @@ class ImageRule(msgspec.Struct, frozen=True):
 
     def why_bad(self, kind: ImageKind) -> str:
         """Return why an image of a kind cannot be used; empty if it can."""
-        if kind.large and not kind.bad and (self.size or self.reasons(kind)):
-            return TOO_LARGE
-        return kind.bad
+        if kind.bad:
+            return kind.bad
+        if not self.turns and UPRIGHT in kind.changes:
+            return TURNED
+        return TOO_LARGE if kind.large and (self.size or self.reasons(kind)) else ""
 
     def apply(self, data: bytes) -> tuple[bytes, ImageInfo]:
         """Return an image of any format as the dataset has it, and its shape; raises InvalidImage."""
         info = look(data)
+        if not self.turns and UPRIGHT in info.changes:
+            raise InvalidImage(TURNED, hint=HINTS[TURNED])
         why = self.reasons(info)
         if not why and not self.size:
             return data, info

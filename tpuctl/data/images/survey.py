@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.files.listing import Listing
-from tpuctl.data.images.decoding import TOO_LARGE
 from tpuctl.data.images.formats import format_name, look
 from tpuctl.data.images.header import JPEG_END, PNG_END, HeadTooShort, ImageInfo, InvalidImage, inspect_head
-from tpuctl.data.images.rule import ImageCounts, ImageKind, ImageRule, bad_kind, kind_of
+from tpuctl.data.images.rule import HINTS, ImageCounts, ImageKind, ImageRule, bad_kind, kind_of
 from tpuctl.data.source import ScanProgress
 from tpuctl.data.trees.tree import LARGEST
 
@@ -107,8 +106,11 @@ class Survey:
 
     def bad(self, rule: ImageRule) -> list[BadRecord]:
         """Return the first files that are bad by a rule, in their order."""
-        large = self.indices(lambda kind: kind.large and rule.why_bad(kind))[:MOST_BAD].tolist()
-        bad = self._bad | {index: BadRecord(self._files.key(index), TOO_LARGE) for index in large}
+        by_rule = self.indices(lambda kind: not kind.bad and rule.why_bad(kind))[:MOST_BAD].tolist()
+        bad = self._bad | {
+            index: BadRecord(self._files.key(index), why, hint=HINTS.get(why, ""))
+            for index, why in ((index, rule.why_bad(self.kind(index))) for index in by_rule)
+        }
         return [bad[index] for index in sorted(bad)[:MOST_BAD]]
 
     @property

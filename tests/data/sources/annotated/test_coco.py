@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests.data.source_trees import examples, items, no_progress, opened, produce, write_image
-from tests.data.sources.annotated.trees import CATEGORIES, coco_content, write_coco
+from tests.data.sources.annotated.trees import CATEGORIES, coco_content, turn, write_coco
 from tpuctl.data.bad_records import BadRecord, BadRecordsError
+from tpuctl.data.images.rule import TURNED
 from tpuctl.data.options import Options
 from tpuctl.data.plan import plan
 from tpuctl.data.schema.features import Box, Label, Objects, Tensor
@@ -217,3 +218,12 @@ def test_the_identity_of_a_shard_is_that_of_its_pictures_and_of_the_boxes(tmp_pa
     assert len(set(first) & set(identities())) == 2
     (tmp_path / "annotations" / "instances_train2017.json").write_text(json.dumps(coco_content()))
     assert not set(first) & set(identities())
+
+
+def test_a_picture_that_exif_turns_is_bad_whose_boxes_may_not_be_turned(tmp_path: Path) -> None:
+    """Also where it is resized, and nobody could see it by the sizes."""
+    write_coco(tmp_path)
+    turn(tmp_path / "train2017" / "1.png", 3)
+    for options in (Options(), Options(resize=(4, 4))):
+        bad = [str(record) for record in items(read(tmp_path, options)) if isinstance(record, BadRecord)]
+        assert bad == [f"'train2017/1.png' {TURNED}"]

@@ -8,8 +8,9 @@ import pytest
 from PIL import Image
 
 from tests.data.source_trees import examples, items, no_progress, opened, write_image
-from tests.data.sources.annotated.trees import write_mask
+from tests.data.sources.annotated.trees import turn, write_mask
 from tpuctl.data.bad_records import BadRecord
+from tpuctl.data.images.rule import HINTS, TURNED
 from tpuctl.data.options import Options
 from tpuctl.data.schema.features import Image as ImageFeature
 from tpuctl.data.source import Source
@@ -107,3 +108,19 @@ def test_a_picture_without_a_split_beside_others_is_an_error(tmp_path: Path) -> 
         write_mask(tmp_path / "masks" / f"{name}.png")
     with pytest.raises(UsageError, match=r"'images/2\.png' is in no split, and others are"):
         read(tmp_path)
+
+
+@pytest.mark.parametrize("orientation", [3, 6])
+def test_a_picture_that_exif_turns_is_bad_whose_mask_may_not_be_turned(
+    tmp_path: Path, orientation: int
+) -> None:
+    for name in "ab":
+        write_image(tmp_path / "images" / f"{name}.jpg")
+        write_mask(tmp_path / "masks" / f"{name}.png")
+    turn(tmp_path / "images" / "b.jpg", orientation)
+    source = read(tmp_path)
+    bad = BadRecord("images/b.jpg", TURNED, hint=HINTS[TURNED])
+    first, second = items(source)
+    assert isinstance(first, bytes)
+    assert second == bad
+    assert list(source.bad_images) == [bad]

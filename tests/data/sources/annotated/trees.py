@@ -53,3 +53,12 @@ def write_mask(path: Path, *, size: tuple[int, int] = (8, 6), mode: str = "L", s
         mask.putpalette([value for number in range(256) for value in (number, 255 - number, 7)])
     (mask if mode == "P" else mask.convert(mode)).save(path)
     return path
+
+
+def turn(path: Path, orientation: int) -> None:
+    """Let a picture say how its camera was held; its pixels stay as they are."""
+    with Image.open(path) as image:
+        image.load()
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    image.save(path, exif=exif)

@@ -67,7 +67,8 @@ def read_coco(tree: Tree, options: Options, progress: ScanProgress) -> Annotated
         names = tuple(categories[number] for number in sorted(categories))
         judge = partial(_judge, resized=options.resize is not None)
         table = Table(values, _features(names), _splits(records), judge=judge)
-        return AnnotatedSource("coco", origin, (Pictures("image", listing, options, progress),), table)
+        pictures = Pictures("image", listing, options, progress, turns=False)
+        return AnnotatedSource("coco", origin, (pictures,), table)
 
 
 def _annotation_files(files: SourceFiles) -> list[int]:

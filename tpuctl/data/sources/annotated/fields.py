@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.files.listing import Listing, unreadable
 from tpuctl.data.images.header import ImageInfo, inspect_image
@@ -53,12 +55,14 @@ class MediaField(Protocol):
 class Pictures:
     """Pictures that follow one rule, which their headers decide."""
 
-    def __init__(self, name: str, listing: Listing, options: Options, progress: ScanProgress) -> None:
+    def __init__(
+        self, name: str, listing: Listing, options: Options, progress: ScanProgress, *, turns: bool = True
+    ) -> None:
         self.name = name
         self.listing = listing
         self._survey = Survey(listing, progress)
         counts = self._survey.counts
-        self.rule = counts.rule(options.channels, options.resize)
+        self.rule = msgspec.structs.replace(counts.rule(options.channels, options.resize), turns=turns)
         self.report = counts.report(self.rule)
         self.bad = self._survey.bad(self.rule)
 

@@ -79,7 +79,7 @@ def read_masks(tree: Tree, options: Options, progress: ScanProgress) -> Annotate
         origin = MediaOrigin(files, (), (pictures, masks), tuple(bad))
         splits = [(split, len(list(group))) for split, group in groupby(pair.split for pair in pairs)]
         table = Table(values, {}, splits, supervised=("image", MASK), judge=_judge)
-        fields = (Pictures("image", pictures, options, progress), Masks(masks))
+        fields = (Pictures("image", pictures, options, progress, turns=False), Masks(masks))
         return AnnotatedSource("masks", origin, fields, table)
 
 
