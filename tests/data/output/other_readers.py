@@ -1,4 +1,4 @@
-"""Reads the images of a dataset with tf.data, with Grain, and with plain Python."""
+"""Reads the records of a dataset with tf.data, with Grain, and with plain Python."""
 
 from __future__ import annotations
 
@@ -27,6 +27,24 @@ def compared(folder: Path) -> dict[str, Any]:
         "alike": all(one.shape == other.shape for one, other in pairs),
         "difference": max(int(np.abs(one.astype(int) - other).max()) for one, other in pairs),
     }
+
+
+def counted(folder: Path) -> dict[str, list[int]]:
+    """Return of each split how many records tf.data, Grain and plain Python read, which must be the same."""
+    counts: dict[str, list[int]] = {}
+    for path in sorted(folder.glob("*.tfrecord-*")):
+        split = path.name.partition(".")[0].rpartition("-")[2]
+        records = [
+            list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator()),
+            list(grain.experimental.TFRecordIterDataset(str(path))),
+            list(plain_records(path)),
+        ]
+        assert records[0] == records[1] == records[2], path
+        examples = [tf.train.Example.FromString(record) for record in records[0]]
+        assert all(example.features.feature for example in examples), path
+        before = counts.get(split, [0] * 3)
+        counts[split] = [count + len(read) for count, read in zip(before, records, strict=True)]
+    return counts
 
 
 def with_tf_data(file: str) -> Iterator[np.ndarray[Any, Any]]:

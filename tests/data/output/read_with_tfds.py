@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from tests.data.output.other_readers import compared
+from tests.data.output.other_readers import compared, counted
 from tests.data.source_trees import close_opened, produce
 from tpuctl.data.options import Options, TokenOptions
 from tpuctl.data.plan import plan
@@ -38,7 +38,7 @@ def main(root: Path) -> None:
         for file, data in produce(planned).items():
             (folder / file).write_bytes(data)
         close_opened()
-        report[source.name] = {"kind": planned.source.kind, **read(folder)}
+        report[source.name] = {"kind": planned.source.kind, **read(folder), "read": counted(folder)}
         if source.name.startswith("zoo"):
             report[source.name]["others"] = compared(folder)
     print(json.dumps(report))

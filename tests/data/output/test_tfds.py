@@ -167,6 +167,14 @@ def test_tfds_reads_every_picture_that_is_used_with_the_channels_of_the_dataset(
     assert {record["image"][0] for record in report["zoo"]["records"]} == {1, 32}
 
 
+def test_tf_data_grain_and_plain_python_read_the_same_records_of_every_source(
+    report: dict[str, Any],
+) -> None:
+    for name, described in report.items():
+        same = {split: [count] * 3 for split, count in described["counts"].items()}
+        assert described["read"] == same, name
+
+
 def test_tf_data_grain_and_plain_python_read_the_same_pictures(report: dict[str, Any]) -> None:
     for name, channels in (("zoo", [3]), ("zoo_rgba", [4]), ("zoo_keep", [1, 2, 3, 4])):
         others = report[name]["others"]
