@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,9 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.sim.guards import guard_of
+from tpuctl.sim.network import tunnels
 from tpuctl.sim.network.tunnels import Address, Connections, FirstBytes, client_of, open_tunnel
 
 PATIENCE = 60.0
+IP_LOCAL_PORT_RANGE = 51
+"""Linux's number of the option, which `socket` does not name: the lowest and the highest port."""
 
 
 class Far:
@@ -93,3 +97,37 @@ def test_two_clients_are_told_apart(tmp_path: Path) -> None:
                 writer.close()
 
     asyncio.run(asyncio.wait_for(work(), PATIENCE))
+
+
+def test_no_client_gets_the_port_of_a_tunnel(tmp_path: Path) -> None:
+    """Or it would be taken for the tunnel, or the tunnel for itself: nobody would be behind it."""
+    far = Far()
+
+    async def work() -> None:
+        async with doors("127.0.0.1", 1, far, tmp_path) as address:
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(b"hello")
+            assert await reader.read(100) == b"hello"
+            with socket.create_server(("127.0.0.1", 0)) as other, socket.socket() as client:
+                only_port(client, far.peer[1])
+                with pytest.raises(OSError, match="assign"):
+                    client.connect(other.getsockname())
+            writer.close()
+
+    asyncio.run(asyncio.wait_for(work(), PATIENCE))
+
+
+def test_an_address_that_leads_to_itself_is_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = ("127.0.0.1", 1), ("127.0.0.1", 2)
+    monkeypatch.setattr(tunnels, "_clients", {first: first})
+    assert client_of(first) == first
+    monkeypatch.setattr(tunnels, "_clients", {first: second, second: first})
+    assert client_of(first) == first
+
+
+def only_port(client: socket.socket, port: int) -> None:
+    """Let the system choose this port alone for a client, as it might by chance."""
+    try:
+        client.setsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, struct.pack("=HH", port, port))
+    except OSError:
+        pytest.skip("this system cannot narrow the ports of one socket: Linux 6.3 or later can")

@@ -10,6 +10,7 @@ from tpuctl.sim.access.guard import Guard
 
 CONNECT_TIMEOUT = 20.0
 """Seconds to reach the server at the other end of a tunnel."""
+LOOPBACK = ("127.0.0.1", "::1")
 
 Address = tuple[str, int]
 _clients: dict[Address, Address] = {}
@@ -18,7 +19,9 @@ _clients: dict[Address, Address] = {}
 
 def client_of(address: Address) -> Address:
     """Return who is behind an address that connects to a server of this process, through any tunnels."""
-    while address in _clients:
+    passed = set()
+    while address in _clients and address not in passed:
+        passed.add(address)
         address = _clients[address]
     return address
 
@@ -107,7 +110,11 @@ async def open_tunnel(
     cannot be reached.
     """
     loop = asyncio.get_running_loop()
-    connecting = loop.create_connection(lambda: _Pump(client, connections, greeting=to_client), *address)
+    # a port that is bound is nobody else's; else the system gives it to a client of another server, too
+    own_end = (address[0], 0) if address[0] in LOOPBACK else None
+    connecting = loop.create_connection(
+        lambda: _Pump(client, connections, greeting=to_client), *address, local_addr=own_end
+    )
     server, _ = await asyncio.wait_for(connecting, CONNECT_TIMEOUT)
     if client.is_closing():
         server.abort()
