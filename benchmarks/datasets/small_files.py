@@ -1,4 +1,4 @@
-"""Many small files: CPU seconds and peak memory of listing, plan and conversion, for two numbers of files.
+"""Many small files: listing, plan and upload, each by a process of its own, for two numbers of files.
 
 python -m benchmarks.datasets.small_files [--files N]
 """
@@ -6,23 +6,26 @@ python -m benchmarks.datasets.small_files [--files N]
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from benchmarks.datasets.processes import run
 from benchmarks.measure import show
+from benchmarks.own_simulator import own_simulator
 
-ROOT = Path(__file__).parents[2]
-SCRIPT = Path(__file__).with_name("convert.py")
 IN_A_FOLDER = 10_000
-CHILD = """
-import json, resource, runpy, sys
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
+TPUCTL = str(Path(sys.executable).with_name("tpuctl"))
+LIST = """
+import sys
+from pathlib import Path
+from tpuctl.data.files.class_folders import list_class_folders
+from tpuctl.data.trees.local import LocalTree
+folders = list_class_folders(LocalTree(Path(sys.argv[1])))
+assert len(folders.files) == int(sys.argv[2])
 """
 
 
@@ -31,37 +34,47 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=20_000)
     options = parser.parse_args()
-    rows = [measured(count) for count in (options.files // 10, options.files)]
+    with own_simulator() as (folder, _):
+        environment = {**os.environ, "HOME": str(folder)}
+        rows = [row for count in (options.files // 10, options.files) for row in measured(count, environment)]
     lines = [
-        f"  {row['files']:>9} files: plan {row['plan_us']:6.1f} us CPU a file, all {row['all_us']:6.1f} us, "
-        f"{row['memory_mb']:6.1f} MB"
+        f"  {row['files']:>9} files, {row['step']:<7} {row['wall']:7.2f} s wall, {row['cpu']:7.2f} s CPU, "
+        f"{row['us_per_file']:6.1f} us CPU a file, {row['memory_mb']:6.1f} MB"
         for row in rows
     ]
     show(
         "small files",
         {"figures": rows},
         lines,
-        ["texts of some bytes, in class folders; shards are not sent"],
+        ["texts of some bytes, in class folders; Python's start and imports included, the simulator not"],
     )
 
 
-def measured(count: int) -> dict[str, float]:
-    """Make so many files, convert them in a process of its own, and return the figures of each file."""
+def measured(count: int, environment: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Make so many files, and return the figures of each step over all of them."""
     with tempfile.TemporaryDirectory(prefix="tpuctl-bench-") as name:
         for number in range(count):
             file = Path(name) / f"class_{number // IN_A_FOLDER:03}" / f"{number:07}.txt"
             if not number % IN_A_FOLDER:
                 file.parent.mkdir()
             file.write_text(f"text {number}")
-        command = [sys.executable, "-c", CHILD, str(SCRIPT), name]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-    figures, memory = (json.loads(line) for line in output.splitlines())
+        steps = {
+            "listing": [sys.executable, "-c", LIST, name, str(count)],
+            "plan": [TPUCTL, "data", "plan", f"small{count}", name],
+            "upload": [TPUCTL, "data", "upload", f"small{count}", name],
+        }
+        return [_row(count, step, command, environment) for step, command in steps.items()]
+
+
+def _row(count: int, step: str, command: list[str], environment: Mapping[str, str]) -> dict[str, Any]:
+    usage = run(command, environment)
     return {
         "files": count,
-        "plan_us": figures["plan_cpu"] / count * 1e6,
-        "all_us": figures["cpu"] / count * 1e6,
-        "memory_mb": memory,
+        "step": step,
+        "wall": usage.wall,
+        "cpu": usage.cpu,
+        "us_per_file": usage.cpu / count * 1e6,
+        "memory_mb": usage.memory,
     }
 
 

@@ -46,7 +46,16 @@ def test_a_hint_of_its_own_stands_before_that_to_skip() -> None:
     assert BadRecordsError([record]).hint == (
         "Check its permissions, or skip bad records with --skip-bad. Nothing was published."
     )
-    assert BadRecordsError([record, record]).hint.startswith("Fix or remove bad records, or skip them")
+
+
+def test_several_records_have_the_hint_that_all_of_them_have() -> None:
+    row = BadRecord("a.csv", "has 'x'", line=1, hint="Give --type a=text")
+    other = BadRecord("a.csv", "has 'x'", line=2, hint="Give --type b=text")
+    assert BadRecordsError([row, row]).hint == (
+        "Give --type a=text, or skip bad records with --skip-bad. Nothing was published."
+    )
+    for bad in ([row, other], [row, *records(1)], [*records(1), row]):
+        assert BadRecordsError(bad).hint == BadRecordsError(records(1)).hint
 
 
 def test_every_record_is_in_the_facts() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import tarfile
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.data.source_trees import no_progress
+from tests.data.source_trees import no_progress, png
 from tests.paths import ROOT
 from tpuctl.data.options import Options, TokenOptions
 from tpuctl.data.plan import plan
@@ -27,6 +29,8 @@ RESET = Path("/proc/self/clear_refs")
 SMALL, LARGE = 8_000, 24_000
 TEXT = 4_000
 """Bytes of a record: the large source has 96 MB, 64 MB more than the small one."""
+TENTH = 2_400
+"""Records of 10 MB; ten times as many have 86 MB more."""
 MORE = 48 << 20
 """Bytes that the large one may take more: three quarters of what it holds more."""
 
@@ -54,6 +58,73 @@ def write_tfrecords(file: Path, rows: int) -> None:
     file.write_bytes(b"".join(records))
 
 
+def write_pictures(folder: Path, records: int) -> None:
+    for number in range(4):
+        (folder / f"class{number}").mkdir(parents=True)
+    for number, data in enumerate(pictures(records)):
+        (folder / f"class{number % 4}" / f"{number}.png").write_bytes(data)
+
+
+def write_tar(file: Path, records: int) -> None:
+    write_members(file, ((f"class{n % 4}/{n}.png", data) for n, data in enumerate(pictures(records))))
+
+
+def write_webdataset(folder: Path, records: int) -> None:
+    folder.mkdir()
+    for shard in range(4):
+        chosen = range(shard * records // 4, (shard + 1) * records // 4)
+        samples = (sample(number) for number in chosen)
+        write_members(folder / f"train-{shard}.tar", (member for members in samples for member in members))
+
+
+def sample(number: int) -> list[tuple[str, bytes]]:
+    """Return the members of a sample: the JSON has most of its bytes."""
+    content = json.dumps({"text": f"{number:0{TEXT}}"}).encode()
+    return [(f"{number}.png", png(100)), (f"{number}.cls", b"1"), (f"{number}.json", content)]
+
+
+def write_metadata(folder: Path, records: int) -> None:
+    folder.mkdir()
+    with (folder / "metadata.jsonl").open("w") as table:
+        for number in range(records):
+            (folder / f"{number}.png").write_bytes(png(100))
+            table.write(json.dumps({"file_name": f"{number}.png", "text": f"{number:0{TEXT}}"}) + "\n")
+
+
+def write_metadata_csv(folder: Path, records: int) -> None:
+    folder.mkdir()
+    with (folder / "metadata.csv").open("w") as table:
+        table.write("file_name,text\n")
+        for number in range(records):
+            (folder / f"{number}.png").write_bytes(png(100))
+            table.write(f"{number}.png,{number:0{TEXT}}x\n")
+
+
+def write_coco(folder: Path, records: int) -> None:
+    (folder / "train").mkdir(parents=True)
+    names = [f"{number}.png" for number in range(records)]
+    for name, data in zip(names, pictures(records), strict=True):
+        (folder / "train" / name).write_bytes(data)
+    images = [{"id": n, "file_name": name, "width": 8, "height": 6} for n, name in enumerate(names)]
+    boxes = [{"id": n, "image_id": n, "category_id": 1, "bbox": [1, 1, 2, 3]} for n in range(records)]
+    content = {"images": images, "annotations": boxes, "categories": [{"id": 1, "name": "cat"}]}
+    (folder / "train" / "_annotations.coco.json").write_text(json.dumps(content))
+
+
+def pictures(count: int) -> Iterator[bytes]:
+    """Yield different pictures of the bytes of a record."""
+    whole = png(TEXT)
+    return (whole[:-8] + number.to_bytes(8, "big") for number in range(count))
+
+
+def write_members(file: Path, members: Iterable[tuple[str, bytes]]) -> None:
+    with tarfile.open(file, "w") as archive:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+
+
 WRITERS: dict[str, Callable[[Path, int], None]] = {
     "rows.csv": write_csv,
     "rows.jsonl": write_json_lines,
@@ -61,6 +132,18 @@ WRITERS: dict[str, Callable[[Path, int], None]] = {
     "rows.npz": write_npz,
     "rows.tfrecord": write_tfrecords,
     "tokens.csv": write_csv,
+}
+TENFOLD: dict[str, Callable[[Path, int], None]] = {
+    **{
+        name: WRITERS[name]
+        for name in ("rows.csv", "rows.jsonl", "rows.parquet", "rows.npz", "rows.tfrecord")
+    },
+    "pictures": write_pictures,
+    "pictures.tar": write_tar,
+    "webdataset": write_webdataset,
+    "metadata": write_metadata,
+    "metadata_csv": write_metadata_csv,
+    "coco": write_coco,
 }
 SHARES = {"tokens.csv": 4}
 """By how much its sources are smaller: texts are read twice, and slowly."""
@@ -107,6 +190,20 @@ def test_a_large_source_takes_no_more_memory_than_a_small_one(tmp_path: Path, na
         WRITERS[name](tmp_path / name, records // share)
         grown.append(peak_of_its_own(tmp_path / name))
     assert grown[1] < grown[0] + MORE // share
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.access(RESET, os.W_OK), reason="only Linux reports the peak of a process")
+@pytest.mark.parametrize("name", TENFOLD)
+def test_ten_times_the_source_takes_no_more_memory(tmp_path: Path, name: str) -> None:
+    """But for names, sizes and places of files, some hundred bytes each, and buffers that were not full."""
+    grown = []
+    for times in (1, 10):
+        path = tmp_path / f"{times}" / name
+        path.parent.mkdir()
+        TENFOLD[name](path, times * TENTH)
+        grown.append(peak_of_its_own(path))
+    assert grown[1] < grown[0] + 9 * TENTH * TEXT // 2
 
 
 if __name__ == "__main__":

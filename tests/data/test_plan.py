@@ -3,16 +3,20 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import google_crc32c
+import PIL
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from tests.data.source_trees import Tree, bytes_of, produce, write_image
+from tests.data.source_trees import Tree, bytes_of, opened, produce, write_image
 from tpuctl.data.bad_records import BadRecordsError
-from tpuctl.data.options import Options
+from tpuctl.data.options import Options, TokenOptions
 from tpuctl.data.output.manifest import ShardEntry, decode_manifest
 from tpuctl.data.output.shards import ShardResult
 from tpuctl.data.plan import plan
@@ -279,3 +283,56 @@ def test_a_column_that_can_name_no_file_is_refused_before_anything_is_sent(tmp_p
     (tmp_path / "table.csv").write_text(f"x,{column}\n1,cat\n2,dog\n")
     with pytest.raises(UsageError, match="which is named after a column"):
         plan(tmp_path / "table.csv", name="pets", options=Options(label=column))
+
+
+def classes_file(names: Mapping[str, Sequence[str]], path: Path) -> Path:
+    """Write a Parquet file as `datasets` does, with two records and so many columns of classes."""
+    declared = {name: {"_type": "ClassLabel", "names": [*classes]} for name, classes in names.items()}
+    table = pa.table({name: [0, 1] for name in names})
+    content = json.dumps({"info": {"features": declared}})
+    pq.write_table(table.replace_schema_metadata({"huggingface": content}), path)
+    return path
+
+
+def test_classes_of_two_columns_never_share_a_file(tmp_path: Path) -> None:
+    file = classes_file({"a/b": "xy", "a.b": "yx"}, tmp_path / "two.parquet")
+    with pytest.raises(UsageError) as caught:
+        opened(plan(file, name="pets").source)
+    assert caught.value.message == "The classes of 'a/b' and 'a.b' would be in the same file, a.b.labels.txt."
+    assert caught.value.hint == "Rename one of them: TFDS writes '/' as '.' in that name."
+
+
+def test_the_same_classes_of_two_columns_may_be_in_one_file(tmp_path: Path) -> None:
+    objects = produce(plan(classes_file({"a/b": "xy", "a.b": "xy"}, tmp_path / "a.parquet"), name="pets"))
+    assert objects["a.b.labels.txt"] == b"x\ny\n"
+
+
+def identity(path: Path, **options: Any) -> str:
+    planned = plan(path, name="pets", **options)
+    opened(planned.source)
+    return planned.identity
+
+
+def test_pictures_of_two_versions_of_pillow_are_never_mixed(
+    tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tree({"cat": 2})
+    table = tmp_path / "people.csv"
+    table.write_text("age\n3\n")
+    before = identity(root), identity(table)
+    assert (identity(root), identity(table)) == before
+    monkeypatch.setattr(PIL, "__version__", "99.0.0")
+    assert identity(root) != before[0]
+    assert identity(table) == before[1]
+
+
+def test_tokens_by_two_versions_of_unicode_are_never_mixed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "people.csv"
+    table.write_text("name\nAnn\n")
+    tokens = Options(tokens=TokenOptions("words", 4))
+    before = identity(table), identity(table, options=tokens)
+    monkeypatch.setattr(unicodedata, "unidata_version", "99.0.0")
+    assert identity(table) == before[0]
+    assert identity(table, options=tokens) != before[1]

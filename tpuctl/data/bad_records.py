@@ -40,7 +40,7 @@ class BadRecordsError(UsageError):
         more = len(bad) - self.NAMED
         listed = f"{named}; and {more} more" if more > 0 else named
         message = str(first) if len(bad) == 1 else f"{count} records cannot be used: {listed}"
-        own_hint = first.hint.rstrip(".") if len(bad) == 1 else ""
+        own_hint = first.hint.rstrip(".") if all(record.hint == first.hint for record in bad) else ""
         fix = f"{own_hint}, or skip bad records" if own_hint else "Fix or remove bad records, or skip them"
         super().__init__(
             f"{message[0].upper()}{message[1:]}.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -13,6 +14,7 @@ import numpy as np
 
 from tpuctl.bucket_objects.fields import ObjectName
 from tpuctl.data.bad_records import BadRecord, BadRecordsError
+from tpuctl.data.images.formats import library_versions
 from tpuctl.data.options import Options
 from tpuctl.data.order.splits import Members, parse_splits, split_records
 from tpuctl.data.output.metadata_files import classes_of, small_file_names, small_files
@@ -126,11 +128,16 @@ class DatasetPlan:
 
     @property
     def identity(self) -> str:
-        """SHA-256 of all that decides on the bytes of every shard, besides its own records."""
+        """SHA-256 of all that decides on the bytes of every shard, besides its own records.
+
+        Among it are the versions of what converts pictures and splits texts into words: a conversion that is
+        resumed after an upgrade makes its shards again.
+        """
         options = msgspec.structs.replace(self.options, channels=None)  # the features have what came of it
         facts = (LAYOUT, self.source.kind, dict(self.features), options, self.seed)
-        vocabulary = (self.vocabulary.sha256,) if self.vocabulary else ()
-        return sha256(msgspec.json.encode((*facts, *vocabulary))).hexdigest()
+        vocabulary = (self.vocabulary.sha256, unicodedata.unidata_version) if self.vocabulary else ()
+        libraries = library_versions() if self.source.images else ()
+        return sha256(msgspec.json.encode((*facts, *vocabulary, *libraries))).hexdigest()
 
     def shards(self) -> Iterator[Shard]:
         """Yield every shard, split after split; they may be written in any order, or at the same time."""

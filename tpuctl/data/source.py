@@ -77,6 +77,8 @@ class Source:
     """What its images are, and what becomes of them; None for a source without any."""
     bad_images: Sequence[BadRecord] = ()
     """Images that are bad by their headers, the first of them: they have an index, and are read as bad."""
+    also: tuple[str, ...] = ()
+    """Kinds of files that lie there, too, and are not read: see `--format`."""
     bad: Sequence[BadRecord] = field(init=False)
     """`Origin.bad`, and records that a reader lost while listing."""
     fingerprint: str = field(init=False)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gc
-import os
 import re
 import signal
 import subprocess
-import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -18,6 +16,7 @@ import pytest
 from PIL import Image
 
 from tests.data.source_trees import write_image
+from tests.forks import commands
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cloud.storage import Bucket
 
@@ -67,6 +66,11 @@ class TestPlan:
         plan = tpuctl("data", "plan", "pets", "pictures", "--shards", "3", "--json").json
         assert (plan["records"], plan["exact"], plan["classes"]) == (16, True, ["cat", "dog"])
         assert plan["splits"]["train"]["shards"] == 3
+
+    def test_the_next_command_takes_no_folder_for_an_option(self, tpuctl: Tpuctl) -> None:
+        Path("pictures").rename("-my pictures")
+        result = tpuctl("data", "plan", "pets", "./-my pictures")
+        assert "Next: tpuctl data upload pets './-my pictures', with" in result.err
 
     def test_it_says_what_becomes_of_the_pictures_and_which_are_bad(self, tpuctl: Tpuctl) -> None:
         write_image(Path("pictures/ant/grey.png"), mode="L")
@@ -256,12 +260,7 @@ class TestUpload:
         shards = [name for name in names_sent(requests) if name.endswith(".tfrecord")]
         last = shards[3].rpartition("/")[2]
         stall = simulator.faults.add("gcs-stall", method="storage.objects.create", object=f"*{last}")
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tpuctl", *command],
-            env=os.environ,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process = commands.start(*command, stderr=subprocess.PIPE, text=True)
         while len(bucket.objects(f"{FOLDER}staging/", glob="**/staging/*.json")) < 3:
             assert process.poll() is None
             time.sleep(0.02)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Callable, Iterator
 from hashlib import sha256
@@ -15,6 +16,7 @@ from tests.cloud.web_server import WebServer, serving
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.data.public.catalogue import PUBLIC, Form, PublicFile
 from tpuctl.data.public.unpacking import copied
+from tpuctl.text.sizes import format_bytes
 
 Tpuctl = Callable[..., CommandResult]
 
@@ -45,6 +47,16 @@ def test_it_lists_what_there_is(tpuctl: Tpuctl, home: Path, arguments: tuple[str
     listed = tpuctl("data", "fetch", *arguments, "--json").json["datasets"]
     assert [dataset["name"] for dataset in listed] == list(PUBLIC)
     assert listed[0]["files"][0]["sha256"] == PUBLIC["mnist"].forms[0].files[0].sha256
+    assert listed[0]["next"] == "tpuctl data upload mnist data/mnist"
+    assert result.out.splitlines()[0].split() == ["NAME", "SIZE", "WHAT", "LICENCE"]
+    assert result.err.splitlines()[-1] == "Next: tpuctl data fetch NAME"
+    sizes = [[file["bytes"] for file in dataset["files"]] for dataset in listed]
+    shown = [re.split(r" {2,}", line)[1] for line in result.out.splitlines()[1:]]
+    for known, text in zip(sizes, shown, strict=True):
+        if all(known):
+            assert text == format_bytes(sum(known))
+        else:
+            assert text not in map(format_bytes, filter(None, known)), "a sum of some is not the size"
 
 
 def test_what_was_fetched_is_uploaded_by_the_command_it_names(
@@ -66,6 +78,18 @@ def test_it_says_the_same_as_json(tpuctl: Tpuctl, server: WebServer, arrays: byt
     assert (fetched["folder"], fetched["already_there"], fetched["unverified"]) == ("a place", False, [])
     assert fetched["files"] == {"mnist.npz": sha256(arrays).hexdigest()}
     assert fetched["next"] == "tpuctl data upload mnist 'a place'"
+    fields = "schema name folder already_there files unverified licence source next"
+    assert (" ".join(fetched), fetched["name"]) == (fields, "mnist")
+    assert tpuctl("data", "fetch", "mnist", "--to", "a place", "--json").json["already_there"] is True
+    text = tpuctl("data", "fetch", "mnist", "--to", "a place")
+    facts = [line.split(maxsplit=1) for line in text.out.splitlines()]
+    assert facts == [
+        ["dataset", "mnist (was there already)"],
+        ["what", "70,000 handwritten digits, 28 × 28"],
+        ["where", "a place"],
+        ["licence", fetched["licence"]],
+        ["source", fetched["source"]],
+    ]
 
 
 def test_a_rehearsal_names_what_it_would_ask_for_and_asks_nothing(

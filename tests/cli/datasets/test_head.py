@@ -21,7 +21,17 @@ from tpuctl.data.output.manifest import (
     SplitEntry,
     encode_manifest,
 )
-from tpuctl.data.schema.features import Image, Label
+from tpuctl.data.schema.features import (
+    Audio,
+    Box,
+    Feature,
+    Image,
+    Label,
+    Objects,
+    Several,
+    Tensor,
+    Text,
+)
 from tpuctl.data.tfrecord.example_encoding import encode
 from tpuctl.data.tfrecord.framing import OVERHEAD, frame
 
@@ -60,6 +70,49 @@ class TestCell:
     def test_line_ends_are_spaces_and_floats_have_six_digits(self, tpuctl: Tpuctl) -> None:
         shown = cells(tpuctl, {"text": "a\n\tb", "rate": 0.123456789, "count": 1234567})
         assert (shown["TEXT"], shown["RATE"], shown["COUNT"]) == ("a b", "0.123457", "1234567")
+
+
+PETS = Label(("cat", "dog"))
+FEATURES: dict[str, Feature] = {
+    "image": Image((None, None, 3)),
+    "label": PETS,
+    "digit": Label(("0", "1")),
+    "objects": Objects({"bbox": Box(), "label": PETS}),
+    "boxes": Objects({"bbox": Box()}),
+    "sound": Audio(8000, 2),
+    "tags": Several(PETS),
+    "data": Tensor("string"),
+    "rates": Tensor("float32", (2,)),
+    "text": Text(),
+    "none": Tensor("int64", (None,)),
+}
+CELLS = {
+    "image": "1.2 kB", "label": "1 (dog)", "digit": "1", "objects": "2: 0 (cat) 1 (dog)", "boxes": "3",
+    "sound": "1.5 s", "tags": "1 (dog) 0 (cat)", "data": "10 B of binary data", "rates": "0.5 1.23457e+08",
+    "text": "größe", "none": "",
+}  # fmt: skip
+
+
+def test_every_kind_of_feature_is_shown_in_a_cell_and_in_json(tpuctl: Tpuctl, bucket: Bucket) -> None:
+    record = {
+        "image": b"\xff" * 1_200, "label": 1, "digit": 1, "objects/bbox": [0.5] * 8, "objects/label": [0, 1],
+        "boxes/bbox": [0.25] * 12, "sound": [1] * 24_000, "tags": [1, 0], "data": b"\xff" * 10,
+        "rates": [0.5, 123456789.0], "text": "größe",
+    }  # fmt: skip
+    forge(bucket, encode(record), features=FEATURES)
+    header, row = tpuctl("data", "head", "forged").out.splitlines()
+    names = [name.lower() for name in header.split()]
+    assert names == list(FEATURES)
+    starts = [header.index(name) for name in header.split()]
+    parts = [row[start:end].strip() for start, end in zip(starts, [*starts[1:], None], strict=True)]
+    assert dict(zip(names, parts, strict=True)) == CELLS
+    (shown,) = tpuctl("data", "head", "forged", "--json").json["examples"]
+    assert shown == {
+        **record,
+        "image": {"bytes": 1_200},
+        "data": {"bytes": 10},
+        "rates": [0.5, 123456792.0],
+    }
 
 
 @pytest.mark.usefixtures("simulator")
@@ -135,14 +188,20 @@ class TestHostile:
         assert tpuctl("data", "head", "forged", "--image", "sheet.png").code == 0
 
 
-def forge(bucket: Bucket, record: bytes, *, classes: tuple[str, ...]) -> None:
+def forge(
+    bucket: Bucket,
+    record: bytes,
+    *,
+    classes: tuple[str, ...] = (),
+    features: dict[str, Feature] | None = None,
+) -> None:
     """Write a dataset of one record, as a program of another would."""
     shard = ShardEntry("forged.tfrecord", 1, len(record) + OVERHEAD, "AAAAAA==")
     manifest = Manifest(
         schema=SCHEMA,
         name="forged",
         version="1.0.0",
-        features={"image": Image((None, None, 3)), "label": Label(classes)},
+        features=features or {"image": Image((None, None, 3)), "label": Label(classes)},
         classes=classes,
         splits={"train": SplitEntry(1, len(record) + OVERHEAD, (shard,))},
         source=SourceEntry("images", "", 0),

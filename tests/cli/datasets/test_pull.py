@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.data.source_trees import write_image
+from tests.forks import commands
 from tests.forks.tensorflow_python import python
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cloud.storage import Bucket
@@ -74,8 +74,7 @@ def test_what_cannot_be_is_refused(tpuctl: Tpuctl, arguments: tuple[str, ...], c
 
 
 def test_two_into_one_folder_at_once_are_both_whole(bucket: Bucket) -> None:
-    command = [sys.executable, "-m", "tpuctl", "data", "pull", "pets"]
-    pulls = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    pulls = [commands.start("data", "pull", "pets", stderr=subprocess.PIPE, text=True) for _ in range(2)]
     for process in pulls:
         _, err = process.communicate(timeout=300)
         assert process.returncode == 0, err
@@ -86,8 +85,7 @@ def test_one_that_is_interrupted_says_that_the_same_command_goes_on(
     tpuctl: Tpuctl, bucket: Bucket, simulator: RunningSimulator
 ) -> None:
     simulator.faults.add("gcs-stall", method="storage.objects.get", object="*/pets-train.tfrecord-00001*")
-    command = [sys.executable, "-m", "tpuctl", "data", "pull", "pets"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+    with commands.start("data", "pull", "pets", stderr=subprocess.PIPE, text=True) as process:
 
         def has_asked() -> bool | None:
             assert process.poll() is None, process.communicate()

@@ -74,6 +74,7 @@ def test_the_type_of_a_field_is_short() -> None:
     assert feature_type(Image((None, 8, 3))) == "PNG or JPEG image, ? × 8 × 3, uint8"
     assert feature_type(Label(tuple("abcdef"))) == "label, 6 classes: a, b, c, d, e, f"
     assert feature_type(Label(tuple("abcdefg"))) == "label, 7 classes: a, b, c, d, e, f, ..."
+    assert feature_type(Label(("a",))) == "label, 1 class: a"
     assert feature_type(Tensor("float32", (2, 3))) == "float32, 2 × 3"
     assert feature_type(Tensor("int64", ())) == "int64"
     assert feature_type(Text()) == "text"
@@ -83,3 +84,14 @@ def test_the_type_of_a_field_is_short() -> None:
     assert feature_type(Audio(8000)) == "WAV or FLAC audio, 8000 samples a second, 1 channel"
     assert feature_type(Audio(44100, 2, "wav")) == "wav audio, 44100 samples a second, 2 channels"
     assert feature_type(Other({"pythonClassName": "x.Video"})) == "Video"
+
+
+def test_one_record_is_not_several(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
+    Path("a.csv").write_text("size,label\n1,x\n")
+    Path("b.csv").write_text("size,label\n1,x\n2,x\n")
+    for name in ("a", "b"):
+        assert tpuctl("data", "upload", name, f"{name}.csv").code == 0
+    assert tpuctl("data", "verify", "a").out.startswith("a/1.0.0 is complete: 1 record in 1 shard (")
+    assert ["holds", "1 record"] in cells(tpuctl("data", "rm", "a").err)
+    assert tpuctl("data", "diff", "a", "a").out.endswith(": 1 record is the same.\n")
+    assert ["split train", "1 record", "2 records"] in cells(tpuctl("data", "diff", "a", "b").out)

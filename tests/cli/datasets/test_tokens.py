@@ -34,6 +34,17 @@ def uploaded(tpuctl: Tpuctl, simulator: RunningSimulator, reviews: str) -> Comma
     return result
 
 
+def test_another_format_beside_the_chosen_one_is_told(tpuctl: Tpuctl, home: Path) -> None:
+    Path("rows").mkdir()
+    Path("rows/a.csv").write_text(ROWS)
+    Path("rows/b.jsonl").write_text('{"text": "x"}\n')
+    for options in ((), OPTIONS):
+        told = tpuctl("data", "plan", "rows", "rows", *options).err
+        line = "The source is read as jsonl; files of csv are left out: --format csv reads those.\n"
+        assert line in told
+    assert tpuctl("data", "plan", "rows", "rows", "--json").json["also"] == ["csv"]
+
+
 def test_a_plan_says_what_the_ids_are_made_of(tpuctl: Tpuctl, reviews: str) -> None:
     result = tpuctl("data", "plan", "reviews", reviews, *OPTIONS)
     assert "tokens: 4 ids a record, words of 'text'; vocabulary: 6 entries from train" in result.err

@@ -52,6 +52,29 @@ def test_pictures_that_look_alike_have_the_same_look() -> None:
     assert first.looks == brighter.looks != other.looks
 
 
+@pytest.mark.parametrize(
+    ("mode", "form", "channels"),
+    [
+        ("1", "PNG", 1),
+        ("P", "PNG", 3),
+        ("L", "PNG", 1),
+        ("LA", "PNG", 2),
+        ("CMYK", "TIFF", 3),
+        ("RGB", "JPEG", 3),
+    ],
+)
+def test_pictures_of_each_mode_have_the_moments_of_what_is_seen(mode: str, form: str, channels: int) -> None:
+    drawn = Image.fromarray(rng().integers(0, 256, (16, 24, 3), np.uint8)).convert(mode)
+    stream = io.BytesIO()
+    drawn.save(stream, form)
+    picture = measure(stream.getvalue())
+    assert picture is not None
+    seen = np.asarray(Image.open(stream).convert({1: "L", 2: "LA", 3: "RGB"}[channels])) / 255
+    assert [moments.mean for moments in picture.channels] == pytest.approx(
+        seen.reshape(-1, channels).mean(0).tolist(), rel=1e-12
+    )
+
+
 @pytest.mark.parametrize("data", [b"", b"no picture", png(rng().integers(0, 256, (9, 9), np.uint8))[:60]])
 def test_what_cannot_be_decoded_is_no_picture(data: bytes) -> None:
     assert measure(data) is None

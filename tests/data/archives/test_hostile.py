@@ -25,6 +25,7 @@ from tpuctl.errors import TpuctlError, UsageError
 PICTURE = png(100)
 NOT_FOLLOWED = ", which is not followed in an archive"
 LINK = f"'cat/1.png' is a link{NOT_FOLLOWED}"
+UNCLEAR = "has blanks around its name, or line breaks or other control characters"
 DAMAGED = "'cat/1.png' cannot be read: it is damaged in the archive"
 
 
@@ -264,3 +265,17 @@ def test_random_damage_ends_in_words(tmp_path: Path, name: str, monkeypatch: pyt
             continue
         items(planned.source)
         planned.source.close()
+
+
+@pytest.mark.parametrize(
+    "name", ["3.45.00\u202fPM", "a\u3000b", "\U0001f469\u200d\U0001f4bb", "a\u00adb", "\ue000", "a\u2028b"]
+)
+def test_odd_names_that_a_disk_takes_are_read_from_archives_too(tmp_path: Path, name: str) -> None:
+    """macOS itself calls its screenshots `3.45.00\u202fPM`; a folder may be called so, too."""
+    info = member(f"c{name}d/{name}.png", len(PICTURE))
+    packed = zipped(tmp_path / "pets.zip")
+    with zipfile.ZipFile(packed, "a") as file:
+        file.writestr(info.name, PICTURE)
+    for path in (tar(tmp_path / "pets.tar", info), packed):
+        assert bad(path) == ([f"'c{name}d' {UNCLEAR}"] if "\u2028" in name else [])
+        assert len(items(read(path))) == (1 if "\u2028" in name else 2)

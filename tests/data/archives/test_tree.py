@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import zipfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from tests.data.source_trees import Tree, examples, no_progress, opened, produce, write_image
@@ -18,7 +20,7 @@ from tpuctl.data.source import Source
 from tpuctl.data.sources.registry import open_source
 from tpuctl.data.trees.local import LocalTree
 from tpuctl.data.trees.tree import ListedFile
-from tpuctl.errors import UsageError
+from tpuctl.errors import ConfigError, UsageError
 
 FORMATS = {"tar": ".tar", "gztar": ".tar.gz", "zip": ".zip"}
 
@@ -95,3 +97,41 @@ def test_an_empty_archive_is_an_error(tmp_path: Path, kind: str) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="holds no files"):
         read(packed(tmp_path / "empty", kind))
+
+
+def zstd(path: Path) -> Path:
+    """Pack a file by Zstandard beside it, in two frames, as `zstd` of several threads does."""
+    data = path.read_bytes()
+    packed = b""
+    for part in (data[: len(data) // 2], data[len(data) // 2 :]):
+        sink = pa.BufferOutputStream()
+        with pa.CompressedOutputStream(sink, "zstd") as stream:
+            stream.write(part)
+        packed += sink.getvalue().to_pybytes()
+    target = path.with_name(f"{path.name}.zst")
+    target.write_bytes(packed)
+    return target
+
+
+def test_an_archive_packed_by_zstandard_is_read(tree: Tree) -> None:
+    root = tree({"train/cat": 3, "train/dog": 2, "test/cat": 1, "test/dog": 1})
+    assert produce(plan(zstd(packed(root, "tar")), name="pets")) == produce(plan(root, name="pets"))
+
+
+@pytest.mark.parametrize("keep", [0, 3, 100, -40])
+def test_a_damaged_archive_packed_by_zstandard_is_named(tree: Tree, keep: int) -> None:
+    file = zstd(packed(tree({"cat": 2}), "tar"))
+    file.write_bytes(file.read_bytes()[:keep])
+    with pytest.raises(
+        UsageError, match=r"'packed\.tar\.zst' (is a damaged archive|holds no files)|holds no"
+    ):
+        read(file)
+
+
+def test_zstandard_without_its_library_is_said(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = zstd(packed(tree({"cat": 2}), "tar"))
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ConfigError) as caught:
+        read(file)
+    assert caught.value.message == "Reading .tar.zst needs pyarrow, which is not installed."
+    assert caught.value.hint == "Install it: pip install 'tpuctl[parquet]'."

@@ -64,6 +64,26 @@ def test_hidden_files_and_litter_are_passed_over(tree: MakeTree) -> None:
     assert keys(list_class_folders(LocalTree(root))) == ["cat/0.png"]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Thumbs.db",
+        "ehthumbs.db",
+        "Desktop.ini",
+        "__MACOSX/._0.png",
+        "@eaDir/0.png",
+        "cat/@eaDir/0.png",
+        "Icon\r",
+    ],
+)
+def test_what_systems_and_drives_leave_is_passed_over(tree: MakeTree, name: str) -> None:
+    root = tree({"cat": 1})
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).write_bytes(b"no image")
+    listed = list_class_folders(LocalTree(root))
+    assert (listed.classes, keys(listed), list(listed.bad)) == (("cat",), ["cat/0.png"], [])
+
+
 def test_an_empty_class_folder_is_named(tree: MakeTree) -> None:
     root = tree({"train/cat": 1})
     (root / "train" / "dog").mkdir()
@@ -136,7 +156,14 @@ def test_a_pipe_is_refused_and_not_opened(tree: MakeTree) -> None:
     assert "'cat/pipe.png' lies inside a class folder and is not a file" in bad(root)
 
 
-@pytest.mark.parametrize("name", [" cat", "cat\ndog"])
+@pytest.mark.parametrize("name", ["a\u202fb", "a\u00a0b", "\U0001f469\u200d\U0001f4bb"])
+def test_a_class_may_have_any_name_that_is_one_line(tree: MakeTree, name: str) -> None:
+    assert list_class_folders(LocalTree(tree({name: 1}))).classes == (name,)
+
+
+@pytest.mark.parametrize(
+    "name", [" cat", "cat\ndog", "cat\u202f", "cat\u2028dog", "cat\x85dog", "cat\x1bdog"]
+)
 def test_a_class_name_that_the_labels_file_cannot_hold_is_bad(tree: MakeTree, name: str) -> None:
     assert "blanks around its name" in bad(tree({name: 1}))
 

@@ -41,8 +41,41 @@ def test_the_shape_of_an_image_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
+    ("size", "box"),
+    [
+        ((100, 400), (48, 0, 80, 128)),
+        ((400, 100), (0, 48, 128, 80)),
+        ((4, 4), (0, 0, 128, 128)),
+        ((1000, 2), (0, 63, 128, 64)),
+        ((2, 1000), (63, 0, 64, 128)),
+        ((3, 1), (0, 42, 128, 85)),
+    ],
+)
+def test_an_image_is_in_the_middle_of_its_place(
+    size: tuple[int, int], box: tuple[int, int, int, int]
+) -> None:
+    place = sheet((encoded("RGB", size, (255, 0, 0)), "")).crop((4, 4, 132, 132))
+    green = place.split()[1].point(lambda value: 255 - value)
+    assert green.getbbox() == box
+
+
+def test_a_small_image_is_shown_in_squares() -> None:
+    image = Image.new("RGB", (2, 2), (255, 255, 255))
+    image.putpixel((1, 0), (255, 0, 0))
+    stream = io.BytesIO()
+    image.save(stream, "PNG")
+    place = sheet((stream.getvalue(), "")).crop((4, 4, 132, 132))
+    assert sorted(place.getcolors() or []) == [(64 * 64, (255, 0, 0)), (3 * 64 * 64, (255, 255, 255))]
+
+
+@pytest.mark.parametrize(
     ("mode", "color", "expected"),
     [
+        ("RGBA", (10, 20, 30, 128), (132, 137, 142)),
+        ("LA", (10, 0), (255, 255, 255)),
+        ("RGB", (10, 20, 30), (10, 20, 30)),
+        ("L", 7, (7, 7, 7)),
+        ("I;16", 65_535, (255, 255, 255)),
         ("1", 1, (255, 255, 255)),
         ("RGBA", (10, 20, 30, 0), (255, 255, 255)),
         ("LA", (10, 255), (10, 10, 10)),
@@ -52,6 +85,15 @@ def test_the_shape_of_an_image_is_kept() -> None:
 )
 def test_every_mode_is_shown(mode: str, color: object, expected: tuple[int, int, int]) -> None:
     assert sheet((encoded(mode, (4, 4), color), "")).getpixel((68, 68)) == expected
+
+
+def test_what_cannot_be_decoded_is_a_box_with_a_cross_from_corner_to_corner() -> None:
+    box = sheet((b"no image", "")).crop((4, 4, 132, 132))
+    white, ends = (255, 255, 255), (0, 127)
+    for x in range(128):
+        for y in range(128):
+            is_line = x in ends or y in ends or x == y or x == 127 - y
+            assert (box.getpixel((x, y)) != white) == is_line, (x, y)
 
 
 def caption_strip(caption: str) -> Image.Image:
@@ -137,6 +179,12 @@ def test_what_was_converted_has_a_frame_and_the_reason() -> None:
     assert drawn_sheet.size == (2 * 132 + 4, 148 + 14 + 4)
     orange = (200, 90, 0)
     assert (drawn_sheet.getpixel((4, 4)), drawn_sheet.getpixel((136, 4))) == ((0, 0, 0), orange)
+    frame = drawn_sheet.crop((134, 2, 268, 134))
+    is_orange = [[frame.getpixel((x, y)) == orange for x in range(134)] for y in range(132)]
+    for y in range(132):
+        for x in range(134):
+            inside, hollow = 2 <= x < 130 and 2 <= y < 130, 4 <= x < 128 and 4 <= y < 128
+            assert is_orange[y][x] == (inside and not hollow), (x, y)
     strip = drawn_sheet.crop((132, 148, 268, 164))
     expected = Image.new("RGB", (136, 16), (255, 255, 255))
     ImageDraw.Draw(expected).text((4, 0), "to 3 channels", fill=orange, font=font_of("t"))

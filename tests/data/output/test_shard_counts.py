@@ -14,6 +14,7 @@ from tpuctl.data.output.shard_counts import (
     bounds,
     choose_count,
     fixed_count,
+    readable_size,
     shard_file,
 )
 from tpuctl.errors import UsageError
@@ -78,3 +79,43 @@ def test_a_count_that_cannot_be_is_refused(shards: int, hosts: int, message: str
 
 def test_files_are_named_as_tfds_names_them() -> None:
     assert shard_file("digits", "train", 3, 16) == "digits-train.tfrecord-00003-of-00016"
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (1000, "1 kB"),
+        (999_000, "999 kB"),
+        (1_000_000, "1 MB"),
+        (67_108_864, "67.1 MB"),
+        (999_000_000, "999 MB"),
+        (1_000_000_000, "1 GB"),
+        (150_000_000_000, "150 GB"),
+    ],
+)
+def test_sizes_have_three_digits_and_a_unit(size: int, text: str) -> None:
+    assert readable_size(size) == text
+
+
+@pytest.mark.parametrize(
+    ("records", "size", "hosts", "count", "why"),
+    [
+        (10, 5_000_000, 1, 1, "5 MB in one file"),
+        (1000, 1_000_000_000, 1, 10, "100 MB each, near the target of 100 MB"),
+        (1000, 400_000_000, 4, 4, "one for each of the 4 hosts, 100 MB each"),
+        (1000, 1_600_000_000, 4, 16, "100 MB each, near the target of 100 MB, a multiple of the 4 hosts"),
+        (3, 400_000_000, 4, 3, "one record each; some of the 4 hosts will read nothing"),
+        (10, 1_600_000_000, 4, 8, "at most the 10 records, and the same for each host"),
+    ],
+)
+def test_the_reason_for_a_count_is_in_words(
+    records: int, size: int, hosts: int, count: int, why: str
+) -> None:
+    chosen = choose_count(records, size, hosts=hosts)
+    assert (chosen.count, chosen.why) == (count, why)
+
+
+def test_bounds_and_target_are_those_of_tfds_and_tensorflows_guide() -> None:
+    assert (MIN_SIZE, MAX_SIZE, DEFAULT_SIZE) == (67_108_864, 1_073_741_824, 100_000_000)

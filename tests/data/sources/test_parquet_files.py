@@ -57,6 +57,22 @@ def test_the_schema_says_the_types(tmp_path: Path, column: Any, feature: Feature
     assert len(examples(source)) == 2
 
 
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        (pa.array([[True], [False]]), "list<"),
+        (pa.array([[True]], pa.list_(pa.bool_(), 1)), "fixed_size_list<"),
+        (pa.array([[b"a"]]), "list<"),
+        (pa.array([[[1]]]), "list<"),
+        (pa.array([[{"a": 1}]]), "list<"),
+        (pa.array([{"a": 1}]), "struct<"),
+    ],
+)
+def test_lists_of_anything_but_numbers_and_texts_are_refused(tmp_path: Path, column: Any, kind: str) -> None:
+    with pytest.raises(UsageError, match=f"^The column 'x' holds {kind}.*>.*, which no record can"):
+        read(write(tmp_path, {"x": column}))
+
+
 def test_labels_and_splits_and_row_groups(tmp_path: Path) -> None:
     write(
         tmp_path,

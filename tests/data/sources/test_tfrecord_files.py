@@ -234,3 +234,12 @@ def test_several_versions_are_named(tmp_path: Path) -> None:
     tfds(tmp_path / "b")
     with pytest.raises(UsageError, match=r"several datasets in .*'a/1.0.0', 'b/1.0.0'"):
         read(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["features.json", "label.labels.txt", "dataset_info.json"])
+def test_metadata_that_is_a_link_out_of_the_folder_is_refused(tmp_path: Path, name: str) -> None:
+    file = tfds(tmp_path / "pets") / name
+    file.rename(tmp_path / "elsewhere")
+    file.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match=rf"'{name}' is a link that leaves the source"):
+        read(tmp_path / "pets")

@@ -83,3 +83,39 @@ def test_a_record_has_the_size_its_parts_predict(texts: list[bytes], number: int
         "a": texts,
         "b": [number],
     }
+
+
+EDGES = sorted({(1 << 7 * groups) + apart for groups in range(10) for apart in (-1, 0, 1)} - {(1 << 63) + 1})
+"""Numbers at which protobuf's encoding takes one byte more."""
+
+
+@pytest.mark.parametrize("number", [*EDGES, (1 << 63) - 1, -1, -(1 << 63)])
+def test_numbers_at_the_edges_of_an_encoding_decode(number: int) -> None:
+    number = min(number, (1 << 63) - 1)
+    assert decode(encode({"n": number})) == {"n": [number]}
+    assert decode(encode({"n": [number, 0, number]})) == {"n": [number, 0, number]}
+    packed = packed_ints(np.array([number, 1, number], np.int64))
+    assert Encoder({"n": "int64"}).encode([packed]) == encode({"n": [number, 1, number]})
+
+
+@pytest.mark.parametrize("size", [0, 1, 127, 128, (1 << 14) - 1, 1 << 14, (1 << 21) - 1, 1 << 21])
+def test_a_field_has_its_tag_and_its_length(size: int) -> None:
+    whole = len(Encoder({"x": "bytes"}).encode([[bytes(size)]]))
+    of_list = delimited(np.array([size]))
+    entry = 2 + len(b"x") + delimited(delimited(of_list))
+    assert delimited(delimited(entry)).tolist() == [whole]
+
+
+@pytest.mark.parametrize("bits", [28, 35, 42])
+def test_the_length_of_a_long_field_has_more_bytes(bits: int) -> None:
+    sizes = np.array([(1 << bits) - 1, 1 << bits])
+    lengths = [1 + -(-int(size).bit_length() // 7) for size in sizes]
+    expected = [size + length for size, length in zip(sizes.tolist(), lengths, strict=True)]
+    assert delimited(sizes).tolist()[: 1 + (bits < 42)] == expected[: 1 + (bits < 42)]
+
+
+def test_truths_and_small_numbers_are_packed_in_c_order() -> None:
+    assert packed_ints(np.array([[True, False], [False, True]])) == b"\1\0\0\1"
+    assert packed_ints(np.array([], np.int64)) == b""
+    assert packed_ints(np.array([[1, 2], [3, 4]], np.uint8).T) == b"\1\3\2\4"
+    assert packed_ints(np.array([127, 128], np.int16)) == b"\x7f\x80\1"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unicodedata import category
+
 import pytest
 
 from tpuctl.data.tokens.basic_tokenizer import WordSplitter
@@ -27,3 +29,18 @@ def test_texts_are_parted_as_by_bert(text: str, words: str) -> None:
 
 def test_cased_words_keep_capitals_and_accents() -> None:
     assert WordSplitter(cased=True)("Zoë's CAFE\u0301") == ["Zoë", "'", "s", "CAFE\u0301"]
+
+
+IDEOGRAPHS = "3400-4DBF 4E00-9FFF F900-FAFF 20000-2A6DF 2A700-2B73F 2B740-2B81F 2B820-2CEAF 2F800-2FA1F"
+"""As BERT's tokenization.py lists them, `_is_chinese_char`."""
+
+
+def test_the_ideographs_are_those_of_bert() -> None:
+    alone = WordSplitter(cased=True)
+    found = [code for code in range(0x3000, 0x30000) if len(alone(f"a{chr(code)}b")) == 3]
+    blocks = [
+        range(int(first, 16), int(last, 16) + 1)
+        for first, last in (block.split("-") for block in IDEOGRAPHS.split())
+    ]
+    letters = [code for code in found if category(chr(code))[0] != "P"]
+    assert letters == [code for block in blocks for code in block]

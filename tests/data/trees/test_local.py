@@ -92,6 +92,12 @@ def test_a_link_is_read_where_the_user_names_it(file: Path, tmp_path: Path) -> N
     assert tree.read(listed(tree, "a.csv")) == b"12345"
 
 
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "features.json")
+    entry = LocalTree(tmp_path).look("features.json")
+    assert entry == Entry("features.json", "other", problem="is no regular file")
+
+
 def test_links_in_a_circle_have_a_problem(file: Path, tmp_path: Path) -> None:
     (tmp_path / "dog").mkdir()
     os.symlink("..", file.with_name("up"))

@@ -115,7 +115,10 @@ class TestNames:
             ("raw/cat//1.png", "'cat/' has a name that ends in a slash, or has two of them in a row"),
             ("raw//1.png", "'' has a name that ends in a slash, or has two of them in a row"),
             ("raw/cat/b/1.png", "'cat/b' lies inside a class folder and is not a file"),
-            ("raw/c\ta/1.png", "'c\ta' has blanks around its name, or characters that do not print"),
+            (
+                "raw/c\ta/1.png",
+                "'c\ta' has blanks around its name, or line breaks or other control characters",
+            ),
         ],
     )
     def test_names_that_no_folder_could_have_are_bad(

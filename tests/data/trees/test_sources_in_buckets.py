@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import requests
 from tests.data.source_trees import produce
 from tests.data.trees.bucket_sources import SOURCES, copy, images
 from tests.flows.datasets.pets import PETS
+from tests.forks import commands
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cloud.endpoints import Cloud, connect
 from tpuctl.config import load
@@ -89,8 +88,8 @@ def test_an_upload_that_was_killed_keeps_its_shards(
 ) -> None:
     uri = copy(cloud.bucket, images(tmp_path / "pictures"), "raw/pictures")
     stall = simulator.faults.add("gcs-stall", method="storage.objects.create", object="*.tfrecord", skip=8)
-    command = [sys.executable, "-m", "tpuctl", "data", "upload", "pets", uri, "--shards", "4"]
-    process = subprocess.Popen(command, env=os.environ, stderr=subprocess.DEVNULL)
+    command = ("data", "upload", "pets", uri, "--shards", "4")
+    process = commands.start(*command, stderr=subprocess.DEVNULL)
     staged = f"{PETS.folder}staging/"
     try:
         poll(

@@ -28,6 +28,18 @@ def test_what_is_uploaded_is_what_the_plan_makes_and_nothing_else_stays(
     assert (uploaded.already_there, uploaded.kept, uploaded.manifest.records) == (False, 0, 8)
 
 
+def test_each_file_has_the_type_of_its_content(
+    bucket: Bucket, simulator: RunningSimulator, pictures: Path
+) -> None:
+    send(bucket, plan_pets(pictures))
+    types = {
+        name.rpartition(".")[2]: found.text("contentType")
+        for name in names(bucket)
+        if (found := simulator.gcs.store.objects.find(bucket.name, PETS.folder + name)) and "." in name
+    }
+    assert (types["json"], types["txt"]) == ("application/json", "text/plain")
+
+
 def test_progress_is_reported_up_to_the_end(bucket: Bucket, pictures: Path) -> None:
     reported: list[ConversionProgress] = []
     plan = plan_pets(pictures)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from tpuctl.cli.progress import resumable, show_count
 from tpuctl.cli.session import Session, dry_run_option, with_session
 from tpuctl.cli.value_types import LOCAL_PATH, OUTPUT_PATH
 from tpuctl.errors import UsageError
+from tpuctl.shells import quoted_path
 
 if TYPE_CHECKING:
     from tpuctl.data.public.catalogue import PublicDataset
@@ -148,7 +148,7 @@ def _show(session: Session, dataset: PublicDataset, folder: Path, result: FetchR
 
 def _command(name: str, folder: Path, dataset: PublicDataset) -> str:
     """Return the command that uploads it."""
-    return f"tpuctl data upload {name} {shlex.quote(str(folder))} {dataset.options}".rstrip()
+    return f"tpuctl data upload {name} {quoted_path(str(folder))} {dataset.options}".rstrip()
 
 
 def _fields(name: str, dataset: PublicDataset) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from tpuctl.cli.datasets.tokens import describe_tokens
 from tpuctl.cli.progress import show_count
 from tpuctl.cli.session import Session, with_session
 from tpuctl.client.datasets import steps
+from tpuctl.shells import quoted_path
 
 if TYPE_CHECKING:
     from tpuctl.data.plan import DatasetPlan
@@ -42,7 +42,7 @@ def plan(session: Session, request: UploadRequest) -> None:
             output.json(_fields(dataset_plan))
         else:
             _show_table(dataset_plan)
-            words = shlex.join([request.ref.name, request.source])
+            words = f"{request.ref.name} {quoted_path(request.source)}"
             skip = " --skip-bad" if dataset_plan.source.bad_images else ""
             output.hint(f"tpuctl data upload {words}{skip}, with the same options")
 
@@ -63,6 +63,12 @@ def listed_plan(session: Session, request: UploadRequest) -> Iterator[DatasetPla
 def show_notes(dataset_plan: DatasetPlan) -> None:
     """Print on stderr what becomes of pictures and texts, and the first bad records."""
     source = dataset_plan.source
+    if source.also:
+        others = " or ".join(f"--format {kind}" for kind in source.also)
+        output.note(
+            f"The source is read as {source.kind}; files of {' and '.join(source.also)} are left out: "
+            f"{others} reads those."
+        )
     if source.images:
         output.note(f"{source.images.summary}.")
     for record in source.bad_images[:_MOST_BAD]:
@@ -86,7 +92,8 @@ def _show_table(dataset_plan: DatasetPlan) -> None:
     ]
     output.table(("SPLIT", "RECORDS", "SIZE", "SHARDS", "WHY"), rows)
     size = _size(dataset_plan, dataset_plan.bytes)
-    output.note(f"{dataset_plan.records} records of {dataset_plan.source.kind}, {size} in all.")
+    records = f"{dataset_plan.records} record{'s' * (dataset_plan.records != 1)}"
+    output.note(f"{records} of {dataset_plan.source.kind}, {size} in all.")
     show_notes(dataset_plan)
 
 
@@ -115,6 +122,7 @@ def _fields(dataset_plan: DatasetPlan) -> dict[str, object]:
             }
             for split in dataset_plan.splits
         },
+        **({"also": dataset_plan.source.also} if dataset_plan.source.also else {}),
         "left_out": [str(record) for record in dataset_plan.source.bad],
     }
 

@@ -79,7 +79,13 @@ def show_description(manifest: Manifest, bucket: str) -> None:
 
 def sentence(manifest: Manifest) -> str:
     """Return the size as `16 records in 4 shards`."""
-    return f"{manifest.records} records in {len(manifest.shards)} shard{'s' * (len(manifest.shards) > 1)}"
+    shards = f"{len(manifest.shards)} shard{'s' * (len(manifest.shards) > 1)}"
+    return f"{count_of_records(manifest.records)} in {shards}"
+
+
+def count_of_records(count: int) -> str:
+    """Return a number of records with its noun."""
+    return f"{count} record{'s' * (count != 1)}"
 
 
 def feature_type(feature: Feature) -> str:
@@ -89,7 +95,8 @@ def feature_type(feature: Feature) -> str:
             return f"{feature.encoding or 'PNG or JPEG'} image, {_shape(feature.shape)}, {feature.dtype}"
         case Label(classes):
             more = ", ..." if len(classes) > _MOST_CLASSES else ""
-            return f"label, {len(classes)} classes: {', '.join(classes[:_MOST_CLASSES])}{more}"
+            count = f"{len(classes)} class{'es' * (len(classes) != 1)}"
+            return f"label, {count}: {', '.join(classes[:_MOST_CLASSES])}{more}"
         case Tensor(dtype, shape):
             return f"{dtype}, {_shape(shape)}" if shape else dtype
         case Text():

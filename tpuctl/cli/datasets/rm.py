@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tpuctl.cli import output, printing
+from tpuctl.cli.datasets import rendering
 from tpuctl.cli.datasets.options import ref_argument
 from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
 from tpuctl.client.datasets import steps
@@ -45,7 +46,9 @@ def _confirm(removal: Removal, bucket: str, *, yes: bool) -> None:
     manifest = removal.manifest
     if not yes:
         contents = (
-            f"{manifest.records} records" if manifest else "no dataset: objects of an unfinished upload"
+            rendering.count_of_records(manifest.records)
+            if manifest
+            else "no dataset: objects of an unfinished upload"
         )
         facts = {
             "remove": removal.ref,

@@ -85,7 +85,8 @@ def _check_runner(
     if beam_options and not (runner == "beam" and beam_options[0].startswith("-")):
         raise UsageError(
             f"Got an unexpected argument: {beam_options[0]}.",
-            hint="Give NAME and SOURCE only; with --runner beam, the options of Beam follow --.",
+            hint="Give NAME and SOURCE only, and a pattern in quotes: 'train-*.tar'; with --runner beam, the "
+            "options of Beam follow --.",
         )
     if keep and runner == "beam":
         raise UsageError(
@@ -123,7 +124,8 @@ def _show_plan(plan: DatasetPlan) -> None:
     for split in plan.splits:
         count, why = split.sharding.count, split.sharding.why
         shards = f"{count} shard{'s' if count > 1 else ''}"
-        output.note(f"{split.name}: {split.records} records in {shards} ({why})")
+        records = f"{split.records} record{'s' * (split.records != 1)}"
+        output.note(f"{split.name}: {records} in {shards} ({why})")
     show_notes(plan)
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import IO
 
 from tpuctl.data.archives.tree import ArchiveTree
+from tpuctl.data.files.source_files import SourceFiles
+from tpuctl.data.source import ScanProgress
 from tpuctl.data.trees.tree import Entry, ListedFile, Ranges, Tree
 
 
@@ -16,9 +18,20 @@ class JoinedTree:
 
     only = ""
 
-    def __init__(self, outer: Tree, archives: Mapping[str, ArchiveTree]) -> None:
+    def __init__(self, outer: Tree, listed: SourceFiles, archives: Mapping[str, ArchiveTree]) -> None:
+        """`listed` are the archives as files of `outer`, and `archives` what is in each, by its path."""
         self._outer = outer
+        self._listed = listed
         self._archives = dict(archives)
+
+    @classmethod
+    def of(cls, listed: SourceFiles, progress: ScanProgress) -> JoinedTree:
+        """Return the tree of archives that were listed; raises UsageError for a damaged one, OSError."""
+        archives = {
+            listed.name(number): ArchiveTree.at(listed.tree, listed.listing.file(number), progress)
+            for number in range(len(listed))
+        }
+        return cls(listed.tree, listed, archives)
 
     @property
     def name(self) -> str:
@@ -82,8 +95,10 @@ class JoinedTree:
         return archive.below(inner) if inner else archive
 
     def again(self) -> JoinedTree:
-        """As `Tree.again`."""
-        return JoinedTree(self._outer.again(), {path: tree.again() for path, tree in self._archives.items()})
+        """As `Tree.again`; raises UsageError (`changed`) where an archive is new, removed or modified."""
+        self._listed.check()
+        archives = {path: tree.again() for path, tree in self._archives.items()}
+        return JoinedTree(self._outer.again(), self._listed, archives)
 
     def settle(self, newest: int) -> None:
         """As `Tree.settle`."""

@@ -6,6 +6,7 @@ import re
 from array import array
 from typing import NamedTuple
 
+from tpuctl.data.files.path_index import PathIndex
 from tpuctl.data.trees.tree import Entry
 from tpuctl.errors import UsageError
 
@@ -13,6 +14,8 @@ MOST = 4_000_000
 """Members of an archive."""
 STORED, DEFLATED, BZIP2 = 0, 8, 12
 """How a member is compressed, as zip numbers it."""
+_NO_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Control characters, and bytes that are no text; all else occurs: macOS writes U+202F into names."""
 _DRIVE = re.compile(r"[A-Za-z]:")
 _LITTER = frozenset({"__MACOSX"})
 _LONGEST_PATH, _DEEPEST = 4096, 100
@@ -41,22 +44,26 @@ class Member(NamedTuple):
 
 
 class Members:
-    """The files of an archive; grows by `add`, and is read after `finish`."""
+    """The files of an archive, in about 100 bytes each; grows by `add`, and is read after `finish`."""
 
     def __init__(self, archive: str) -> None:
         self._archive = archive
-        self._numbers: dict[str, int] = {}
-        self._children: dict[str, list[str]] = {"": []}
+        self._paths = bytearray()
+        self._ends = array("q", [0])  # where the path of each member ends
         self._facts = array("q")
+        self._files: dict[str, array[int]] = {"": array("i")}  # folder -> the members directly in it
+        self._folders: dict[str, list[str]] = {}  # folder -> names of those directly in it
         self._unusable: list[Entry] = []
         self._problems: dict[str, str] = {}
+        self._index = PathIndex(0, self._path)
+        self._count = 0
 
     def add(self, member: Member) -> None:
         """Add the next member; hidden ones and litter are left out. Raises UsageError for too many."""
         path = member.path.removeprefix("./")
         if any(part in _LITTER or (part.startswith(".") and part != "..") for part in path.split("/")):
             return
-        if len(self._numbers) + len(self._unusable) >= MOST:
+        if len(self._ends) + len(self._unusable) > MOST:
             raise UsageError(
                 f"'{self._archive}' has more than {MOST} members.",
                 hint="Split it into several archives, such as shards of WebDataset.",
@@ -64,25 +71,27 @@ class Members:
             )
         if why := _name_problem(path) or _size_problem(member):
             self._unusable.append(Entry(path, "other", problem=why))
-        elif path in self._numbers:
-            self._problems[path] = "is twice in the archive"
         else:
             self._add(path, member)
 
     def finish(self) -> Members:
         """To be called once, after the last `add`."""
-        for folder, names in self._children.items():
-            if folder in self._numbers:
+        self._index = PathIndex(len(self._ends) - 1, self._path)
+        self._count = len(self._ends) - 1
+        for number in self._index.repeats():
+            self._problems[self._path(number)] = "is twice in the archive"
+            self._count -= 1
+        for folder in self._files:
+            if self._index.first(folder) is not None:
                 self._problems[folder] = "is a file and a folder at once"
-            names.sort()
         return self
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return self._count
 
     def find(self, path: str) -> Member | None:
         """Return a file by its path."""
-        number = self._numbers.get(path)
+        number = self._index.first(path)
         if number is None:
             return None
         size, begin, packed, method, crc = self._facts[5 * number : 5 * number + 5]
@@ -90,10 +99,12 @@ class Members:
 
     def scan(self, folder: str, stamp: int) -> list[Entry]:
         """Return what is directly in a folder, by name; in the root also what has no usable name."""
-        names = self._children.get(folder)
-        if names is None:
+        files = self._files.get(folder)
+        if files is None:
             raise FileNotFoundError(2, "No such folder in the archive", folder)
-        entries = [self.look(f"{folder}/{name}" if folder else name, stamp) for name in names]
+        above = f"{folder}/" if folder else ""
+        names = {self._path(number)[len(above) :] for number in files} | set(self._folders.get(folder, ()))
+        entries = [self.look(f"{above}{name}", stamp) for name in sorted(names)]
         return [entry for entry in entries if entry] + ([] if folder else self._unusable)
 
     def look(self, path: str, stamp: int) -> Entry | None:
@@ -103,18 +114,28 @@ class Members:
             if member.problem:
                 return Entry(name, "other", problem=member.problem)
             return Entry(name, "file", member.size, stamp)
-        return Entry(name, "folder") if path in self._children else None
+        return Entry(name, "folder") if path in self._files else None
 
     def _add(self, path: str, member: Member) -> None:
-        self._numbers[path] = len(self._numbers)
+        number = len(self._ends) - 1
+        self._paths += path.encode()
+        self._ends.append(len(self._paths))
         self._facts.extend((member.size, member.begin, member.packed, member.method, member.crc))
         if why := member.problem or _bomb(member):
             self._problems[path] = why
-        folder, _, name = path.rpartition("/")
-        while folder not in self._children:
-            self._children[folder] = [name]
+        folder = path.rpartition("/")[0]
+        if folder not in self._files:
+            self._add_folder(folder)
+        self._files[folder].append(number)
+
+    def _add_folder(self, folder: str) -> None:
+        while folder not in self._files:
+            self._files[folder] = array("i")
             folder, _, name = folder.rpartition("/")
-        self._children[folder].append(name)
+            self._folders.setdefault(folder, []).append(name)
+
+    def _path(self, number: int) -> str:
+        return self._paths[self._ends[number] : self._ends[number + 1]].decode()
 
 
 def damaged(archive: str, why: str) -> UsageError:
@@ -129,7 +150,7 @@ def _name_problem(path: str) -> str:
     if not path or path.startswith("/") or "\\" in path or ".." in parts or _DRIVE.match(path):
         return "has a name that leads out of the archive"
     too_long = len(path) > _LONGEST_PATH or len(parts) > _DEEPEST
-    if too_long or "" in parts or "." in parts or not path.isprintable():
+    if too_long or "" in parts or "." in parts or _NO_NAME.search(path):
         return "has a name that no file can have"
     return ""
 

@@ -8,20 +8,18 @@ import weakref
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO
+from typing import IO, Any
 
 from tpuctl.data.archives.members import Members, damaged
 from tpuctl.data.archives.ranges import TempRanges
+from tpuctl.data.archives.suffixes import PACKED_TAR, ZIP, ZSTANDARD
 from tpuctl.data.archives.tar_members import tar_members
 from tpuctl.data.archives.zip_members import zip_members
 from tpuctl.data.files.temp_files import TempFile
 from tpuctl.data.source import ScanProgress, closed_on_error
 from tpuctl.data.trees.tree import ListedFile, Ranges, RangeStream, Tree
-from tpuctl.errors import UsageError
+from tpuctl.errors import ConfigError, UsageError
 
-ZIP, TAR, PACKED_TAR = (".zip",), (".tar",), (".tar.gz", ".tgz")
-SUFFIXES = (*ZIP, *TAR, *PACKED_TAR)
-"""Endings of the names of archives, in small letters."""
 _BLOCK = 1 << 20
 _HEADERS = 1 << 16
 """Bytes that are read at once while headers are read."""
@@ -92,8 +90,23 @@ def _unpacked(outer: Tree, file: ListedFile, name: str, progress: ScanProgress) 
 
 def _blocks(stream: IO[bytes], name: str) -> Iterator[bytes]:
     try:
-        with gzip.open(stream) as content:
+        with _zstandard(stream) if name.lower().endswith(ZSTANDARD) else gzip.open(stream) as content:
             while block := content.read(_BLOCK):
                 yield block
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise damaged(name, str(error).rstrip(".") or "it ends in the middle") from error
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise damaged(name, "it cannot be unpacked") from error  # Arrow's own errors have no number
+
+
+def _zstandard(stream: IO[bytes]) -> Any:
+    try:
+        import pyarrow  # noqa: PLC0415  only for Zstandard, which the standard library has from Python 3.14 on
+    except ImportError as error:
+        raise ConfigError(
+            "Reading .tar.zst needs pyarrow, which is not installed.",
+            hint="Install it: pip install 'tpuctl[parquet]'.",
+        ) from error
+    return pyarrow.CompressedInputStream(pyarrow.PythonFile(stream, "r"), "zstd")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -20,6 +21,8 @@ SPLIT_FOLDERS = {"train": "train", "test": "test", "validation": "validation", "
 
 _LITTER = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx", "@eadir", "icon\r"})
 """What Windows, macOS and network drives leave in folders, in small letters."""
+_NO_LINE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+"""Control characters, and what ends a line."""
 _LAYOUT = "One folder for each class, with its files in it: SOURCE/cat/1.png; or SOURCE/train/cat/1.png."
 
 
@@ -115,9 +118,9 @@ class _Walk:
         """List the files of each class folder."""
         for name in self._only_folders(top):
             folder = _below(top, name)
-            if name != name.strip() or not name.isprintable():
+            if name != name.strip() or _NO_LINE.search(name):
                 # one name a line in TFDS's labels file, read back without the blanks at both ends
-                self._note(folder, "has blanks around its name, or characters that do not print")
+                self._note(folder, "has blanks around its name, or line breaks or other control characters")
                 continue
             entries = list(self._entries(folder))
             if not entries:

@@ -54,6 +54,29 @@ class Listing:
         self._stamps.append(entry.stamp)
         self._checksums.append(entry.checksum)
 
+    def by_folder(self) -> Listing:
+        """Return the files in the order of their folders' paths; those of one folder stay in their order."""
+        result, ends = Listing(self.tree), [*self._bounds, len(self)]
+        for number in sorted(range(len(self.folders)), key=lambda number: self.folders[number].path):
+            folder = self.folders[number]
+            if not result.folders or result.folders[-1] != folder:
+                result.start(folder)
+            result._extend(self, ends[number], ends[number + 1])
+        return result
+
+    def _extend(self, other: Listing, start: int, end: int) -> None:
+        """Add some files of another listing."""
+        begin = other._ends[start]
+        shift = len(self._names) - begin
+        self._names += other._names[begin : other._ends[end]]
+        self._ends.extend(place + shift for place in other._ends[start + 1 : end + 1])
+        for mine, others in (
+            (self._sizes, other._sizes),
+            (self._stamps, other._stamps),
+            (self._checksums, other._checksums),
+        ):
+            mine.extend(others[start:end])
+
     def key(self, index: int) -> str:
         """Return a file's path below the root, with `/`."""
         name = self._names[self._ends[index] : self._ends[index + 1]].decode()

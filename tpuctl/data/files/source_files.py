@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -117,13 +117,13 @@ def list_files(tree: Tree, pattern: re.Pattern[str]) -> SourceFiles:
 def every_file(tree: Tree, pattern: re.Pattern[str]) -> SourceFiles:
     """Return all files whose names, in small letters, match `pattern`, by path and in no split."""
     bad: list[BadRecord] = []
-    files = [
+    files = (
         ("", folder, entry)
         for folder, entry in _below(tree, "", bad)
         if pattern.search(_path(folder, entry).lower())
-    ]
-    files.sort(key=lambda file: (file[1], file[2].name))
-    return SourceFiles(tree, lambda: every_file(tree.again(), pattern), _listing(tree, files), tuple(bad))
+    )
+    listing = _listing(tree, files).by_folder()
+    return SourceFiles(tree, lambda: every_file(tree.again(), pattern), listing, tuple(bad))
 
 
 def chosen_files(tree: Tree, chosen: Sequence[tuple[str, str]]) -> SourceFiles:
@@ -185,7 +185,7 @@ def _check_splits(files: list[_InSplit]) -> None:
         )
 
 
-def _listing(tree: Tree, files: Sequence[_InSplit]) -> Listing:
+def _listing(tree: Tree, files: Iterable[_InSplit]) -> Listing:
     listing = Listing(tree)
     current: Folder | None = None
     for split, folder, entry in files:
@@ -199,11 +199,15 @@ def _listing(tree: Tree, files: Sequence[_InSplit]) -> Listing:
 
 def _entry(tree: Tree, path: str) -> Entry:
     try:
-        if entry := tree.look(path):
-            return entry
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        entry = tree.look(path)
+        if entry is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     except OSError as error:
         raise unreadable(path.rpartition("/")[2], error) from error
+    if entry.problem:
+        hint = "Save what it holds as a file, and give that."
+        raise UsageError(f"'{entry.name}' {entry.problem}.", hint=hint, file=entry.name)
+    return entry
 
 
 def _path(folder: str, entry: Entry) -> str:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import PIL
 
 from tpuctl.data.images.header import (
     FROM_CMYK,
@@ -182,3 +185,13 @@ def _described(image: ImageFile, name: str) -> ImageInfo:
     dtype = "uint16" if image.mode.startswith("I;16") else "uint8"
     changes = tuple(reason for holds, reason in reasons if holds)
     return ImageInfo(image.height, image.width, channels, dtype, name, changes)
+
+
+def library_versions() -> tuple[str, ...]:
+    """Return the versions of the libraries that decide on the bytes of a converted image."""
+    from importlib import metadata  # noqa: PLC0415  takes longer to import than most commands to start
+
+    versions = [PIL.__version__]
+    with suppress(metadata.PackageNotFoundError):
+        versions.append(metadata.version("pillow-heif"))
+    return tuple(versions)

@@ -49,6 +49,10 @@ class _Headers(msgspec.Struct, array_like=True):
     bad: list[tuple[int, BadRecord]]
 
 
+_HEADERS = msgspec.msgpack.Decoder(_Headers)
+"""Made here: msgspec ends the process where threads, such as Beam's, make it at the same moment."""
+
+
 class Survey:
     """The kind of each file of a listing."""
 
@@ -78,7 +82,7 @@ class Survey:
 
     def _take(self, headers: bytes) -> bool:
         """Take over what another survey has learnt; return False if that was of other files."""
-        learnt = msgspec.msgpack.decode(headers, type=_Headers)
+        learnt = _HEADERS.decode(headers)
         codes = array("H", zlib.decompress(learnt.codes))
         if len(codes) != len(self._files):
             return False

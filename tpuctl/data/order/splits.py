@@ -18,7 +18,7 @@ from tpuctl.errors import UsageError
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _FRACTION = re.compile(r"\d{0,3}\.\d{1,9}|\d{1,3}|\d{1,9}/[1-9]\d{0,8}")
 _RESERVED = ("all",)
-_HINT = "Write it as --split train=0.8,test=0.2."
+_HINT = "Write them as train=0.8,test=0.2."
 
 
 Chosen = NDArray[np.int32] | int
@@ -75,8 +75,8 @@ def split_records(source: Source, shares: dict[str, Fraction] | None, seed: int)
     own = [part.split for part in source.parts if part.split]
     if own and shares:
         raise UsageError(
-            f"The source has the splits {', '.join(own)} already.",
-            hint="Run it without --split, or give a source without its own splits.",
+            f"The source has the split{'s' * (len(own) > 1)} {', '.join(own)} already.",
+            hint="Run it without --split, or rename its folders or files: their names say the splits.",
         )
     if not shares:
         return _own(source.parts, seed)

@@ -20,7 +20,7 @@ from tpuctl.data.output.manifest import (
     schema_of,
 )
 from tpuctl.data.output.shards import ShardResult
-from tpuctl.data.schema.features import Feature, Label, Several, labels_of
+from tpuctl.data.schema.features import Feature, Label, Several, check_labels, labels_of
 from tpuctl.data.schema.tfds_json import tfds_features
 from tpuctl.data.source import Observations, Source
 from tpuctl.data.tfrecord.framing import OVERHEAD
@@ -59,7 +59,8 @@ def small_files(
 
 
 def small_file_names(source: Source, vocabulary: Vocabulary | None = None) -> tuple[str, ...]:
-    """Return the names of these files, in the same order."""
+    """Return the names of these files, in the same order; raises UsageError where two would have one name."""
+    check_labels(source.features)
     return (*_text_files(source.features, vocabulary), "features.json", "dataset_info.json", FILE)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
+
+from tpuctl.errors import UsageError
 
 Kind = Literal["bytes", "float", "int64"]
 """The list of a tf.train.Feature that holds a field's values."""
@@ -121,17 +123,33 @@ def example_kinds(features: Mapping[str, Feature]) -> dict[str, Kind]:
 
 def labels_of(features: Mapping[str, Feature]) -> dict[str, Label]:
     """Return all labels, those in lists and objects too, by the name of their file of classes."""
-    labels = {}
-    for name, feature in features.items():
-        inner = feature.fields if isinstance(feature, Objects) else {"": feature}
-        for field, item in inner.items():
-            label = item.item if isinstance(item, Several) else item
-            if isinstance(label, Label):
-                labels[labels_file(name, field)] = label
-    return labels
+    return {file: label for _, file, label in _labels(features)}
+
+
+def check_labels(features: Mapping[str, Feature]) -> None:
+    """Raise UsageError where the classes of two labels would overwrite each other in one file."""
+    owners: dict[str, tuple[str, Label]] = {}
+    for name, file, label in _labels(features):
+        other, first = owners.setdefault(file, (name, label))
+        if first != label:
+            raise UsageError(
+                f"The classes of '{other}' and '{name}' would be in the same file, {file}.",
+                hint="Rename one of them: TFDS writes '/' as '.' in that name.",
+                columns=[other, name],
+            )
 
 
 def labels_file(name: str, field: str = "") -> str:
     """Return the name of the file with the classes of a label, or of that of a field of objects."""
     file = "-".join(part.replace("/", ".") for part in (name, field) if part)
     return f"{file}.labels.txt"
+
+
+def _labels(features: Mapping[str, Feature]) -> Iterator[tuple[str, str, Label]]:
+    """Yield the name of each label, that of its file of classes, and the label."""
+    for name, feature in features.items():
+        inner = feature.fields if isinstance(feature, Objects) else {"": feature}
+        for field, item in inner.items():
+            label = item.item if isinstance(item, Several) else item
+            if isinstance(label, Label):
+                yield f"{name}/{field}" if field else name, labels_file(name, field), label

@@ -17,6 +17,7 @@ from tpuctl.data.files.rows import Rows
 from tpuctl.data.files.source_files import list_files
 from tpuctl.data.options import Options
 from tpuctl.data.source import ScanProgress, closed_on_error
+from tpuctl.data.sources.names.files import CSV
 from tpuctl.data.tables.cell_splitting import split_cells
 from tpuctl.data.tables.columns import check_width
 from tpuctl.data.tables.csv_cells import given_column, infer_column
@@ -25,7 +26,6 @@ from tpuctl.data.tfrecord.texts import Texts
 from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError
 
-FILES = re.compile(r"\.(csv|tsv)(\.gz)?$")
 _DELIMITERS = ",;\t|"
 _NEXT = "next"
 """A row appended after the last one: without it a quote that is not closed would go unnoticed."""
@@ -36,7 +36,7 @@ def read_csv(tree: Tree, options: Options, progress: ScanProgress) -> TableSourc
     """Return the CSV files of a tree, which have the same header; raises UsageError."""
     csv.field_size_limit(LONGEST)
     lines = _Lines()
-    with closed_on_error(Rows(list_files(tree, FILES), lines, header=True, progress=progress)) as rows:
+    with closed_on_error(Rows(list_files(tree, CSV), lines, header=True, progress=progress)) as rows:
         names = _header(rows, lines.delimiter)
         parser = _Parser(lines.delimiter, len(names))
         dialect = Dialect("csv", names, parser, infer_column, given_column, parser.split)

@@ -6,7 +6,6 @@ big-endian. Source: the description on MNIST's own page.
 
 from __future__ import annotations
 
-import re
 import struct
 from functools import partial
 
@@ -18,16 +17,16 @@ from tpuctl.data.files.contents import Contents
 from tpuctl.data.files.source_files import list_files
 from tpuctl.data.options import Options
 from tpuctl.data.source import ScanProgress, closed_on_error
+from tpuctl.data.sources.names.files import IDX
 from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError
 
-FILES = re.compile(r"([-.]idx\d?|-ubyte)(\.gz)?$|[-.]idx\d-\w+(\.gz)?$")
 _TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
 def read_idx(tree: Tree, options: Options, progress: ScanProgress) -> ArraySource:
     """Return the arrays of the only file of a tree, or of all IDX files below it; raises UsageError."""
-    with closed_on_error(Contents(list_files(tree, FILES), progress)) as contents:
+    with closed_on_error(Contents(list_files(tree, IDX), progress)) as contents:
         blocks = pair(_named(contents, number) for number in range(len(contents.files)))
         return read_arrays("idx", contents, blocks, options, progress)
 

@@ -13,18 +13,17 @@ from tpuctl.data.files.rows import Rows
 from tpuctl.data.files.source_files import list_files
 from tpuctl.data.options import Options
 from tpuctl.data.source import ScanProgress, closed_on_error
+from tpuctl.data.sources.names.files import JSON_LINES
 from tpuctl.data.tables.columns import check_width
 from tpuctl.data.tables.table import Dialect, Parsed, TableSource, read_table
 from tpuctl.data.tables.typed_cells import given_column, infer_column
 from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError
 
-FILES = re.compile(r"\.(jsonl|ndjson|jsonlines)(\.gz)?$")
-
 
 def read_json_lines(tree: Tree, options: Options, progress: ScanProgress) -> TableSource[object]:
     """Return the only file of a tree, or all JSON Lines files below it; raises UsageError."""
-    files = list_files(tree, FILES)
+    files = list_files(tree, JSON_LINES)
     with closed_on_error(Rows(files, line_begins, header=False, progress=progress)) as rows:
         names = _names(rows)
         dialect = Dialect("jsonl", names, _Parser(names, frozenset(names)), infer_column, given_column)

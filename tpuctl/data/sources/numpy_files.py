@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import struct
 import tokenize
 import zipfile
@@ -22,10 +21,10 @@ from tpuctl.data.files.source_files import list_files
 from tpuctl.data.files.temp_files import TempFile
 from tpuctl.data.options import Options
 from tpuctl.data.source import ScanProgress, closed_on_error
+from tpuctl.data.sources.names.files import NUMPY
 from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError
 
-FILES = re.compile(r"\.(npy|npz|npy\.gz)$")
 _LONGEST_HEADER = 1 << 16
 _WRONG_HEADERS = (
     ValueError, TypeError, EOFError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError
@@ -35,7 +34,7 @@ _WRONG_HEADERS = (
 
 def read_numpy(tree: Tree, options: Options, progress: ScanProgress) -> ArraySource:
     """Return the arrays of the only file of a tree, or of all NumPy files below it; raises UsageError."""
-    with closed_on_error(Contents(list_files(tree, FILES), progress)) as contents:
+    with closed_on_error(Contents(list_files(tree, NUMPY), progress)) as contents:
         return read_arrays("numpy", contents, pair(_arrays(contents, progress)), options, progress)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
 from tpuctl.data.schema.features import Tensor
+from tpuctl.data.sources.audio.header import InvalidSound
+from tpuctl.data.sources.audio.rule import SoundRule
 from tpuctl.data.tables.arrow_values import with_arrays
 from tpuctl.data.tables.columns import Column, InvalidValue
 from tpuctl.data.tables.typed_cells import given_column, infer_column, list_column
@@ -16,8 +18,11 @@ from tpuctl.errors import UsageError
 if TYPE_CHECKING:
     import pyarrow
 
+_TRIED = 16
+"""Values of a column that holds no sounds if none of these is one."""
 Content = Callable[[object], bytes]
 """Returns the bytes in a cell; none where it has none."""
+_NO_MEDIA = "Its bytes are no pictures, and no sounds in WAV or FLAC: convert them. "
 _WHOLE = [Tensor(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)]
 
 
@@ -26,15 +31,15 @@ def arrow_column(
 ) -> Column[object]:
     """Return a column of an Arrow type; raises UsageError for one that a record cannot hold.
 
-    Whole numbers with nulls become floats. `images` returns the column of images, if half of its values are
-    some; it is called where bytes may be: as they are, or in a struct's field `bytes`.
+    Whole numbers with nulls become floats. `images` returns the column of images or sounds, if half of its
+    values are some; it is called where bytes may be: as they are, or in a struct's field `bytes`.
     """
     import pyarrow.types as is_  # noqa: PLC0415  only for Parquet
 
     if is_.is_dictionary(kind):
         kind = kind.value_type
     if is_.is_struct(kind) and any(field.name == "bytes" and is_.is_binary(field.type) for field in kind):
-        return images(_bytes_of_struct) or _refuse(name, kind)
+        return images(_bytes_of_struct) or _refuse(name, kind, _NO_MEDIA)
     if is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind):
         return images(_bytes) or with_arrays(given_column(name, "bytes"), "bytes")
     if is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind):
@@ -43,6 +48,37 @@ def arrow_column(
     if has_nulls and column.feature in _WHOLE:
         return with_arrays(given_column(name, "float"), "float")
     return column
+
+
+def sound_column(
+    name: str, values: Iterable[bytes], content: Content, is_declared: bool
+) -> Column[object] | None:
+    """Return the column of sounds, if at least half of its values are some; raises UsageError otherwise.
+
+    None where the source does not declare any.
+    """
+    rule, count = SoundRule(), 0
+    for count, value in enumerate(values, 1):
+        rule.add(value)
+        if count == _TRIED and not rule.sounds:
+            break
+    if not rule.sounds or 2 * rule.sounds < count:
+        if not is_declared:
+            return None
+        raise UsageError(
+            f"The column '{name}' has sounds that are not WAV or FLAC, or are not in the file.",
+            hint=f"Embed them as WAV, or give the type text: --type {name}=text.",
+            column=name,
+        )
+    rule.finish()
+
+    def convert(cell: object) -> bytes:
+        try:
+            return rule.apply(content(cell))
+        except InvalidSound as error:
+            raise InvalidValue(str(error)) from error
+
+    return Column(name, rule.feature, convert, "sounds")
 
 
 def _scalars(name: str, kind: pyarrow.DataType, is_: ModuleType) -> Column[object] | None:
@@ -84,9 +120,9 @@ def _bytes_of_struct(cell: object) -> bytes:
     return _bytes(cell["bytes"]) if isinstance(cell, dict) else b""
 
 
-def _refuse(name: str, kind: pyarrow.DataType) -> NoReturn:
+def _refuse(name: str, kind: pyarrow.DataType, why: str = "") -> NoReturn:
     raise UsageError(
         f"The column '{name}' holds {kind}, which no record can.",
-        hint=f"To have it as text: --type {name}=text.",
+        hint=f"{why}To have it as text: --type {name}=text.",
         column=name,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,9 +19,15 @@ from tpuctl.data.options import Options
 from tpuctl.data.schema.classes import ClassCollector, Classes
 from tpuctl.data.source import Blocks, Part, ScanProgress, changed, evenly_spaced
 from tpuctl.data.sources.batch_sizes import batch_rows, cautious_rows
-from tpuctl.data.sources.huggingface.features import class_names, declared_column, declared_features
+from tpuctl.data.sources.huggingface.features import (
+    class_names,
+    declared_column,
+    declared_features,
+    is_audio,
+)
 from tpuctl.data.sources.image_fields import ImageField, image_column, image_field, report_of
-from tpuctl.data.sources.parquet_columns import Content, arrow_column
+from tpuctl.data.sources.names.files import PARQUET
+from tpuctl.data.sources.parquet_columns import Content, arrow_column, sound_column
 from tpuctl.data.tables.arrow_values import add_classes, parts_of_batch, with_arrays
 from tpuctl.data.tables.columns import (
     Column,
@@ -41,7 +46,6 @@ from tpuctl.errors import ConfigError, UsageError
 if TYPE_CHECKING:
     import pyarrow.parquet
 
-FILES = re.compile(r"\.(parquet|pq)$")
 _BUFFER = 1 << 20
 _MOST_COUNTED = 1 << 30
 """Bytes of a source whose images are all counted; of a larger one those of some rows."""
@@ -54,7 +58,7 @@ def read_parquet(tree: Tree, options: Options, progress: ScanProgress) -> Cached
 
     Raises UsageError, and ConfigError where pyarrow is not installed.
     """
-    return table_source("parquet", ParquetTable(list_files(tree, FILES)), tree.name, options, progress)
+    return table_source("parquet", ParquetTable(list_files(tree, PARQUET)), tree.name, options, progress)
 
 
 def table_source(
@@ -232,13 +236,18 @@ class ParquetTable:
             yield from file.iter_batches(rows, columns=[*names])
 
     def _images_of(self, name: str, options: Options, content: Content) -> Column[object] | None:
-        """Return the column of images, if at least half of its values are some."""
+        """Return the column of images or sounds, if at least half of its values are some."""
         all_of_it = self.files.size <= _MOST_COUNTED
         field = image_field(map(content, self._values(name, all_of_it)), options, sampled=not all_of_it)
         if field is None:
-            return None
+            return sound_column(
+                name, self._sounds(name, content), content, is_audio(self._declared.get(name))
+            )
         self.images.append(field)
         return image_column(name, field, content)
+
+    def _sounds(self, name: str, content: Content) -> Iterator[bytes]:
+        return map(content, self._values(name, self.files.size <= _MOST_COUNTED))
 
     def _values(self, name: str, all_of_it: bool) -> Iterator[object]:
         """Yield the values of a column that are not null: all, or those of some rows."""

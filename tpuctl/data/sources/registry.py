@@ -1,36 +1,25 @@
-"""Chooses the reader of a source: by the names of its files, or by --format."""
+"""Chooses the reader of a source, by the names of its files or by --format, and imports it alone."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from tpuctl.data.archives.only_archive import archive_tree
-from tpuctl.data.archives.opened import SUFFIXES
+from tpuctl.data.archives.suffixes import SUFFIXES
 from tpuctl.data.files.listing import unreadable
 from tpuctl.data.options import Options
 from tpuctl.data.source import ScanProgress, Source
-from tpuctl.data.sources import (
-    csv_files,
-    idx_files,
-    image_folders,
-    json_lines,
-    numpy_files,
-    parquet_files,
-    text_folders,
-    tfds_folder,
-    tfrecord_files,
-)
-from tpuctl.data.sources.annotated import coco, masks, metadata, webdataset
-from tpuctl.data.sources.annotated.fields import PICTURES
-from tpuctl.data.sources.annotated.sound_folders import read_sounds
-from tpuctl.data.sources.annotated.sounds import SOUNDS
-from tpuctl.data.sources.huggingface import saved
+from tpuctl.data.sources.names import files
+from tpuctl.data.sources.names.files import PICTURES, SOUNDS
+from tpuctl.data.sources.names.masks import shows_masks
+from tpuctl.data.sources.names.samples import shows_samples
 from tpuctl.data.trees.local import LocalTree
+from tpuctl.data.trees.name_patterns import PatternTree, name_pattern
 from tpuctl.data.trees.tree import Entry, Tree
 from tpuctl.errors import UsageError, nearest
 
@@ -54,82 +43,88 @@ class SourceNames:
         """Tell whether there is a file of such a name."""
         return any(pattern.search(name.lower()) for name in self.names)
 
+    def has_table_of_media(self) -> bool:
+        """Tell whether there is a metadata.parquet, and files that it may name."""
+        return self.any(files.METADATA_PARQUET) and self.has(*PICTURES, *SOUNDS)
+
     def match(self, pattern: re.Pattern[str]) -> bool:
         """Tell whether there are files of such names, and no images: beside images, a table is an extra."""
-        return any(pattern.search(name.lower()) for name in self.names) and not self.has(*PICTURES)
+        return self.any(pattern) and not self.has(*PICTURES)
 
 
 class Reader(NamedTuple):
     """One kind of source."""
 
     fits: Callable[[SourceNames], bool]
-    read: Callable[[Tree, Options, ScanProgress], Source]
+    place: str
+    """Module below `tpuctl.data.sources`, and function."""
     description: str
     """For the user, where no kind fits: `a folder with one folder of images for each class`."""
+    pattern: re.Pattern[str] | None = None
+    """The names of its files, where one of them shows the kind."""
+
+    def load(self) -> Callable[..., Source]:
+        """Import the function: its arguments are a tree, `Options` and `ScanProgress`."""
+        module, _, function = self.place.rpartition(".")
+        read: Callable[..., Source] = getattr(import_module(f"{__package__}.{module}"), function)
+        return read
+
+
+def _by_name(pattern: re.Pattern[str], place: str, description: str) -> Reader:
+    """Return the reader of files of such names."""
+    return Reader(lambda names: names.match(pattern), place, description, pattern)
 
 
 READERS: dict[str, Reader] = {
     "tfds": Reader(
-        lambda names: names.has(tfds_folder.INFO) and names.has(tfds_folder.FEATURES),
-        tfds_folder.read_tfds,
+        lambda names: names.has(files.TFDS_INFO) and names.has(files.TFDS_FEATURES),
+        "tfds_folder.read_tfds",
         "a folder that TFDS wrote",
     ),
     "saved": Reader(
-        lambda names: names.folder and names.has(saved.STATE) and names.has(".arrow"),
-        saved.read_saved,
+        lambda names: names.folder and names.has(files.SAVED_STATE) and names.has(".arrow"),
+        "huggingface.saved.read_saved",
         "a folder of save_to_disk (datasets of Hugging Face)",
     ),
     "webdataset": Reader(
-        lambda names: (
-            names.folder and (names.match(webdataset.SHARDS) or webdataset.shows_samples(names.names))
-        ),
-        webdataset.read_webdataset,
+        lambda names: names.folder and (names.match(files.TAR_SHARDS) or shows_samples(names.names)),
+        "annotated.webdataset.read_webdataset",
         "tar shards of WebDataset",
     ),
     "metadata": Reader(
-        lambda names: names.folder and names.any(metadata.FILES),
-        metadata.read_metadata,
-        "pictures with a metadata.jsonl or metadata.csv",
+        lambda names: names.folder and (names.any(files.METADATA) or names.has_table_of_media()),
+        "annotated.metadata.read_metadata",
+        "pictures with a metadata.jsonl, metadata.csv or metadata.parquet",
     ),
     "coco": Reader(
-        lambda names: names.folder and names.any(coco.FILES) and names.has(*PICTURES),
-        coco.read_coco,
+        lambda names: names.folder and names.any(files.COCO) and names.has(*PICTURES),
+        "annotated.coco.read_coco",
         "pictures with the JSON of COCO instances",
     ),
     "masks": Reader(
-        lambda names: names.folder and masks.shows_masks(names.names),
-        masks.read_masks,
+        lambda names: names.folder and shows_masks(names.names),
+        "annotated.masks.read_masks",
         "pictures with a mask beside each",
     ),
-    "tfrecord": Reader(
-        lambda names: names.match(tfrecord_files.FILES),
-        tfrecord_files.read_tfrecords,
-        "TFRecords of Examples",
-    ),
-    "parquet": Reader(
-        lambda names: names.match(parquet_files.FILES), parquet_files.read_parquet, "Parquet files"
-    ),
-    "jsonl": Reader(
-        lambda names: names.match(json_lines.FILES), json_lines.read_json_lines, "JSON Lines (.jsonl)"
-    ),
-    "csv": Reader(lambda names: names.match(csv_files.FILES), csv_files.read_csv, "CSV or TSV with a header"),
-    "numpy": Reader(
-        lambda names: names.match(numpy_files.FILES), numpy_files.read_numpy, "NumPy arrays (.npy, .npz)"
-    ),
-    "idx": Reader(lambda names: names.match(idx_files.FILES), idx_files.read_idx, "IDX files, as MNIST's"),
+    "tfrecord": _by_name(files.TFRECORDS, "tfrecord_files.read_tfrecords", "TFRecords of Examples"),
+    "parquet": _by_name(files.PARQUET, "parquet_files.read_parquet", "Parquet files"),
+    "jsonl": _by_name(files.JSON_LINES, "json_lines.read_json_lines", "JSON Lines (.jsonl)"),
+    "csv": _by_name(files.CSV, "csv_files.read_csv", "CSV or TSV with a header"),
+    "numpy": _by_name(files.NUMPY, "numpy_files.read_numpy", "NumPy arrays (.npy, .npz)"),
+    "idx": _by_name(files.IDX, "idx_files.read_idx", "IDX files, as MNIST's"),
     "text": Reader(
-        lambda names: names.folder and names.has(*text_folders.SUFFIXES) and not names.has(*PICTURES),
-        text_folders.read_text_files,
+        lambda names: names.folder and names.has(*files.TEXTS) and not names.has(*PICTURES),
+        "text_folders.read_text_files",
         "a folder with one folder of texts (.txt) for each class",
     ),
     "audio": Reader(
         lambda names: names.folder and names.has(*SOUNDS) and not names.has(*PICTURES),
-        read_sounds,
+        "annotated.sound_folders.read_sounds",
         "a folder with one folder of sounds (.wav, .flac) for each class",
     ),
     "images": Reader(
         lambda names: names.folder,
-        image_folders.read_images,
+        "image_folders.read_images",
         "a folder with one folder of images for each class",
     ),
 }
@@ -145,13 +140,31 @@ def open_source(
     """
     tree = _local(source) if isinstance(source, Path) else source
     if tree.only.lower().endswith(SUFFIXES):
+        from tpuctl.data.archives.only_archive import archive_tree  # noqa: PLC0415  most sources are none
+
         tree = archive_tree(tree, progress)
     if kind is not None:
         return _read(_named(kind), tree, options, progress, headers)
+    chosen = kind_of(tree)
+    opened = _read(READERS[chosen.kind], tree, options, progress, headers)
+    opened.also = chosen.also
+    return opened
+
+
+class ChosenKind(NamedTuple):
+    """The kind of a source by the names of its files."""
+
+    kind: str
+    also: tuple[str, ...]
+    """Kinds of other files there, which a user may mean."""
+
+
+def kind_of(tree: Tree) -> ChosenKind:
+    """Choose the kind of a source; raises UsageError where none fits."""
     names = _names(tree)
-    for reader in READERS.values():
+    for kind, reader in READERS.items():
         if reader.fits(names):
-            return _read(reader, tree, options, progress, headers)
+            return ChosenKind(kind, tuple(_also(names, kind)))
     raise UsageError(
         f"'{tree}' is not a source tpuctl can read.",
         hint=f"Give {', or '.join(reader.description for reader in READERS.values())}.",
@@ -159,15 +172,35 @@ def open_source(
     )
 
 
+def _also(names: SourceNames, chosen: str) -> Iterator[str]:
+    """Yield the kinds of files that are there besides those of the chosen kind."""
+    if chosen in _WHOLE_FOLDERS:
+        return
+    for kind, reader in READERS.items():
+        if kind != chosen and reader.pattern and names.any(reader.pattern):
+            yield kind
+    in_folders = [name.lower() for name in names.names if "/" in name]
+    if chosen != "text" and any(name.endswith(files.TEXTS) for name in in_folders):
+        yield "text"
+
+
+_WHOLE_FOLDERS = frozenset({"tfds", "saved", "webdataset", "metadata"})
+"""Kinds whose sources have files of other kinds in them."""
+
+
 def _read(reader: Reader, tree: Tree, options: Options, progress: ScanProgress, headers: bytes) -> Source:
+    read = reader.load()
     if headers and reader is READERS["images"]:
-        return image_folders.read_images(tree, options, progress, headers)
-    return reader.read(tree, options, progress)
+        return read(tree, options, progress, headers)
+    return read(tree, options, progress)
 
 
-def _local(path: Path) -> LocalTree:
+def _local(path: Path) -> Tree:
     if not path.exists():
-        raise _missing(path)
+        pattern = name_pattern(path.name)
+        if not pattern or not path.parent.is_dir():
+            raise _missing(path)
+        return PatternTree(LocalTree(path.parent), pattern)
     return LocalTree.at(path)
 
 

@@ -11,7 +11,6 @@ from tpuctl.data.tfrecord.example_encoding import Encoder
 from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError
 
-SUFFIXES = (".txt", ".text")
 _OVERHEAD = 35
 """Bytes of a record besides its text, about."""
 _BOM = "\ufeff"

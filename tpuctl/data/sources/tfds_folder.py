@@ -17,12 +17,12 @@ from tpuctl.data.options import Options
 from tpuctl.data.schema.classes import MOST_CLASSES
 from tpuctl.data.schema.features import Feature
 from tpuctl.data.source import ScanProgress, closed_on_error
+from tpuctl.data.sources.names.files import TFDS_FEATURES, TFDS_INFO
 from tpuctl.data.sources.tfds_features import read_features
 from tpuctl.data.sources.tfrecord_files import TFRecordSource, open_records
 from tpuctl.data.trees.tree import ListedFile, Tree
 from tpuctl.errors import UsageError
 
-INFO, FEATURES = "dataset_info.json", "features.json"
 _SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _LARGEST = 64 << 20
 """Bytes of a file of metadata."""
@@ -37,7 +37,7 @@ def read_tfds(tree: Tree, options: Options, progress: ScanProgress) -> TFRecordS
             hint="Run it without --type, --label, --resize or --channels.",
         )
     folder = _version(tree)
-    info, features = _json(folder, INFO), _features(folder)
+    info, features = _json(folder, TFDS_INFO), _features(folder)
     lengths = _lengths(info)
     rows, damaged = open_records(
         chosen_files(folder, [(split, file) for file, (split, _) in lengths.items()]), progress
@@ -59,7 +59,7 @@ def _version(tree: Tree) -> Tree:
     raise UsageError(
         f"There are several datasets in '{tree}': {versions}."
         if folders
-        else f"There is no {INFO} in '{tree}'.",
+        else f"There is no {TFDS_INFO} in '{tree}'.",
         hint="Name one of them." if folders else "Give the folder of a version, which has it.",
         file=str(tree),
     )
@@ -68,10 +68,10 @@ def _version(tree: Tree) -> Tree:
 def _versions(tree: Tree, folder: str) -> Iterator[str]:
     """Yield the folders that have both files of metadata."""
     try:
-        entries = {entry.name: entry for entry in tree.scan(folder) if not entry.problem}
+        entries = {entry.name: entry for entry in tree.scan(folder)}
     except OSError as error:
         raise unreadable(folder or str(tree), error) from error
-    if INFO in entries and FEATURES in entries and entries[FEATURES].kind == "file":
+    if TFDS_INFO in entries and TFDS_FEATURES in entries and entries[TFDS_FEATURES].kind != "folder":
         yield folder
     for name, entry in entries.items():
         if entry.kind == "folder":
@@ -87,7 +87,9 @@ def _lengths(info: Mapping[str, Any]) -> dict[str, tuple[str, int]]:
         return lengths
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(
-            f"'{INFO}' is not in the form that TFDS writes.", hint="Copy the dataset again.", file=INFO
+            f"'{TFDS_INFO}' is not in the form that TFDS writes.",
+            hint="Copy the dataset again.",
+            file=TFDS_INFO,
         ) from error
 
 
@@ -98,7 +100,7 @@ def _shards(info: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
         raise UsageError(
             f"The dataset's files are {suffix}, expected TFRecord.",
             hint="Build it again: tfds build --file_format=tfrecord.",
-            file=INFO,
+            file=TFDS_INFO,
         )
     for split in info.get("splits", []):
         if not _SPLIT.fullmatch(split["name"]):
@@ -121,9 +123,9 @@ def _file(template: str, names: Mapping[str, str]) -> str:
     file = re.sub(r"\{(\w+)\}", lambda match: names.get(match[1], match[0]), template)
     if "/" in file or "{" in file:
         raise UsageError(
-            f"{INFO} says that a shard is called '{file}'.",
+            f"{TFDS_INFO} says that a shard is called '{file}'.",
             hint="A shard is in the same folder, under a name that TFDS gives.",
-            file=INFO,
+            file=TFDS_INFO,
         )
     return file
 
@@ -131,21 +133,21 @@ def _file(template: str, names: Mapping[str, str]) -> str:
 def _check_count(file: str, actual: int, expected: int) -> None:
     if actual != expected:
         raise UsageError(
-            f"'{file}' has {actual} records, and {INFO} says {expected}.",
+            f"'{file}' has {actual} records, and {TFDS_INFO} says {expected}.",
             hint="Copy the dataset again, all of its files.",
             file=file,
         )
 
 
 def _features(folder: Tree) -> dict[str, Feature]:
-    content = _json(folder, FEATURES)
+    content = _json(folder, TFDS_FEATURES)
     try:
         return read_features(content, lambda file, count: _class_names(folder, file, count))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(
-            f"'{FEATURES}' is not in the form that TFDS writes since 4.3.",
+            f"'{TFDS_FEATURES}' is not in the form that TFDS writes since 4.3.",
             hint="Write it again: tfds.builder_from_directory(FOLDER).info.write_to_directory(FOLDER).",
-            file=FEATURES,
+            file=TFDS_FEATURES,
         ) from error
 
 
@@ -154,19 +156,19 @@ def _class_names(folder: Tree, file: str, count: int) -> tuple[str, ...]:
     if not 0 <= count <= MOST_CLASSES:
         field = file.removesuffix(".labels.txt")
         raise UsageError(
-            f"{FEATURES} says that '{field}' has {count} classes, and at most {MOST_CLASSES} can be used.",
+            f"{TFDS_FEATURES} says that '{field}' has {count} classes, "
+            f"and at most {MOST_CLASSES} can be used.",
             hint="A label of so many values is a number: change its feature to a Scalar.",
-            file=FEATURES,
+            file=TFDS_FEATURES,
         )
-    entry = folder.look(file)
-    if entry is None or entry.kind != "file":
+    if folder.look(file) is None:
         return tuple(str(number) for number in range(count))
     names = tuple(
         line.strip() for line in read_small_file(folder, file).decode().splitlines() if line.strip()
     )
     if len(names) != count:
         raise UsageError(
-            f"'{file}' names {len(names)} classes, and {FEATURES} says {count}.",
+            f"'{file}' names {len(names)} classes, and {TFDS_FEATURES} says {count}.",
             hint="Copy the dataset again, all of its files.",
             file=file,
         )
@@ -193,6 +195,8 @@ def read_small_file(folder: Tree, file: str) -> bytes:
         entry = folder.look(file)
         if entry is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        if entry.problem:
+            raise UsageError(f"'{file}' {entry.problem}.", hint="Copy the file into the source.", file=file)
         with folder.stream(ListedFile(file, entry.size, entry.stamp)) as stream:
             data = stream.read(_LARGEST + 1)
     except OSError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -30,13 +29,13 @@ from tpuctl.data.source import (
 )
 from tpuctl.data.sources.example_fields import ExampleChecks, infer_features
 from tpuctl.data.sources.image_fields import ImageField
+from tpuctl.data.sources.names.files import TFRECORDS
 from tpuctl.data.tables.columns import check_options, check_width, label_column
 from tpuctl.data.tfrecord.example_decoding import Values, decode
 from tpuctl.data.tfrecord.framing import LONGEST, OVERHEAD, frame_parts, framed_length
 from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError
 
-FILES = re.compile(r"\.tfrec(ords?)?(-\d{5}-of-\d{5})?(\.gz)?$")
 _HEAD = 12
 """Bytes before a record: its length, and the checksum of that."""
 _SAMPLE = 1000
@@ -90,7 +89,7 @@ class TFRecordSource(Source):
 
 def read_tfrecords(tree: Tree, options: Options, progress: ScanProgress) -> TFRecordSource:
     """Return the records of the only file of a tree, or of all TFRecord files below it; raises UsageError."""
-    rows, damaged = open_records(list_files(tree, FILES), progress)
+    rows, damaged = open_records(list_files(tree, TFRECORDS), progress)
     with closed_on_error(rows):
         sample = _sample(rows)
         check_width(len({feature for record in sample for feature in record}), tree.name)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tpuctl.data.options import Options
 from tpuctl.data.schema.classes import MISSING, Classes
-from tpuctl.data.schema.features import TYPES, Feature, Image, Label, Several, Tensor, example_kind
+from tpuctl.data.schema.features import TYPES, Audio, Feature, Image, Label, Several, Tensor, example_kind
 from tpuctl.data.source import Indices, supervised_pair
 from tpuctl.data.tfrecord.column_encoding import ColumnEncoder, Values
 from tpuctl.data.tfrecord.example_encoding import Encoder, Value
@@ -118,8 +118,9 @@ class Columns(Generic[Cell]):
             try:
                 column.convert(cell)
             except MISFITS as error:
-                if isinstance(column.feature, Image):
-                    return Record(b"", f"has an image in the column '{column.name}' which {error}")
+                if isinstance(column.feature, Image | Audio):
+                    noun = "an image" if isinstance(column.feature, Image) else "a sound"
+                    return Record(b"", f"has {noun} in the column '{column.name}' which {error}")
                 return _explained(column, cell)
         raise AssertionError("every cell fits")
 

@@ -36,6 +36,7 @@ class TokenizedSource(Source):
             features=features,
             supervised=self._supervised(inner.supervised),
             labels=inner.labels,
+            also=inner.also,
         )
         self.parts = self._measured(inner.parts)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -57,8 +58,10 @@ class LocalTree:
             return None
         if not named and not full.resolve().is_relative_to(self.root.resolve()):
             return Entry(full.name, "other", problem="lies behind a link that leaves the source")
-        if full.is_dir():
+        if stat.S_ISDIR(status.st_mode):
             return Entry(full.name, "folder")
+        if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait for a writer
+            return Entry(full.name, "other", problem="is no regular file")
         return Entry(full.name, "file", status.st_size, modified(status))
 
     def read(self, file: ListedFile) -> bytes:
@@ -99,7 +102,7 @@ class LocalTree:
 
     def open(self, file: ListedFile) -> LocalRanges:
         """As `Tree.open`."""
-        return LocalRanges(os.open(self.root / file.path, os.O_RDONLY))
+        return LocalRanges(os.open(os.path.join(self.root, file.path), os.O_RDONLY))
 
     def stream(self, file: ListedFile) -> IO[bytes]:
         """As `Tree.stream`."""

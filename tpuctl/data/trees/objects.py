@@ -14,6 +14,7 @@ from tpuctl.bucket_objects.listed import ListedObject, ListedObjects
 from tpuctl.data.source import changed
 from tpuctl.data.trees.fetching import PART, ReadAhead, in_turn
 from tpuctl.data.trees.folder_scans import FolderScans, entry_of
+from tpuctl.data.trees.name_patterns import PatternTree, name_pattern
 from tpuctl.data.trees.remembered import RememberedFiles
 from tpuctl.data.trees.tree import LARGEST, Entry, ListedFile, RangeStream
 from tpuctl.errors import NotFoundError, UsageError, nearest
@@ -147,11 +148,20 @@ class ObjectRanges:
         """Do nothing: no connection is held."""
 
 
-def object_tree(objects: ListedObjects, path: str) -> ObjectTree:
-    """Return the tree of a folder of the bucket, or of one object; the path has no bucket.
+def object_tree(objects: ListedObjects, path: str) -> ObjectTree | PatternTree:
+    """Return the tree of a folder of the bucket, of one object, or of those that a pattern means.
 
-    Raises UsageError where there is nothing, or both.
+    The path has no bucket. Raises UsageError where there is nothing, or a folder and an object.
     """
+    try:
+        return _plain_tree(objects, path)
+    except NothingThereError:
+        if (pattern := name_pattern(path)) is None:
+            raise
+    return PatternTree(_plain_tree(objects, path.rpartition("/")[0]), pattern)
+
+
+def _plain_tree(objects: ListedObjects, path: str) -> ObjectTree:
     uri = f"gs://{objects.bucket}/{path}"
     item = objects.find(path) if path and not path.endswith("/") else None
     folder = path.rstrip("/") + "/" if path else ""
@@ -173,13 +183,17 @@ def object_tree(objects: ListedObjects, path: str) -> ObjectTree:
     return ObjectTree(objects, parent + slash, name)
 
 
-def _nothing(objects: ListedObjects, path: str, uri: str) -> UsageError:
+class NothingThereError(UsageError):
+    """Nothing is at a path of a bucket."""
+
+
+def _nothing(objects: ListedObjects, path: str, uri: str) -> NothingThereError:
     parent, slash, name = path.rstrip("/").rpartition("/")
     page = objects.page(parent + slash)
     names = [listed.removeprefix(parent + slash).rstrip("/") for listed in page.folders]
     names += [item.name.removeprefix(parent + slash) for item in page.items]
     close = nearest(name, [listed for listed in names if listed and listed != name])
-    return UsageError(
+    return NothingThereError(
         f"There is nothing at {uri}.",
         hint=f"Did you mean {' or '.join(close)}?" if close else f"gcloud storage ls gs://{objects.bucket}",
         source=uri,

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -130,3 +134,35 @@ def test_what_cannot_be_is_refused_by_name(
     result = tpuctl("data", *arguments)
     assert result.code == 2
     assert problem in result.err
+
+
+def on_a_terminal(*command: str) -> str:
+    """Run a command on a terminal, and return all that it writes there."""
+    ours, theirs = pty.openpty()
+    program = [sys.executable, "-m", "tpuctl", *command]
+    process = subprocess.Popen(program, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    written = b""
+    try:
+        while data := os.read(ours, 1 << 16):
+            written += data
+    except OSError:  # Linux's way to say that nobody writes any more
+        pass
+    os.close(ours)
+    assert process.wait() == 0, written
+    return written.decode()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("split", "pets/1.0.0", "--splits", "train=1/2,test=1/2"),
+        ("sample", "pets/1.0.0", "-n", "6", "--as", "few"),
+    ],
+)
+def test_a_terminal_shows_no_escape_sequence_as_text(pets: str, command: tuple[str, ...]) -> None:
+    """A bar within another bar would show its sequences so."""
+    shown = on_a_terminal("data", *command)
+    assert "records read" in shown
+    assert "\\x1b" not in shown
+    assert "\\r" not in shown

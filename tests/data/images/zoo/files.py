@@ -130,6 +130,9 @@ JPEGS = {
     },
     "orientation-1.jpg": OddFile(lambda: jpeg(exif=exif(1))),
     "orientation-9.jpg": OddFile(lambda: jpeg(exif=exif(9))),
+    "orientation-9-grey.jpg": OddFile(lambda: jpeg(of_mode("L"), exif=exif(9)), TO_3, GREYS),
+    "orientation-0-grey.jpg": OddFile(lambda: jpeg(of_mode("L"), exif=exif(0)), TO_3, GREYS),
+    "orientation-text-grey.jpg": OddFile(lambda: jpeg(of_mode("L"), exif=exif(b"6")), TO_3, GREYS),
     "orientation-motorola.jpg": OddFile(lambda: jpeg(stored(6), exif=exif(6, ">")), TURNED),
     "exif-cut.jpg": OddFile(lambda: with_exif(jpeg(), exif(6)[:12])),
     "exif-thumbnail.jpg": OddFile(lambda: with_exif(jpeg(stored(8)), exif(8) + bytes(60_000)), TURNED),
@@ -272,3 +275,8 @@ ZOO = {**JPEGS, **PNGS, **OTHERS}
 """By the name of the file."""
 LITTER = (".DS_Store", "._photograph.jpg", "Thumbs.db", "desktop.ini", "__MACOSX/._photograph.jpg")
 """Names that systems leave in folders: they are no pictures, and nothing is said of them."""
+
+
+def usable_names() -> list[str]:
+    """Return the names of the files that are kept or converted."""
+    return [name for name, odd in ZOO.items() if not odd.why.startswith("bad")]

@@ -60,10 +60,13 @@ def save(image: Image.Image, encoding: str, **options: object) -> bytes:
     return stream.getvalue()
 
 
-def exif(orientation: int, order: str = "<") -> bytes:
-    """Return EXIF data with an orientation, in one byte order or the other."""
+def exif(orientation: int | bytes, order: str = "<") -> bytes:
+    """Return EXIF data with an orientation, in one byte order or the other; or with a text in its place."""
     mark = b"II*\0" if order == "<" else b"MM\0*"
-    entry = struct.pack(f"{order}HHIHH", 0x0112, 3, 1, orientation, 0)
+    if isinstance(orientation, bytes):
+        entry = struct.pack(f"{order}HHI4s", 0x0112, 2, len(orientation) + 1, orientation)
+    else:
+        entry = struct.pack(f"{order}HHIHH", 0x0112, 3, 1, orientation, 0)
     return b"Exif\0\0" + mark + struct.pack(f"{order}IH", 8, 1) + entry + bytes(4)
 
 

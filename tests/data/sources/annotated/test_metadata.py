@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import datetime
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.data.source_trees import examples, items, no_progress, opened, write_image
@@ -117,3 +120,50 @@ def test_a_column_that_is_called_as_the_files_field_is_an_error(tmp_path: Path) 
     rows = [{"file_name": "a.png", "image": "one"}, {"file_name": "b.png", "image": "two"}]
     with pytest.raises(UsageError, match="The column 'image' has the name of a field of files"):
         read(write(tmp_path, *rows))
+
+
+def test_a_column_of_file_names_that_gives_no_field_a_name_is_an_error(tmp_path: Path) -> None:
+    rows = [{"file_name": "a.png", "_file_name": "b.png"}, {"file_name": "b.png", "_file_name": "a.png"}]
+    with pytest.raises(UsageError, match=r"The column '_file_name' of 'metadata\.jsonl' names no field"):
+        read(write(tmp_path, *rows))
+    with pytest.raises(UsageError, match=r"The column '_file_name' of 'metadata\.csv' names no field"):
+        read(write(tmp_path / "csv", "_file_name", "a.png", name="metadata.csv"))
+
+
+def write_parquet(folder: Path, **columns: object) -> Path:
+    write(folder)
+    pq.write_table(pa.table(columns), folder / "metadata.parquet")
+    (folder / "metadata.jsonl").unlink(missing_ok=True)
+    return folder
+
+
+def test_a_table_in_parquet_is_that_in_json(tmp_path: Path) -> None:
+    columns = {"file_name": ["b.png", "sub/c.png"], "text": ["two", None], "n": [1, 2], "tags": [["x"], []]}
+    table = read(write_parquet(tmp_path / "a", **columns))
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    lines = read(write(tmp_path / "b", *rows))
+    assert (table.kind, table.features, table.bad) == (lines.kind, lines.features, lines.bad)
+    assert examples(table) == examples(lines)
+
+
+def test_a_row_of_parquet_that_cannot_be_used_is_named_by_its_number(tmp_path: Path) -> None:
+    days = [datetime.date(2026, 1, day) for day in (1, 2)]
+    source = read(write_parquet(tmp_path, file_name=["a.png", "d.png"], day=days))
+    assert [str(bad) for bad in source.bad] == [
+        "row 2 of 'metadata.parquet' names 'd.png', which is not there"
+    ]
+    assert [record["day"] for record in examples(source)] == [[b"2026-01-01"]]
+    write_parquet(tmp_path, file_name=["a.png"], days=[days])
+    assert examples(read(tmp_path))[0]["days"] == [b"2026-01-01", b"2026-01-02"]
+
+
+def test_a_damaged_table_in_parquet_is_named(tmp_path: Path) -> None:
+    write_parquet(tmp_path, file_name=["a.png"])
+    (tmp_path / "metadata.parquet").write_bytes(b"PAR1 nothing PAR1")
+    with pytest.raises(UsageError, match=r"'metadata\.parquet' is not a Parquet file, or a damaged one"):
+        read(tmp_path)
+
+
+def test_a_parquet_file_of_that_name_without_pictures_is_a_table(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": [1]}), tmp_path / "metadata.parquet")
+    assert read(tmp_path).kind == "parquet"

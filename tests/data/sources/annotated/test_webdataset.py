@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.data.archives.test_tree import zstd
 from tests.data.source_trees import examples, items, no_progress, opened, png
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.options import Options
@@ -66,6 +67,15 @@ def test_members_of_one_name_are_a_record(tmp_path: Path, suffix: str) -> None:
     ]
 
 
+def test_shards_packed_by_zstandard_are_read(tmp_path: Path) -> None:
+    for number in range(2):
+        zstd(shard(tmp_path / f"train-{number}.tar", sample(str(number), number))).rename(
+            tmp_path / f"train-{number}.tar.zst"
+        )
+        (tmp_path / f"train-{number}.tar").unlink()
+    assert [record["label"] for record in examples(read(tmp_path))] == [[0], [1]]
+
+
 def test_one_shard_and_unpacked_shards_are_read(tmp_path: Path) -> None:
     path = shard(tmp_path / "a.tar", {**sample("0", 0), **sample("1", 1)})
     (tmp_path / "unpacked").mkdir()
@@ -118,6 +128,25 @@ def test_a_shard_that_changes_under_way_is_named(tmp_path: Path) -> None:
     source = read(tmp_path)
     shard(tmp_path / "train-0.tar", sample("1", 1))
     with pytest.raises(UsageError, match="has changed"):
+        source.check()
+
+
+@pytest.mark.parametrize("name", ["train-1.tar", "more/train-1.tar"])
+def test_a_shard_that_appears_under_way_is_named(tmp_path: Path, name: str) -> None:
+    shard(tmp_path / "train-0.tar", sample("0", 0))
+    source = read(tmp_path)
+    source.check()
+    shard(tmp_path / name, sample("1", 1))
+    with pytest.raises(UsageError, match=f"'{name}' is new"):
+        source.check()
+
+
+def test_a_shard_that_is_removed_under_way_is_named(tmp_path: Path) -> None:
+    for number in range(2):
+        shard(tmp_path / f"train-{number}.tar", sample(str(number), number))
+    source = read(tmp_path)
+    (tmp_path / "train-1.tar").unlink()
+    with pytest.raises(UsageError, match=r"'train-1\.tar' was removed"):
         source.check()
 
 

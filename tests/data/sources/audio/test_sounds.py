@@ -129,6 +129,33 @@ def test_a_sound_that_cannot_be_used_is_named(tmp_path: Path, data: bytes, why: 
     assert only_bad(source) == f"'a/2.wav' {why}"
 
 
+def with_field(place: int, form: str, value: int) -> bytes:
+    data = bytearray(wav())
+    struct.pack_into(form, data, place, value)
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (with_field(22, "<H", 0), "8000 samples a second, 0 channels and 16 bits"),
+        (with_field(22, "<H", 65), "8000 samples a second, 65 channels and 16 bits"),
+        (with_field(24, "<I", 0), "0 samples a second, 1 channels and 16 bits"),
+        (with_field(34, "<H", 12), "8000 samples a second, 1 channels and 12 bits"),
+    ],
+)
+def test_a_sound_of_no_usual_format_is_refused_with_what_it_has(data: bytes, what: str) -> None:
+    with pytest.raises(InvalidSound, match=f"^has {what}, which is not read$"):
+        inspect_sound(data)
+
+
+def test_a_sound_has_up_to_64_channels() -> None:
+    data = wav(np.arange(128), channels=64)
+    info = inspect_sound(data)
+    assert info.channels == 64
+    assert samples(data, info).tolist() == list(range(128))
+
+
 def test_a_long_chunk_before_the_samples_is_skipped() -> None:
     data = wav()
     listed = data[:36] + b"LIST" + struct.pack("<I", 4001) + bytes(4002) + data[36:]

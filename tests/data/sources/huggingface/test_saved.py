@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.data.source_trees import examples, items, no_progress, only_bad, opened
+from tests.data.sources.audio.test_sounds import WAVE, flac, wav
 from tests.data.sources.huggingface.test_golden import GOLDEN, read
 from tpuctl.data.options import Options
-from tpuctl.data.schema.features import Label, Text
+from tpuctl.data.schema.features import Audio, Label, Text
 from tpuctl.data.sources.registry import open_source
 from tpuctl.data.trees.local import LocalTree
 from tpuctl.errors import TpuctlError, UsageError
@@ -119,3 +120,60 @@ def test_each_of_two_columns_of_classes_has_its_own(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "a.parquet")
     records = examples(read(tmp_path / "a.parquet"))
     assert records == [{"label": [n % 3], "coarse": [(1, 0, 1)[n % 3]]} for n in range(30)]
+
+
+def sounds(tmp_path: Path, *contents: bytes | None, declared: bool = True) -> Path:
+    """Write a column of sounds as `datasets` embeds them."""
+    cells = [{"bytes": content, "path": f"{number}.wav"} for number, content in enumerate(contents)]
+    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    table = pa.table({"audio": pa.array(cells, kind), "text": ["a"] * len(cells)})
+    features = {"audio": {"sampling_rate": 8000, "_type": "Audio"}} if declared else {}
+    content = json.dumps({"info": {"features": features}})
+    pq.write_table(table.replace_schema_metadata({"huggingface": content}), tmp_path / "rows.parquet")
+    return tmp_path / "rows.parquet"
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_column_of_sounds_is_audio_as_tfds_has_it(tmp_path: Path, declared: bool) -> None:
+    path = sounds(tmp_path, wav(), flac(-WAVE), declared=declared)
+    source = read(path)
+    assert source.features == {"audio": Audio(8000, 1, None), "text": Text()}
+    assert [record["audio"] for record in examples(source)] == [WAVE.tolist(), (-WAVE).tolist()]
+    table = pq.read_table(path)
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    with pa.OSFile(str(saved / "data.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
+    (saved / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data.arrow"}]}))
+    assert examples(read(saved)) == examples(source)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (wav(rate=16000), "has 16000 samples a second in 1 channel, and 2 of 3 have 8000 samples a second"),
+        (b"ID3 nothing", "is not a WAV or FLAC file"),
+        (wav()[:-4], "has 12 bytes of samples, and its header says 16"),
+        (None, "is empty"),
+    ],
+)
+def test_a_sound_of_a_column_that_cannot_be_used_is_named(
+    tmp_path: Path, content: bytes | None, why: str
+) -> None:
+    said = only_bad(read(sounds(tmp_path, wav(), content, wav())))
+    assert said.startswith(f"row 2 of 'rows.parquet' has a sound in the column 'audio' which {why}")
+
+
+def test_a_column_of_sounds_of_another_format_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(sounds(tmp_path, b"ID3 nothing", b"ID3 nothing"))
+    assert (
+        caught.value.message
+        == "The column 'audio' has sounds that are not WAV or FLAC, or are not in the file."
+    )
+    assert caught.value.hint == "Embed them as WAV, or give the type text: --type audio=text."
+    with pytest.raises(UsageError) as caught:
+        read(sounds(tmp_path, b"ID3 nothing", declared=False))
+    assert caught.value.hint.startswith(
+        "Its bytes are no pictures, and no sounds in WAV or FLAC: convert them."
+    )

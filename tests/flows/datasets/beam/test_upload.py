@@ -183,6 +183,7 @@ class TestCommand:
         self, tpuctl: Tpuctl, home: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.delitem(sys.modules, "tpuctl.flows.datasets.beam.pipeline", raising=False)
+        monkeypatch.delattr("tpuctl.flows.datasets.beam.pipeline", raising=False)  # where it was imported
         monkeypatch.setitem(sys.modules, "apache_beam", None)
         result = tpuctl("data", "upload", "pets", str(pictures), "--runner", "beam")
         assert result.code == 3

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from tpuctl.cli import output
 from tpuctl.cli.datasets import rendering
-from tpuctl.cli.progress import resumable, show_conversion
+from tpuctl.cli.progress import resumable, show_conversion, show_count
 from tpuctl.cli.session import Session
 from tpuctl.client.datasets import steps
 from tpuctl.datasets import DatasetRef
@@ -14,6 +16,7 @@ from tpuctl.datasets import DatasetRef
 if TYPE_CHECKING:
     from tpuctl.data.plan import DatasetPlan
     from tpuctl.flows.datasets.analysis.derive import Origin
+    from tpuctl.flows.datasets.analysis.reading import ReportRecords
 
 
 def origin_of(session: Session, ref: DatasetRef) -> Origin:
@@ -25,6 +28,17 @@ def origin_of(session: Session, ref: DatasetRef) -> Origin:
     return Origin(cloud.data_bucket, manifest, lambda bucket: cloud.source_objects(bucket))
 
 
+@contextmanager
+def drawn_plan(
+    draw: Callable[[ReportRecords], AbstractContextManager[DatasetPlan]],
+) -> Iterator[DatasetPlan]:
+    """Yield the plan of a drawing, with progress until the records are drawn: the block may show its own."""
+    with ExitStack() as sources:
+        with show_count("records read") as report:
+            plan = sources.enter_context(draw(report))
+        yield plan
+
+
 def upload(session: Session, plan: DatasetPlan, *, dry_run: bool) -> None:
     """Write a plan to the bucket, or show the requests that would."""
     from tpuctl.flows.datasets import upload as flow  # noqa: PLC0415  NumPy: not for the other commands
@@ -34,7 +48,7 @@ def upload(session: Session, plan: DatasetPlan, *, dry_run: bool) -> None:
         output.requests(flow.requests(bucket, plan), as_json=session.as_json)
         return
     for split in plan.splits:
-        output.note(f"{split.name}: {split.records} records")
+        output.note(f"{split.name}: {split.records} record{'s' * (split.records != 1)}")
     problem = "It was interrupted: nothing was published."
     with (
         resumable(problem, "complete shards in the bucket are kept"),

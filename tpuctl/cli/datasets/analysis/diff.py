@@ -9,6 +9,7 @@ import click
 
 from tpuctl.cli import output, printing
 from tpuctl.cli.datasets.options import RefType
+from tpuctl.cli.datasets.rendering import count_of_records
 from tpuctl.cli.progress import show_count
 from tpuctl.cli.session import Session, with_session
 from tpuctl.client.datasets import steps
@@ -65,7 +66,8 @@ def _fields(difference: DatasetDiff) -> dict[str, object]:
 def _show(difference: DatasetDiff) -> None:
     a, b, records = difference.a, difference.b, difference.records
     if difference.is_empty:
-        printing.write(f"There are no differences between {a} and {b}: {records.same} records are the same.")
+        same = f"{count_of_records(records.same)} {'is' if records.same == 1 else 'are'} the same"
+        printing.write(f"There are no differences between {a} and {b}: {same}.")
         return
     if difference.facts:
         rows = [(fact.name, fact.a or "-", fact.b or "-") for fact in difference.facts]

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tpuctl.cli import output, printing
-from tpuctl.cli.datasets.analysis.derived import origin_of, upload
+from tpuctl.cli.datasets.analysis.derived import drawn_plan, origin_of, upload
 from tpuctl.cli.datasets.options import AT_LEAST_ONE, RefType, ref_argument
-from tpuctl.cli.progress import show_count
 from tpuctl.cli.session import Session, dry_run_option, with_session
 from tpuctl.cli.value_types import OUTPUT_PATH
 from tpuctl.datasets import DatasetRef
@@ -56,10 +55,7 @@ def sample(
         )
     origin = origin_of(session, ref)
     target = DatasetRef(new.name, new.version or "1.0.0") if new else DatasetRef("sample", "1.0.0")
-    with (
-        show_count("records read") as report,
-        sample_plan(origin, target, count, report, seed=seed) as plan,
-    ):
+    with drawn_plan(lambda report: sample_plan(origin, target, count, report, seed=seed)) as plan:
         if folder:
             _write(session, plan, folder, dry_run=dry_run)
         else:
@@ -73,9 +69,10 @@ def _write(session: Session, plan: DatasetPlan, folder: Path, *, dry_run: bool) 
 
     paths = [str(path) for path in planned_files(plan, folder)]
     files = 0 if dry_run else write_files(plan, folder, output.note)
+    noun, verb = ("record", "is") if plan.records == 1 else ("records", "are")
     if session.as_json:
         output.json({"folder": str(folder), "records": plan.records, "files": files, "paths": paths})
     elif dry_run:
-        printing.write(f"{plan.records} records would be written to {', '.join(paths)}.")
+        printing.write(f"{plan.records} {noun} would be written to {', '.join(paths)}.")
     else:
-        printing.write(f"{plan.records} records are in {', '.join(paths)}.")
+        printing.write(f"{plan.records} {noun} {verb} in {', '.join(paths)}.")

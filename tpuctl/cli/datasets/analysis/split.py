@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from tpuctl.cli import output
-from tpuctl.cli.datasets.analysis.derived import origin_of, upload
+from tpuctl.cli.datasets.analysis.derived import drawn_plan, origin_of, upload
 from tpuctl.cli.datasets.options import ref_argument
-from tpuctl.cli.progress import show_count
 from tpuctl.cli.session import Session, dry_run_option, with_session
 from tpuctl.datasets import DatasetRef
 
@@ -48,12 +49,8 @@ def split(
 
     origin = origin_of(session, ref)
     new = DatasetRef(origin.manifest.name, version) if version else origin.next_version()
-    with (
-        show_count("records read") as report,
-        split_plan(
-            origin, new, splits, report, stratify=stratify, group_duplicates=group_duplicates, seed=seed
-        ) as plan,
-    ):
+    drawn = partial(split_plan, stratify=stratify, group_duplicates=group_duplicates, seed=seed)
+    with drawn_plan(lambda report: drawn(origin, new, splits, report)) as plan:
         upload(session, plan, dry_run=dry_run)
     if not dry_run:
         output.hint(f"tpuctl data diff {origin.manifest.ref} {new}")

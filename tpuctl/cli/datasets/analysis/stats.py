@@ -148,7 +148,8 @@ def _show_pictures(title: str, pictures: PictureStats) -> None:
         facts["height"] = f"{pictures.height.least:g} to {pictures.height.most:g}"
         facts["width"] = f"{pictures.width.least:g} to {pictures.width.most:g}"
         facts["most frequent"] = sizes
-        facts["brightness"] = " ".join(_figures(pictures.brightness)[:2])
+        mean, deviation = _figures(pictures.brightness)[:2]
+        facts["brightness"] = f"{mean} (std {deviation})"
     for count, channels in sorted(pictures.channels.items()):
         of = f" of {count} channels" if len(pictures.channels) > 1 else ""
         facts[f"mean{of}"] = _list(channel.mean for channel in channels)

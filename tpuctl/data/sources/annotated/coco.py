@@ -15,16 +15,16 @@ from tpuctl.data.options import Options
 from tpuctl.data.schema.features import Box, Label, Objects, Tensor, Text
 from tpuctl.data.source import ScanProgress, closed_on_error
 from tpuctl.data.sources.annotated.coco_json import Annotations, Picture, read_annotations, relative_box
-from tpuctl.data.sources.annotated.fields import PICTURES, Content, Pictures, no_options
+from tpuctl.data.sources.annotated.fields import Content, Pictures, no_options
 from tpuctl.data.sources.annotated.origin import MediaOrigin, chosen
 from tpuctl.data.sources.annotated.pictures_by_name import PicturesByName
 from tpuctl.data.sources.annotated.source import AnnotatedSource, Table
 from tpuctl.data.sources.annotated.values import ValueStore
+from tpuctl.data.sources.names.files import COCO, PICTURES
 from tpuctl.data.tfrecord.example_encoding import Value
 from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError
 
-FILES = re.compile(r"(^|/)(instances[^/]*|[^/]*coco[^/]*|annotations)\.json$")
 """Names that show the format; with `--format coco` any JSON is read."""
 _JSON = re.compile(r"\.json$")
 _INSTANCES = re.compile(r"(^|/)instances[^/]*\.json$")
@@ -74,7 +74,7 @@ def read_coco(tree: Tree, options: Options, progress: ScanProgress) -> Annotated
 def _annotation_files(files: SourceFiles) -> list[int]:
     """Return the numbers of the JSON files; where some are called instances, of these alone."""
     numbers = [number for number in range(len(files)) if _JSON.search(files.name(number).lower())]
-    for pattern in (_INSTANCES, FILES):
+    for pattern in (_INSTANCES, COCO):
         if named := [number for number in numbers if pattern.search(files.name(number).lower())]:
             return named
     if not numbers:
@@ -140,7 +140,7 @@ def _check_splits(records: Sequence[_Record], files: SourceFiles) -> None:
 
 
 def _box_problem(picture: Picture, content: Annotations) -> str:
-    for instance in content.instances.get(picture.id, ()):
+    for instance in content.instances.of(picture.id):
         try:
             relative_box(instance, picture)
         except ValueError as error:
@@ -167,7 +167,7 @@ def _features(names: tuple[str, ...]) -> dict[str, Text | Tensor | Objects]:
 def _values(record: _Record, places: Mapping[int, int]) -> list[Value]:
     """Return the values of a record in the order of the features, and the size of its picture."""
     picture = record.picture
-    instances = record.annotations.instances.get(picture.id, [])
+    instances = record.annotations.instances.of(picture.id)
     boxes = [side for instance in instances for side in relative_box(instance, picture)]
     return [
         picture.file_name,

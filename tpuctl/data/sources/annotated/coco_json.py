@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, TypeVar
+from struct import Struct
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.errors import UsageError
 
 _Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _Area = Annotated[float, msgspec.Meta(gt=-(2.0**63), lt=2.0**63)]
+_SIDES = ("x", "y", "width", "height")
+_ROW = np.dtype(
+    [
+        *((number, "<i8") for number in ("image", "id", "category")),
+        *((number, "<f8") for number in (*_SIDES, "area")),
+        ("crowd", "?"),
+    ]
+)
+_EDGES: tuple[Literal["left", "right"], ...] = ("left", "right")
+_PACKED = Struct("<3q5d?")
 _ROUNDING = 1.0
 """Pixels by which a box may lie outside of its picture: it is cut there."""
 
@@ -35,12 +48,46 @@ class Instance(msgspec.Struct, frozen=True):
     """An annotation of the JSON; its segmentation is not read."""
 
     id: _Int64
-    image_id: int
-    category_id: int
+    image_id: _Int64
+    category_id: _Int64
     bbox: tuple[float, float, float, float]
     """x and y of the upper left corner, width and height, in pixels."""
     area: _Area = 0.0
     iscrowd: bool | int = 0
+
+
+class Instances:
+    """The annotations of a file, in 81 bytes each; grows by `add`, and is read after `finish`."""
+
+    def __init__(self) -> None:
+        self._rows = bytearray()
+        self._sorted: NDArray[np.void] = np.empty(0, _ROW)
+        self._images: NDArray[np.int64] = np.empty(0, np.int64)
+
+    def add(self, instance: Instance) -> None:
+        """Add the next annotation; its numbers fit 64 bits."""
+        crowd, area = bool(instance.iscrowd), instance.area
+        self._rows += _PACKED.pack(
+            instance.image_id, instance.id, instance.category_id, *instance.bbox, area, crowd
+        )
+
+    def finish(self) -> list[tuple[int, int]]:
+        """To be called once, after the last `add`; return images with an id of an annotation before it."""
+        rows = np.frombuffer(self._rows, _ROW)
+        self._sorted = rows[np.argsort(rows["image"], kind="stable")]
+        self._images = np.ascontiguousarray(self._sorted["image"])
+        self._rows = bytearray()
+        order = np.argsort(rows["id"], kind="stable")
+        later = order[1:][np.diff(rows["id"][order]) == 0]
+        return [(int(rows["image"][place]), int(rows["id"][place])) for place in np.sort(later).tolist()]
+
+    def of(self, image: int) -> list[Instance]:
+        """Return the annotations of an image in their order."""
+        start, end = (int(np.searchsorted(self._images, image, side)) for side in _EDGES)
+        return [
+            Instance(number, image, category, (left, top, width, height), area, crowd)
+            for _, number, category, left, top, width, height, area, crowd in self._sorted[start:end].tolist()
+        ]
 
 
 class _Content(msgspec.Struct):
@@ -55,8 +102,7 @@ class Annotations:
 
     pictures: list[Picture] = field(default_factory=list)
     categories: dict[int, str] = field(default_factory=dict)
-    instances: dict[int, list[Instance]] = field(default_factory=dict)
-    """By the id of their picture."""
+    instances: Instances = field(default_factory=lambda: Instances())
     problems: dict[int, str] = field(default_factory=dict)
     """Why a picture cannot be used, by its id, to complete a sentence about it."""
     bad: list[BadRecord] = field(default_factory=list)
@@ -123,8 +169,7 @@ def _add_pictures(result: Annotations, pictures: Sequence[Picture]) -> None:
 
 
 def _add_instances(result: Annotations, raw: Sequence[msgspec.Raw], name: str) -> None:
-    pictures = {picture.id: picture for picture in result.pictures}
-    ids: set[int] = set()
+    pictures = {picture.id for picture in result.pictures}
     for number, item in enumerate(raw, 1):
         try:
             instance = msgspec.json.decode(item, type=Instance)
@@ -137,11 +182,10 @@ def _add_instances(result: Annotations, raw: Sequence[msgspec.Raw], name: str) -
         elif instance.category_id not in result.categories:
             category = f"has a box of the category {instance.category_id}, which is not listed"
             result.problems.setdefault(instance.image_id, category)
-        elif instance.id in ids:
-            result.problems.setdefault(instance.image_id, f"has a box with the id {instance.id} of another")
         else:
-            ids.add(instance.id)
-            result.instances.setdefault(instance.image_id, []).append(instance)
+            result.instances.add(instance)
+    for image, twice in result.instances.finish():
+        result.problems.setdefault(image, f"has a box with the id {twice} of another")
 
 
 class _OfImage(msgspec.Struct):
@@ -168,7 +212,7 @@ def _decoded(
     for number, item in enumerate(raw, 1):
         try:
             items.append(msgspec.json.decode(item, type=kind))
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             bad.append(BadRecord(name, f"is not one: {_reason(error)}", number, unit=unit))
     return items
 

@@ -18,11 +18,6 @@ from tpuctl.data.sources.image_fields import image_feature
 from tpuctl.data.tfrecord.example_encoding import Value
 from tpuctl.errors import UsageError
 
-PICTURES = (
-    ".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".jp2", ".avif", ".heic", ".heif",
-)  # fmt: skip
-"""Endings of the names of pictures, in small letters."""
-
 
 class Content(NamedTuple):
     """What a file becomes in a record."""

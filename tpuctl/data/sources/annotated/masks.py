@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
@@ -18,21 +17,18 @@ from tpuctl.data.images.header import InvalidImage, inspect_image
 from tpuctl.data.options import Options
 from tpuctl.data.schema.features import Feature, Image
 from tpuctl.data.source import Observations, ScanProgress, closed_on_error
-from tpuctl.data.sources.annotated.fields import PICTURES, Content, Pictures, no_options
+from tpuctl.data.sources.annotated.fields import Content, Pictures, no_options
 from tpuctl.data.sources.annotated.origin import MediaOrigin, chosen
 from tpuctl.data.sources.annotated.records import in_no_split
 from tpuctl.data.sources.annotated.source import AnnotatedSource, Table
 from tpuctl.data.sources.annotated.values import ValueStore
+from tpuctl.data.sources.names.masks import PICTURE_NAMES, is_mask, pair_name
 from tpuctl.data.tfrecord.example_encoding import Value
 from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError
 
 MASK = "segmentation_mask"
 """Name of the field, as TFDS's oxford_iiit_pet has it."""
-_PICTURE_FOLDERS = frozenset({"images", "image", "imgs", "jpegimages"})
-_MASK_FOLDERS = frozenset({"masks", "mask", "annotations", "labels", "segmentationclass"})
-_MASK_NAME = re.compile(r"[-_.](mask|seg|segmentation)$")
-_ALL = re.compile(rf"({'|'.join(map(re.escape, PICTURES))})$")
 _PALETTE = 3
 """Colour type of a PNG (byte 25) whose pixels are numbers of colours."""
 
@@ -43,15 +39,6 @@ class _Pair(NamedTuple):
     mask: int
 
 
-def shows_masks(names: Sequence[str]) -> bool:
-    """Tell whether there are pictures and masks, by the paths of some files of a source."""
-    pictures = [name for name in names if _ALL.search(name.lower())]
-    masks = sum(_is_mask(name) for name in pictures)
-    return 0 < masks < len(pictures) and all(
-        _is_mask(name) or _is_picture(name, pictures) for name in pictures
-    )
-
-
 def read_masks(tree: Tree, options: Options, progress: ScanProgress) -> AnnotatedSource:
     """Return the pictures with their masks; raises UsageError where there are none."""
     no_options(options, "A source with masks")
@@ -60,7 +47,7 @@ def read_masks(tree: Tree, options: Options, progress: ScanProgress) -> Annotate
             "Masks have the size of their pictures.",
             hint="Run it without --resize, and resize both in the job.",
         )
-    files = every_file(tree, _ALL)
+    files = every_file(tree, PICTURE_NAMES)
     bad = list(files.bad)
     pairs = _pairs(files, bad)
     if not pairs:
@@ -136,8 +123,8 @@ def _pairs(files: SourceFiles, bad: list[BadRecord]) -> list[_Pair]:
     masks: dict[str, int] = {}
     for number in range(len(files)):
         path = files.name(number)
-        of_kind = masks if _is_mask(path) else pictures
-        first = of_kind.setdefault(_key(path), number)
+        of_kind = masks if is_mask(path) else pictures
+        first = of_kind.setdefault(pair_name(path), number)
         if first != number:
             bad.append(BadRecord(path, f"has the same name as '{files.name(first)}'"))
     bad += [
@@ -156,26 +143,6 @@ def _pairs(files: SourceFiles, bad: list[BadRecord]) -> list[_Pair]:
     if pairs and not pairs[0].split and pairs[-1].split:
         raise in_no_split(files.name(pairs[0].picture))
     return pairs
-
-
-def _is_mask(path: str) -> bool:
-    *folders, file = path.lower().split("/")
-    return bool(_MASK_FOLDERS.intersection(folders) or _MASK_NAME.search(file.rpartition(".")[0]))
-
-
-def _is_picture(path: str, pictures: Sequence[str]) -> bool:
-    """Tell whether a file lies in a folder of pictures, or has its mask beside it."""
-    if _PICTURE_FOLDERS.intersection(path.lower().split("/")[:-1]):
-        return True
-    stem = path.rpartition(".")[0]
-    return any(other != path and other.startswith(stem) and _is_mask(other) for other in pictures)
-
-
-def _key(path: str) -> str:
-    """Return what a picture and its mask have in common."""
-    *folders, file = path.split("/")
-    kept = [folder for folder in folders if folder.lower() not in _PICTURE_FOLDERS | _MASK_FOLDERS]
-    return "/".join((*kept, _MASK_NAME.sub("", file.rpartition(".")[0])))
 
 
 def _judge(contents: Sequence[Content], values: Sequence[Value]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tpuctl.data.bad_records import BadRecord
@@ -38,7 +38,7 @@ class MediaOrigin:
         self.files.check()
 
 
-def chosen(files: SourceFiles, numbers: Sequence[int]) -> Listing:
+def chosen(files: SourceFiles, numbers: Iterable[int]) -> Listing:
     """Return the listing of some of the files, in this order."""
     listing, folder = Listing(files.tree), None
     for number in numbers:

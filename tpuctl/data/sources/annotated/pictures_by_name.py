@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tpuctl.data.files.path_index import PathIndex
 from tpuctl.data.files.source_files import SourceFiles, words
 
 
@@ -10,11 +11,8 @@ class PicturesByName:
 
     def __init__(self, files: SourceFiles, suffixes: tuple[str, ...]) -> None:
         self._files = files
-        self._numbers: dict[str, list[int]] = {}
-        for number in range(len(files)):
-            path = files.name(number)
-            if path.lower().endswith(suffixes):
-                self._numbers.setdefault(path.rpartition("/")[2], []).append(number)
+        self._suffixes = suffixes
+        self._index = PathIndex(len(files), lambda number: _last_part(files.name(number)))
 
     def find(self, name: str, table: str) -> int | str:
         """Return the number of the file with this name for annotations at `table`, or what is wrong with it.
@@ -24,8 +22,9 @@ class PicturesByName:
         """
         numbers = [
             number
-            for number in self._numbers.get(name.rpartition("/")[2], ())
+            for number in self._index.find(_last_part(name))
             if f"/{self._files.name(number)}".endswith(f"/{name.removeprefix('./')}")
+            and name.lower().endswith(self._suffixes)
         ]
         if len(numbers) <= 1:
             return numbers[0] if numbers else f"is listed in '{table}', and is not there"
@@ -43,3 +42,7 @@ class PicturesByName:
     def _shares_words(self, number: int, table: str) -> bool:
         folders = self._files.name(number).split("/")[:-1]
         return bool({folder.lower() for folder in folders} & set(words(table)))
+
+
+def _last_part(path: str) -> str:
+    return path.rpartition("/")[2]

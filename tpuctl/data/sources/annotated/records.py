@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -14,13 +13,13 @@ from tpuctl.data.files.listing import Listing
 from tpuctl.data.files.source_files import SourceFiles
 from tpuctl.data.options import Options
 from tpuctl.data.source import ScanProgress, closed_on_error, supervised_pair
-from tpuctl.data.sources.annotated.fields import PICTURES, MediaField, Pictures
+from tpuctl.data.sources.annotated.fields import MediaField, Pictures
 from tpuctl.data.sources.annotated.origin import MediaOrigin, chosen
-from tpuctl.data.sources.annotated.rows import Rows
-from tpuctl.data.sources.annotated.sounds import SOUNDS, Sounds
+from tpuctl.data.sources.annotated.rows import Rows, TypedRows
+from tpuctl.data.sources.annotated.sounds import Sounds
 from tpuctl.data.sources.annotated.source import AnnotatedSource, Table
 from tpuctl.data.sources.annotated.values import ValueStore
-from tpuctl.data.tfrecord.example_encoding import Value
+from tpuctl.data.sources.names.files import PICTURES, SOUNDS
 from tpuctl.errors import UsageError
 
 MakeField = Callable[[str, Listing, Options, ScanProgress], MediaField]
@@ -31,6 +30,16 @@ MEDIA: dict[tuple[str, ...], tuple[str, MakeField]] = {
 """Endings of names -> the usual name of such a field, and what reads it."""
 
 
+class _Good(NamedTuple):
+    """The records that can be used, in the order in which they were listed."""
+
+    files: dict[str, array[int]]
+    """Field -> the number of the file of each."""
+    records: array[int]
+    splits: array[int]
+    """The split of each, by its place in the order of all."""
+
+
 class ListedRecord(NamedTuple):
     """A record before its values have types."""
 
@@ -39,77 +48,105 @@ class ListedRecord(NamedTuple):
     """Field -> number of its file."""
     row: Mapping[str, object]
     bad: BadRecord
-    """What is said of it if it is bad; `why` is filled in."""
+    """What is said of it if it is bad: its file, line and unit; `why` is filled in."""
 
 
-@dataclass
 class Listed:
-    """All records of a source."""
+    """All records of a source, in a temporary file."""
 
-    kind: str
-    files: SourceFiles
-    tables: list[int] = field(default_factory=list)
-    records: list[ListedRecord] = field(default_factory=list)
-    bad: list[BadRecord] = field(default_factory=list)
+    def __init__(self, kind: str, files: SourceFiles, tables: Sequence[int] = ()) -> None:
+        """`tables` are the numbers of the files that say something of others."""
+        self.kind = kind
+        self.files = files
+        self.tables = tables
+        self.bad = list(files.bad)
+        self._rows = Rows(files.tree.name)
+        self._media: dict[str, MakeField] = {}
+        self._splits: set[str] = set()
+        self._in_none = ""  # the first record that is in no split
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, record: ListedRecord) -> None:
+        """Add a record; raises UsageError where a field has files of several kinds."""
+        for name, number in record.files.items():
+            make = media_kind(self.files.name(number))[1]
+            if self._media.setdefault(name, make) != make:
+                raise UsageError(
+                    f"'{self.files.name(number)}' is of another kind than the other files of '{name}'.",
+                    hint="All files of a field are pictures, or all are sounds.",
+                    file=self.files.name(number),
+                )
+        if not record.split and "" not in self._splits:
+            self._in_none = record.bad.file
+        self._splits.add(record.split)
+        listed = record.bad
+        facts = (record.split, dict(record.files), listed.file, listed.line, listed.unit)
+        self._rows.add(facts, record.row)
+
+    def close(self) -> None:
+        """Give the space back."""
+        self._rows.close()
 
     def source(self, options: Options, progress: ScanProgress) -> AnnotatedSource:
         """Return the records as a source; raises UsageError where there are none, or fields do not fit."""
-        media = self._media()
-        rows = Rows(self.files.tree.name)
-        for record in self.records:
-            rows.add(record.row)
-        if both := next((name for name in rows.names if name in media), ""):
+        if self._in_none and len(self._splits) > 1:
+            raise in_no_split(self._in_none)
+        self._rows.finish()
+        if both := next((name for name in self._rows.names if name in self._media), ""):
             raise UsageError(
                 f"The column '{both}' has the name of a field of files.",
                 hint="Rename the column.",
                 column=both,
             )
-        typed = rows.typed(options, media)
-        good: list[tuple[ListedRecord, list[Value]]] = []
-        for record in self.records:
-            if lacking := next((name for name in media if name not in record.files), ""):
-                self._note(record, f"has no {lacking}")
-            elif isinstance(values := typed.values(record.row), str):
-                self._note(record, values)
-            else:
-                good.append((record, values))
-        if not good:
-            raise self._empty()
-        good.sort(key=lambda pair: pair[0].split)
-        listings = {name: chosen(self.files, [record.files[name] for record, _ in good]) for name in media}
-        fields = [media[name](name, listing, options, progress) for name, listing in listings.items()]
+        typed = self._rows.typed(options, self._media)
         store = ValueStore()
         with closed_on_error(store):
-            for _, values in good:
-                store.add(values)
-            store.finish()
-            splits = [(split, len([*group])) for split, group in groupby(record.split for record, _ in good)]
+            good = self._good(typed, store)
+            order = np.argsort(np.frombuffer(good.splits, np.int64), kind="stable")
+            store.finish(order)
+            listings = {
+                name: chosen(self.files, map(numbers.__getitem__, order))
+                for name, numbers in good.files.items()
+            }
+            fields = [
+                self._media[name](name, listing, options, progress) for name, listing in listings.items()
+            ]
+            counts = np.bincount(np.frombuffer(good.splits, np.int64)).tolist()
+            splits = [pair for pair in zip(sorted(self._splits), counts, strict=False) if pair[1]]
             labels = None
             if typed.labels is not None:  # in the order of all records
-                numbers = {id(record): number for number, record in enumerate(self.records)}
-                labels = typed.labels[np.array([numbers[id(record)] for record, _ in good])]
-            pair = supervised_pair([*media, *typed.features], typed.label)
+                labels = typed.labels[np.frombuffer(good.records, np.int64)[order]]
+            pair = supervised_pair([*self._media, *typed.features], typed.label)
             table = Table(store, typed.features, splits, labels, pair)
             origin = MediaOrigin(self.files, self.tables, tuple(listings.values()), tuple(self.bad))
             return AnnotatedSource(self.kind, origin, fields, table)
 
-    def _media(self) -> dict[str, MakeField]:
-        """Return what reads the files of each field; raises UsageError where a field has several kinds."""
-        media: dict[str, MakeField] = {}
-        for record in self.records:
-            for name, number in record.files.items():
-                make = media_kind(self.files.name(number))[1]
-                if media.setdefault(name, make) != make:
-                    raise UsageError(
-                        f"'{self.files.name(number)}' is of another kind than the other files of '{name}'.",
-                        hint="All files of a field are pictures, or all are sounds.",
-                        file=self.files.name(number),
-                    )
-        return media
-
-    def _note(self, record: ListedRecord, why: str) -> None:
-        listed = record.bad
-        self.bad.append(BadRecord(listed.file, why, listed.line, listed.hint, listed.unit))
+    def _good(self, typed: TypedRows, store: ValueStore) -> _Good:
+        """Return the records that can be used, and store their values; the others become bad."""
+        ranks = {split: rank for rank, split in enumerate(sorted(self._splits))}
+        good = _Good({name: array("q") for name in self._media}, array("q"), array("q"))
+        for number, (facts, row) in enumerate(self._rows):
+            split, files, file, line, unit = facts
+            assert isinstance(split, str)
+            assert isinstance(unit, str)
+            assert isinstance(files, dict)
+            assert isinstance(file, str)
+            assert isinstance(line, int)
+            lacking = next((name for name in self._media if name not in files), "")
+            values = f"has no {lacking}" if lacking else typed.values(row)
+            if isinstance(values, str):
+                self.bad.append(BadRecord(file, values, line, unit=unit))
+                continue
+            store.add(values)
+            good.records.append(number)
+            good.splits.append(ranks[split])
+            for name, numbers in good.files.items():
+                numbers.append(files[name])
+        if not good.records:
+            raise self._empty()
+        return good
 
     def _empty(self) -> UsageError:
         return UsageError(
@@ -125,18 +162,6 @@ def media_kind(name: str) -> tuple[str, MakeField]:
         if name.lower().endswith(suffixes):
             return kind
     raise KeyError(name)
-
-
-def is_media(name: str) -> bool:
-    """Tell whether a file of this name becomes a field of its own."""
-    return name.lower().endswith(tuple(suffix for suffixes in MEDIA for suffix in suffixes))
-
-
-def check_splits(records: Sequence[ListedRecord]) -> None:
-    """Raise UsageError where only some records are in a split."""
-    splits = {record.split for record in records}
-    if "" in splits and len(splits) > 1:
-        raise in_no_split(next(record.bad.file for record in records if not record.split))
 
 
 def in_no_split(name: str) -> UsageError:

@@ -25,6 +25,7 @@ class ValueStore:
         self._begins = [0]
         self._descriptor = -1
         self._count = 0
+        self._order: Indices | None = None
 
     def __len__(self) -> int:
         return self._count
@@ -37,15 +38,17 @@ class ValueStore:
         if len(self._begins) >= _BATCH:
             self._flush()
 
-    def finish(self) -> None:
-        """To be called once, after the last `add`."""
+    def finish(self, order: Indices | None = None) -> None:
+        """To be called once, after the last `add`; `order` says which of the added records is which."""
+        self._order = order
         self._flush()
         self._offsets.finish()
         self._descriptor = self._file.finish()
 
     def read(self, indices: Indices) -> list[list[Value]]:
         """Return the values of these records."""
-        spans = self._offsets.spans(indices).tolist()
+        added = indices if self._order is None else self._order[indices]
+        spans = self._offsets.spans(added).tolist()
         return [_DECODER.decode(os.pread(self._descriptor, end - begin, begin)) for begin, end in spans]
 
     @property

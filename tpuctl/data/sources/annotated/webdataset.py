@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from itertools import groupby
 
 import msgspec
 import numpy as np
@@ -16,75 +18,88 @@ from tpuctl.data.files.source_files import SourceFiles, every_file, list_files, 
 from tpuctl.data.options import Options
 from tpuctl.data.source import ScanProgress
 from tpuctl.data.sources.annotated.fields import unreadable_file
-from tpuctl.data.sources.annotated.records import Listed, ListedRecord, check_splits, is_media, media_kind
+from tpuctl.data.sources.annotated.records import Listed, ListedRecord, media_kind
 from tpuctl.data.sources.annotated.source import AnnotatedSource
+from tpuctl.data.sources.names.files import TAR_SHARDS, is_media
+from tpuctl.data.sources.names.samples import JSON, NUMBERS, TEXTS, ending, is_value, sample_key
 from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError
 
-SHARDS = re.compile(r"\.(tar|tar\.gz|tgz)$")
 _EVERY = re.compile(".")
-_LARGEST = 16 << 20
-"""Bytes of a member with a text, a number or JSON."""
+_MOST_AT_ONCE, _LARGEST_BATCH = 1024, 8 << 20
+"""Samples whose small members are held at once, and bytes of these."""
 
-
-def shows_samples(names: Iterable[str]) -> bool:
-    """Tell whether files are samples: some end in .cls, or a picture in the root has a text of its name."""
-    members = [name for name in names if "." in name.rpartition("/")[2]]
-    if any(_ending(name) in ("cls", "cls2") for name in members):
-        return True
-    keys = Counter(_key(name) for name in members if "/" not in name and (is_media(name) or _reads(name)))
-    return any(count > 1 for count in keys.values()) and any(map(is_media, members))
+_Sample = tuple[str, dict[str, int]]
+"""Key of a sample, and its members: what follows the key in their names, and their numbers."""
 
 
 def read_webdataset(tree: Tree, options: Options, progress: ScanProgress) -> AnnotatedSource:
     """Return the samples of all shards, or of one archive; raises UsageError."""
     files = _members(tree, progress)
-    listed = Listed("webdataset", files, bad=list(files.bad))
-    samples = _samples(files)
-    numbers = (number for members in samples.values() for number in members.values())
-    texts = [number for number in numbers if not is_media(files.name(number))]
-    contents = dict(zip(texts, files.listing.read_each(np.array(texts, np.int64)), strict=True))
-    for key, members in samples.items():
-        _add(listed, key, members, contents)
-        progress(len(listed.records), len(samples))
-    listed.tables = texts
-    check_splits(listed.records)
-    return listed.source(options, progress)
+    texts, total = _texts(files)
+    with closing(Listed("webdataset", files, texts)) as listed:
+        for samples in _batches(_samples(files), files):
+            members = (number for _, members in samples for number in members.values())
+            numbers = [number for number in members if not is_media(files.name(number))]
+            read = files.listing.read_each(np.array(numbers, np.int64))
+            contents = dict(zip(numbers, read, strict=True))
+            for key, sample in samples:
+                _add(listed, key, sample, contents)
+                progress(len(listed), total)
+        return listed.source(options, progress)
 
 
 def _members(tree: Tree, progress: ScanProgress) -> SourceFiles:
     plain = every_file(tree, _EVERY)
     if isinstance(tree, ArchiveTree) or not any(
-        SHARDS.search(plain.name(number).lower()) for number in range(len(plain))
+        TAR_SHARDS.search(plain.name(number).lower()) for number in range(len(plain))
     ):
         return plain
-    shards = list_files(tree, SHARDS)
-    archives = {
-        shards.name(number): ArchiveTree.at(tree, shards.listing.file(number), progress)
-        for number in range(len(shards))
-    }
-    return every_file(JoinedTree(tree, archives), _EVERY)
+    return every_file(JoinedTree.of(list_files(tree, TAR_SHARDS), progress), _EVERY)
 
 
-def _samples(files: SourceFiles) -> dict[str, dict[str, int]]:
-    """Return the members of each sample, by what follows their key; raises UsageError for unknown ones."""
-    samples: dict[str, dict[str, int]] = {}
+def _texts(files: SourceFiles) -> tuple[array[int], int]:
+    """Return the members with a text, and the number of samples; raises UsageError for unknown members."""
+    texts, total, last = array("q"), 0, ""
     for number in range(len(files)):
         path = files.name(number)
-        if not (is_media(path) or _reads(path)):
+        if not (is_media(path) or is_value(path)):
             raise UsageError(
                 f"'{path}' is a member of a kind that is not read.",
                 hint=f"Read are pictures, sounds, and {', '.join(sorted(_READERS))}.",
                 file=path,
             )
-        samples.setdefault(_key(path), {})[path[len(_key(path)) + 1 :]] = number
-    return samples
+        if not is_media(path):
+            texts.append(number)
+        total, last = total + (sample_key(path) != last), sample_key(path)
+    return texts, total
+
+
+def _samples(files: SourceFiles) -> Iterator[_Sample]:
+    """Yield each sample: members with the same key follow one another in the order of names."""
+    numbers = range(len(files))
+    for key, group in groupby(numbers, key=lambda number: sample_key(files.name(number))):
+        yield key, {files.name(number)[len(key) + 1 :]: number for number in group}
+
+
+def _batches(samples: Iterable[_Sample], files: SourceFiles) -> Iterator[list[_Sample]]:
+    """Yield samples together whose small members are read at once."""
+    batch: list[_Sample] = []
+    size = 0
+    for sample in samples:
+        batch.append(sample)
+        numbers = (number for number in sample[1].values() if not is_media(files.name(number)))
+        size += sum(files.listing.file(number).size for number in numbers)
+        if len(batch) >= _MOST_AT_ONCE or size > _LARGEST_BATCH:
+            yield batch
+            batch, size = [], 0
+    yield batch
 
 
 def _add(listed: Listed, key: str, members: dict[str, int], contents: dict[int, bytes | OSError]) -> None:
     files: dict[str, int] = {}
     row: dict[str, object] = {}
-    for name, number in sorted(members.items(), key=lambda member: _ending(member[0]) == "json"):
+    for name, number in sorted(members.items(), key=lambda member: ending(member[0]) == "json"):
         path = listed.files.name(number)
         if is_media(path):
             field = name.rpartition(".")[0] or media_kind(path)[0]
@@ -99,7 +114,7 @@ def _add(listed: Listed, key: str, members: dict[str, int], contents: dict[int, 
             listed.bad.append(unreadable_file(path, data))
             return
         try:
-            value = _READERS[_ending(path)](data)
+            value = _READERS[ending(path)](data)
         except (ValueError, RecursionError) as error:
             listed.bad.append(BadRecord(path, f"cannot be read: {error or 'it is nested too deeply'}"))
             return
@@ -107,22 +122,9 @@ def _add(listed: Listed, key: str, members: dict[str, int], contents: dict[int, 
             present = row.keys() | files.keys()
             row |= {f"json/{item}" if item in present else item: cell for item, cell in value.items()}
         else:
-            row[name.rpartition(".")[0] or _NAMES.get(_ending(path), name)] = value
+            row[name.rpartition(".")[0] or _NAMES.get(ending(path), name)] = value
     splits = filter(None, map(split_of, reversed(key.split("/")[:-1])))
-    listed.records.append(ListedRecord(next(splits, ""), files, row, BadRecord(key, "")))
-
-
-def _key(path: str) -> str:
-    folder, slash, file = path.rpartition("/")
-    return f"{folder}{slash}{file.partition('.')[0]}"
-
-
-def _ending(path: str) -> str:
-    return path.rpartition(".")[2].lower()
-
-
-def _reads(path: str) -> bool:
-    return _ending(path) in _READERS
+    listed.add(ListedRecord(next(splits, ""), files, row, BadRecord(key, "")))
 
 
 def _number(data: bytes) -> int:
@@ -150,10 +152,10 @@ def _json(data: bytes) -> object:
 
 
 _READERS: dict[str, Callable[[bytes], object]] = {
-    **dict.fromkeys(("cls", "cls2", "index", "inx", "id", "count"), _number),
-    **dict.fromkeys(("txt", "text", "transcript", "caption"), _text),
-    "json": _json,
+    **dict.fromkeys(NUMBERS, _number),
+    **dict.fromkeys(TEXTS, _text),
+    JSON: _json,
 }
-"""Ending of a member's name, as in webdataset's own decoders -> its reader."""
+"""Ending of a member's name -> its reader."""
 _NAMES = {"cls": "label", "txt": "text", "transcript": "text"}
 """Ending -> name of the field, where it is another."""

@@ -54,6 +54,11 @@ def class_names(declared: Declared | None) -> tuple[str, ...]:
     return plain
 
 
+def is_audio(declared: Declared | None) -> bool:
+    """Tell whether a feature is one of sounds."""
+    return isinstance(declared, Mapping) and declared.get("_type") == "Audio"
+
+
 def declared_column(name: str, declared: Declared) -> Column[object] | None:
     """Return a column of labels, of lists of them, or of arrays; None for another feature."""
     if names := class_names(declared):

@@ -14,6 +14,7 @@ from tpuctl.data.files.record_cache import CachedSource
 from tpuctl.data.files.source_files import chosen_files
 from tpuctl.data.options import Options
 from tpuctl.data.source import ScanProgress
+from tpuctl.data.sources.names.files import SAVED_DICT, SAVED_STATE
 from tpuctl.data.sources.parquet_files import ParquetTable, table_source
 from tpuctl.data.sources.tfds_folder import read_small_file
 from tpuctl.data.trees.tree import Tree
@@ -22,7 +23,6 @@ from tpuctl.errors import UsageError
 if TYPE_CHECKING:
     import pyarrow
 
-STATE, DICT = "state.json", "dataset_dict.json"
 _SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _BATCH_BYTES, _LEAST_ROWS = 2 << 20, 16
 _MEASURED = 200
@@ -31,13 +31,13 @@ _MEASURED = 200
 
 def read_saved(tree: Tree, options: Options, progress: ScanProgress) -> CachedSource:
     """Return the dataset that was saved to a folder, or the splits of several; raises UsageError."""
-    entry = tree.look(DICT)
-    splits = _json(tree, DICT).get("splits") if entry else [""]
+    entry = tree.look(SAVED_DICT)
+    splits = _json(tree, SAVED_DICT).get("splits") if entry else [""]
     if not isinstance(splits, list) or not all(map(_is_split, splits if entry else ())):
-        raise _strange(DICT)
+        raise _strange(SAVED_DICT)
     files = [(split, file) for split in splits for file in _data_files(tree, split)]
     if not files:
-        raise _strange(STATE)
+        raise _strange(SAVED_STATE)
     return table_source("saved", SavedTable(chosen_files(tree, files)), tree.name, options, progress)
 
 
@@ -95,18 +95,18 @@ class SavedTable(ParquetTable):
 
 def _data_files(tree: Tree, split: str) -> Iterator[str]:
     folder = f"{split}/" if split else ""
-    state = _json(tree, f"{folder}{STATE}")
+    state = _json(tree, f"{folder}{SAVED_STATE}")
     if state.get("_indices_data_files"):
         raise UsageError(
-            f"'{folder}{STATE}' has indices of rows, which old versions of datasets wrote.",
+            f"'{folder}{SAVED_STATE}' has indices of rows, which old versions of datasets wrote.",
             hint="Save it again with a current version: load_from_disk(FOLDER).save_to_disk(OTHER).",
-            file=f"{folder}{STATE}",
+            file=f"{folder}{SAVED_STATE}",
         )
     listed = state.get("_data_files")
     for item in listed if isinstance(listed, list) else ():
         name = item.get("filename") if isinstance(item, dict) else None
         if not isinstance(name, str) or "/" in name or not name.endswith(".arrow"):
-            raise _strange(f"{folder}{STATE}")
+            raise _strange(f"{folder}{SAVED_STATE}")
         yield f"{folder}{name}"
 
 

@@ -86,8 +86,9 @@ def _names(own: tuple[str, ...], others: tuple[str, ...]) -> str:
     """Return the number of classes, and those that the other dataset does not have."""
     more = [name for name in own if name not in set(others)]
     named = ", ".join([*more[:_MOST_NAMED], *(["..."] if len(more) > _MOST_NAMED else [])])
-    return f"{len(own)} classes, with {named}" if more else f"{len(own)} classes"
+    count = f"{len(own)} class{'es' * (len(own) != 1)}"
+    return f"{count}, with {named}" if more else count
 
 
 def _records(count: int | None) -> str | None:
-    return None if count is None else f"{count} records"
+    return None if count is None else f"{count} record{'s' * (count != 1)}"

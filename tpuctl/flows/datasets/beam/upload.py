@@ -39,12 +39,12 @@ _LOOK_EVERY = 2.0
 def check(beam_options: Sequence[str], target: str) -> None:
     """Raise before anything is listed: ConfigError without Beam, UsageError for what it cannot take."""
     options = _pipeline().Options(beam_options)
-    options.check()
-    if options.in_google_cloud and target == "sim":
+    if options.in_google_cloud and target == "sim":  # first: no other option would help
         raise UsageError(
             "Workers in Google Cloud do not reach the simulator.",
             hint="Rehearse with Beam's runner in this process: remove --runner from the options after --.",
         )
+    options.check()
 
 
 def are_checked(beam_options: Sequence[str]) -> bool:

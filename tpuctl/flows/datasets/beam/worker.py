@@ -184,7 +184,7 @@ class Worker:
         if _digest(plan) != self._task.digest:
             raise UsageError(
                 f"'{self._task.request.source}' is not the source that was listed at the start.",
-                hint="Every worker reads it from this path: have the same files there, and the same tpuctl.",
+                hint="Every worker reads it from this path: have the same files there, tpuctl and Pillow.",
             )
         return plan
 
