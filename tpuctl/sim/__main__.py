@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import locale
 import logging
 import os
 import resource
@@ -14,7 +15,6 @@ from tpuctl.errors import TpuctlError
 from tpuctl.faults import load_scenario
 from tpuctl.sim.iam.enforcement import enforcement
 from tpuctl.sim.settings import DELAYS, EGRESS, PASS
-from tpuctl.sim.simulator import Simulator
 
 UNLIMITED = (resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_DATA, resource.RLIMIT_AS)
 """What a login on Ubuntu limits by no more than the hard limit."""
@@ -54,6 +54,7 @@ def main() -> None:
     parser.add_argument("--scenario", type=Path, help="a TOML file with the faults to start with")
     arguments = parser.parse_args()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    _use_plain_letters()
     try:
         asyncio.run(serve(**vars(arguments)))
     except TpuctlError as error:
@@ -73,6 +74,8 @@ async def serve(
     iam_user: str | None = None,
 ) -> None:
     """Run a simulator until SIGTERM or SIGINT, or until it was idle for `idle` seconds (0: for ever)."""
+    from tpuctl.sim.simulator import Simulator  # noqa: PLC0415  # after `_use_plain_letters`
+
     faults = load_scenario(scenario) if scenario else None
     enforced = None if iam is None else enforcement(Path(iam) if iam else None, iam_user)
     os.umask(0o077)  # its files are for its user alone
@@ -96,6 +99,17 @@ async def serve(
                 pass
     finally:
         await simulator.close()
+
+
+def _use_plain_letters() -> None:
+    """Have the C library treat letters as in English, before protobuf names fields of JSON by its `toupper`.
+
+    In Turkish the capital of `i` has a dot: `enableExternalIps` would be a field that nobody knows.
+    """
+    try:
+        locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
+    except locale.Error:
+        locale.setlocale(locale.LC_CTYPE, "C")
 
 
 def _lift_limits() -> None:

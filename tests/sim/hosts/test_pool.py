@@ -19,7 +19,6 @@ from tests.isolation.ports import APART, listens
 from tests.sim.hosts.site import KeyPair, Site, hosts_of
 from tpuctl.sim.hosts.host import RunningHost
 from tpuctl.sim.hosts.network import Network, has_aliases
-from tpuctl.sim.hosts.ssh.authorized_keys import accepted_keys
 from tpuctl.sim.network import ports
 from tpuctl.sim.records import GuestAttribute, Host, Hosts
 
@@ -235,26 +234,6 @@ def test_a_projects_key_counts_after_the_delay(site: Site, stranger: KeyPair) ->
         later.open()
     with site.fabric(host) as own:
         own.open()
-
-
-@pytest.mark.parametrize(
-    ("node", "project", "accepted"),
-    [
-        ({"ssh-keys": "a"}, {"ssh-keys": "b"}, "a b"),
-        ({"ssh-keys": "a"}, {"ssh-keys": "b", "sshKeys": "c"}, "a b c"),
-        ({"ssh-keys": "a", "block-project-ssh-keys": "TRUE"}, {"ssh-keys": "b"}, "a"),
-        ({"ssh-keys": "a", "block-project-ssh-keys": "true"}, {"ssh-keys": "b"}, "a"),
-        ({"ssh-keys": "a", "block-project-ssh-keys": "FALSE"}, {"ssh-keys": "b"}, "a b"),
-        ({"ssh-keys": "a", "sshKeys": "o"}, {"ssh-keys": "b"}, "a o"),
-        ({}, {}, ""),
-        ({"ssh-keys": "a", "enable-oslogin": "TRUE"}, {"ssh-keys": "b"}, ""),
-        ({"ssh-keys": "a"}, {"ssh-keys": "b", "enable-oslogin": "true"}, ""),
-        ({"ssh-keys": "a", "enable-oslogin": "FALSE"}, {"enable-oslogin": "TRUE"}, "a"),
-        ({"ssh-keys": "a", "enable-oslogin": ""}, {"enable-oslogin": "TRUE"}, "a"),
-    ],
-)
-def test_which_keys_count(node: dict[str, str], project: dict[str, str], accepted: str) -> None:
-    assert accepted_keys(node, project).split() == accepted.split()
 
 
 def host_key(site: Site, host: Host) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from tests.sim.iam.rehearsal import MINIMAL, RECORDED
 from tpuctl.errors import UsageError
 from tpuctl.sim.iam.access import Access
 from tpuctl.sim.iam.policies import Resource
-from tpuctl.sim.iam.terraform_state import read_state
+from tpuctl.sim.iam.terraform_state import TerraformState, read_state
 
 TPU = f"serviceAccount:{MINIMAL.account}"
 
@@ -120,3 +121,184 @@ def test_other_files_are_refused(tmp_path: Path, content: str, message: str) -> 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"gone\.json cannot be read: No such file"):
         read_state(tmp_path / "gone.json")
+
+
+def state_of(folder: Path, *resources: tuple[str, dict[str, Any]], mode: str = "managed") -> TerraformState:
+    """Return the state that has these resources: type and values."""
+    listed = [{"mode": mode, "type": kind, "values": values} for kind, values in resources]
+    module = {"resources": listed[:1], "child_modules": [{"child_modules": [{"resources": listed[1:]}]}]}
+    path = folder / "iam.json"
+    path.write_text(json.dumps({"values": {"root_module": module}}))
+    return read_state(path)
+
+
+def test_a_bucket_has_its_fields_in_the_api(tmp_path: Path) -> None:
+    full = {
+        "name": "full",
+        "project": "p",
+        "location": "EU",
+        "uniform_bucket_level_access": True,
+        "public_access_prevention": "enforced",
+        "versioning": [{"enabled": True}],
+        "soft_delete_policy": [{"retention_duration_seconds": 604800, "effective_time": "x"}],
+        "retention_policy": [{"retention_period": 60, "is_locked": None}],
+    }
+    empty = {
+        "name": "empty",
+        "project": "q",
+        "versioning": [],
+        "retention_policy": [{"retention_period": None}],
+    }
+    state = state_of(tmp_path, ("google_storage_bucket", full), ("google_storage_bucket", empty))
+    assert state.buckets == {
+        "full": (
+            "p",
+            {
+                "location": "EU",
+                "iamConfiguration": {
+                    "uniformBucketLevelAccess": {"enabled": True},
+                    "publicAccessPrevention": "enforced",
+                },
+                "versioning": {"enabled": True},
+                "softDeletePolicy": {"retentionDurationSeconds": "604800"},
+                "retentionPolicy": {"retentionPeriod": "60"},
+            },
+        ),
+        "empty": (
+            "q",
+            {
+                "location": "US",
+                "iamConfiguration": {
+                    "uniformBucketLevelAccess": {"enabled": False},
+                    "publicAccessPrevention": "inherited",
+                },
+                "retentionPolicy": {},
+            },
+        ),
+    }
+
+
+def test_a_rule_of_the_firewall_has_its_fields_in_the_api(tmp_path: Path) -> None:
+    full = {
+        "name": "ssh",
+        "project": "p",
+        "network": "https://www.googleapis.com/compute/v1/projects/p/global/networks/net",
+        "direction": "EGRESS",
+        "disabled": True,
+        "source_ranges": ["35.235.240.0/20"],
+        "allow": [{"protocol": "tcp", "ports": ["22"]}, {"protocol": "icmp", "ports": None}],
+    }
+    state = state_of(
+        tmp_path, ("google_compute_firewall", full), ("google_compute_firewall", {"name": "bare"})
+    )
+    assert state.firewalls == [
+        (
+            "p",
+            {
+                "name": "ssh",
+                "network": "net",
+                "direction": "EGRESS",
+                "disabled": True,
+                "sourceRanges": ["35.235.240.0/20"],
+                "allowed": [{"IPProtocol": "tcp", "ports": ["22"]}, {"IPProtocol": "icmp", "ports": []}],
+            },
+        ),
+        (
+            "",
+            {
+                "name": "bare",
+                "network": "",
+                "direction": "INGRESS",
+                "disabled": False,
+                "sourceRanges": [],
+                "allowed": [],
+            },
+        ),
+    ]
+
+
+ADA, BOB = "user:ada@example.com", "user:bob@example.com"
+
+
+@pytest.mark.parametrize("suffix", ["_member", "_binding", ""])
+def test_bindings_are_where_they_were_made(tmp_path: Path, suffix: str) -> None:
+    who = {"members": [BOB, 5, ""]} if suffix == "_binding" else {"member": ADA}
+    members = (BOB,) if suffix == "_binding" else (ADA,)
+    condition = {"title": "t", "description": "", "expression": "true"}
+    state = state_of(
+        tmp_path,
+        (f"google_project_iam{suffix}", {"project": "p", "role": "roles/tpu.admin", **who}),
+        (
+            f"google_iap_tunnel_iam{suffix}",
+            {
+                "project": "projects/p",
+                "role": "roles/iap.tunnelResourceAccessor",
+                "condition": [condition],
+                **who,
+            },
+        ),
+        (
+            f"google_service_account_iam{suffix}",
+            {
+                "service_account_id": "projects/p/serviceAccounts/a@p",
+                "role": "roles/iam.serviceAccountUser",
+                **who,
+            },
+        ),
+        (f"google_storage_bucket_iam{suffix}", {"bucket": "b/data", "role": "roles/storage.admin", **who}),
+        (
+            f"google_storage_bucket_iam{suffix}",
+            {"bucket": "data", "role": "roles/storage.objectUser", "condition": [condition], **who},
+        ),
+        ("google_project_service", {"project": "p"}),
+    )
+    owner, tunnel = state.policies.projects["p"]
+    assert (owner.role, owner.members, owner.condition) == ("roles/tpu.admin", members, None)
+    assert (tunnel.role, tunnel.members) == ("roles/iap.tunnelResourceAccessor", members)
+    assert tunnel.condition is not None
+    assert tunnel.condition.expression == "true"
+    (account,) = state.policies.accounts["a@p"]
+    assert (account.role, account.members) == ("roles/iam.serviceAccountUser", members)
+    assert state.bucket_policies == {
+        "data": [
+            {"role": "roles/storage.admin", "members": list(members)},
+            {
+                "role": "roles/storage.objectUser",
+                "members": list(members),
+                "condition": {"title": "t", "expression": "true"},
+            },
+        ]
+    }
+
+
+def test_a_custom_role_has_its_permissions(tmp_path: Path) -> None:
+    values = {"project": "p", "role_id": "mine", "permissions": ["tpu.nodes.get", "tpu.nodes.list"]}
+    role = "projects/p/roles/mine"
+    binding = {"project": "p", "role": role, "member": ADA}
+    state = state_of(
+        tmp_path, ("google_project_iam_custom_role", values), ("google_project_iam_member", binding)
+    )
+    assert state.policies.roles == {role: ("tpu.nodes.get", "tpu.nodes.list")}
+    nothing = state_of(tmp_path, ("google_project_iam_custom_role", {"project": "p", "role_id": "x"}))
+    assert nothing.policies.roles == {"projects/p/roles/x": ()}
+
+
+def test_what_terraform_only_reads_was_not_applied(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no resources") as raised:
+        state_of(tmp_path, ("google_storage_bucket", {"name": "b"}), mode="data")
+    assert raised.value.hint == "Write the file where terraform was applied: terraform show -json > iam.json"
+
+
+@pytest.mark.parametrize("kind", ["google_project_iam_member", "google_service_account_iam_member"])
+def test_a_role_that_cannot_be_enforced_is_refused(tmp_path: Path, kind: str) -> None:
+    values = {"project": "p", "service_account_id": "a@p", "role": "roles/tpu.wizard", "member": ADA}
+    with pytest.raises(UsageError, match=r"does not know the permissions of roles/tpu\.wizard"):
+        state_of(tmp_path, (kind, values))
+
+
+def test_a_state_of_another_size_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "iam.json"
+    with path.open("wb") as file:
+        file.truncate((64 << 20) + 1)
+    with pytest.raises(UsageError, match="is larger than 64 MiB"):
+        read_state(path)

@@ -8,6 +8,7 @@ every request that a page made is a foreign one. A host name that an attacker ow
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 
 from multidict import MultiMapping
 
@@ -32,6 +33,7 @@ def page_refusal(headers: MultiMapping[str]) -> str:
     return ""
 
 
+@lru_cache(256)
 def is_served(host: str) -> bool:
     """Return whether a Host header names loopback or a name of Google's that the simulator serves."""
     name = _name_of(host).lower().removesuffix(".")

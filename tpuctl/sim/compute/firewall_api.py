@@ -17,8 +17,6 @@ from tpuctl.sim.json_values import JsonObject
 RULES = f"{PROJECT}/global/firewalls"
 RULE = f"{RULES}/{{firewall}}"
 BY_NAME = re.compile(r"\(?\s*name\s*(?:=|eq)\s*\"?(?P<name>[-a-z0-9]+)\"?\s*\)?")
-OUTPUT = ("kind", "id", "creationTimestamp", "selfLink", "name")
-"""Fields of a rule that only the API sets, and its name."""
 
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 
@@ -131,14 +129,13 @@ async def _sent(request: web.Request) -> JsonObject:
 
 def _resource(rule: Rule, request: web.Request) -> JsonObject:
     place = f"{base(request)}/projects/{request.match_info['project']}"
-    sent = {name: value for name, value in rule.fields.items() if name not in OUTPUT}
-    network = str(sent.pop("network", "") or "global/networks/default")
+    network = str(rule.fields.get("network") or "global/networks/default")
     return {
+        **rule.fields,
         "kind": "compute#firewall",
         "id": str(stable_number(rule.name)),
         "creationTimestamp": rule.time,
         "name": rule.id,
-        **sent,
         "network": f"{place}/global/networks/{network.rpartition('/')[2]}",
         "selfLink": f"{place}/global/firewalls/{rule.id}",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import requests
@@ -16,6 +17,8 @@ from google.cloud.storage.constants import (
 )
 
 from tests.sim.gcs.running_server import RunningGcs
+from tpuctl.sim.gcs.errors import GcsError
+from tpuctl.sim.gcs.rules.access_modes import check_acl_change, check_policy, has_uniform_access
 
 VIEWER = "roles/storage.objectViewer"
 CONDITION = {"title": "always", "expression": "true"}
@@ -175,3 +178,63 @@ def test_pyarrow_deletes_the_bucket_that_it_has_made(gcs: RunningGcs) -> None:
     system.create_dir("made-by-arrow/folder")
     system.delete_dir("made-by-arrow/")
     assert gcs.server.store.buckets.find("made-by-arrow") is None
+
+
+UNIFORM = {"iamConfiguration": {"uniformBucketLevelAccess": {"enabled": True}}}
+ACLS = {"iamConfiguration": {"uniformBucketLevelAccess": {"enabled": False}}}
+
+
+def closed(prevention: str) -> dict[str, Any]:
+    return {"iamConfiguration": {"publicAccessPrevention": prevention}}
+
+
+def status(check: Any, bucket: dict[str, Any], changes: dict[str, Any]) -> int:
+    """Return the status with which a change is refused, or 200."""
+    try:
+        check(bucket, changes)
+    except GcsError as error:
+        return error.status
+    return 200
+
+
+@pytest.mark.parametrize("field", ["acl", "defaultObjectAcl"])
+@pytest.mark.parametrize(
+    ("bucket", "entity", "refused"),
+    [
+        ({}, "allUsers", 200),
+        (ACLS, "allUsers", 200),
+        (UNIFORM, "user-ada", 400),
+        (closed("enforced"), "user-ada", 200),
+        (closed("enforced"), "allUsers", 412),
+        (closed("enforced"), "allAuthenticatedUsers", 412),
+        (closed("inherited"), "allUsers", 200),
+    ],
+)
+def test_a_change_of_an_acl(bucket: dict[str, Any], field: str, entity: str, refused: int) -> None:
+    assert status(check_acl_change, bucket, {field: [{"entity": entity, "role": "READER"}]}) == refused
+    assert status(check_acl_change, bucket, {field: []}) == 200
+
+
+@pytest.mark.parametrize(
+    ("bucket", "policy", "refused"),
+    [
+        ({}, {}, 200),
+        ({}, {"bindings": [{"members": ["allUsers"]}]}, 200),
+        (closed("enforced"), {"bindings": [{"members": ["user:a"]}, {"members": ["allUsers"]}]}, 412),
+        (closed("enforced"), {"bindings": [{"members": [5, "allAuthenticatedUsers"]}]}, 412),
+        (closed("enforced"), {"bindings": [{"members": "allUsers"}]}, 200),
+        ({}, {"bindings": [{"condition": CONDITION}], "version": 3}, 412),
+        (UNIFORM, {"bindings": [{"condition": {}}]}, 200),
+        (UNIFORM, {"bindings": [{}, {"condition": CONDITION}], "version": 3}, 200),
+        (UNIFORM, {"bindings": [{"condition": CONDITION}], "version": 4}, 200),
+        (UNIFORM, {"bindings": [{"condition": CONDITION}], "version": 2}, 400),
+        (UNIFORM, {"bindings": [{"condition": CONDITION}], "version": "3"}, 400),
+        (UNIFORM, {"bindings": [{"condition": CONDITION}]}, 400),
+    ],
+)
+def test_a_new_policy(bucket: dict[str, Any], policy: dict[str, Any], refused: int) -> None:
+    assert status(check_policy, bucket, policy) == refused
+
+
+def test_access_is_uniform_where_that_is_enabled() -> None:
+    assert [has_uniform_access(fields) for fields in ({}, ACLS, UNIFORM)] == [False, False, True]

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import requests
 
 from tests.sim.gcs.running_server import BUCKET, RunningGcs
+from tpuctl.sim.gcs.errors import GcsError
+from tpuctl.sim.gcs.rules.bucket_fields import (
+    SETTABLE,
+    SETTABLE_ONCE,
+    check_retention_change,
+    checked_bucket_fields,
+    refuse_unsupported,
+    with_autoclass_times,
+)
 
 
 @pytest.mark.parametrize(
@@ -29,3 +40,122 @@ def test_an_invalid_field_is_refused(
     url = f"{gcs.url}/storage/v1/b/{BUCKET}"
     assert http.patch(url, json=changes).status_code == 400
     assert http.get(url).json()["metageneration"] == "1"
+
+
+DAY = 86400
+CENTURY = 3_155_760_000
+
+
+def test_the_fields_that_callers_may_set_are_those_of_the_api() -> None:
+    """https://cloud.google.com/storage/docs/json_api/v1/buckets#resource: the fields marked as writable."""
+    assert {
+        "acl", "autoclass", "billing", "cors", "defaultEventBasedHold", "defaultObjectAcl", "encryption",
+        "iamConfiguration", "labels", "lifecycle", "logging", "retentionPolicy", "rpo", "softDeletePolicy",
+        "storageClass", "versioning", "website",
+    } == SETTABLE  # fmt: skip
+    assert {"location", "customPlacementConfig", "hierarchicalNamespace", "objectRetention"} == SETTABLE_ONCE
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        *(
+            ({name: value}, name)
+            for name in (
+                "autoclass", "billing", "encryption", "hierarchicalNamespace", "iamConfiguration", "labels",
+                "lifecycle", "logging", "retentionPolicy", "softDeletePolicy", "versioning", "website",
+            )
+            for value in ("text", [], 5, None)
+        ),
+        *(({name: value}, name) for name in ("location", "rpo", "storageClass") for value in ({}, 5, None)),
+        *(({name: value}, name) for name in ("acl", "cors", "defaultObjectAcl") for value in ({}, "x")),
+        ({"labels": {"a": "b", "c": 5}}, "labels"),
+        ({"iamConfiguration": {"publicAccessPrevention": "on"}}, "iamConfiguration.publicAccessPrevention"),
+        *(
+            ({"retentionPolicy": {"retentionPeriod": period}}, "retentionPolicy.retentionPeriod")
+            for period in ("0", "", "-1", "1.5", "soon", CENTURY + 1, "1" * 13)
+        ),
+        ({"retentionPolicy": {}}, "retentionPolicy.retentionPeriod"),
+        *(
+            (
+                {"softDeletePolicy": {"retentionDurationSeconds": seconds}},
+                "softDeletePolicy.retentionDurationSeconds",
+            )
+            for seconds in (1, 7 * DAY - 1, 90 * DAY + 1, "x", "")
+        ),
+        ({"acl": [{"entity": "allUsers"}]}, "acl"),
+        ({"defaultObjectAcl": [{"role": "READER"}]}, "acl"),
+    ],
+)  # fmt: skip
+def test_an_invalid_field_is_named(fields: dict[str, Any], field: str) -> None:
+    with pytest.raises(GcsError) as raised:
+        checked_bucket_fields(fields)
+    assert (raised.value.status, raised.value.message) == (400, f"Invalid value for field: {field}")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"labels": {"a": "b"}, "location": "EU", "rpo": "DEFAULT", "cors": []},
+        {"iamConfiguration": {"publicAccessPrevention": "enforced"}},
+        {"iamConfiguration": {"publicAccessPrevention": "inherited"}},
+        {"iamConfiguration": {"publicAccessPrevention": "unspecified"}},
+        {"acl": [{"entity": "allUsers", "role": "READER"}]},
+    ],
+)
+def test_valid_fields_stay_as_they_are(fields: dict[str, Any]) -> None:
+    assert checked_bucket_fields(dict(fields)) == fields
+
+
+@pytest.mark.parametrize("period", [1, 60, CENTURY])
+def test_a_retention_policy_is_stored_with_its_time(period: int) -> None:
+    (policy,) = checked_bucket_fields({"retentionPolicy": {"retentionPeriod": period}}).values()
+    assert isinstance(policy, dict)
+    effective = policy.pop("effectiveTime")
+    assert policy == {"retentionPeriod": str(period), "isLocked": False}
+    again = {"retentionPeriod": str(period), "effectiveTime": effective, "isLocked": True}
+    assert checked_bucket_fields({"retentionPolicy": dict(again)}) == {"retentionPolicy": again}
+
+
+@pytest.mark.parametrize("seconds", [0, 7 * DAY, 90 * DAY])
+def test_a_soft_delete_policy_is_off_or_lasts_a_week_to_ninety_days(seconds: int) -> None:
+    (policy,) = checked_bucket_fields({"softDeletePolicy": {"retentionDurationSeconds": seconds}}).values()
+    assert isinstance(policy, dict)
+    effective = policy["effectiveTime"]
+    assert policy == {"retentionDurationSeconds": str(seconds), "effectiveTime": effective}
+    assert checked_bucket_fields({"softDeletePolicy": dict(policy)}) == {"softDeletePolicy": policy}
+
+
+@pytest.mark.parametrize(
+    ("locked", "period", "refused"),
+    [(True, "59", True), (True, "60", False), (True, "61", False), (True, None, True), (False, "1", False)],
+)
+def test_a_locked_policy_only_grows(locked: bool, period: str | None, refused: bool) -> None:
+    old = {"retentionPolicy": {"retentionPeriod": "60", "isLocked": locked}}
+    new = {"retentionPolicy": {"retentionPeriod": period}} if period else {}
+    if not refused:
+        check_retention_change(old, new)
+        return
+    with pytest.raises(GcsError, match="Cannot reduce retention duration") as raised:
+        check_retention_change(old, new)
+    assert raised.value.status == 403
+
+
+def test_autoclass_has_times_of_what_changed() -> None:
+    assert with_autoclass_times({"labels": {}}, {}) == {"labels": {}}
+    first: Any = with_autoclass_times({"autoclass": {"enabled": True}}, {})["autoclass"]
+    assert set(first) == {"enabled", "toggleTime", "terminalStorageClass", "terminalStorageClassUpdateTime"}
+    assert (first["enabled"], first["terminalStorageClass"]) == (True, "NEARLINE")
+    assert with_autoclass_times({"autoclass": first}, {"autoclass": first}) == {"autoclass": first}
+    off: Any = with_autoclass_times({"autoclass": {"enabled": False}}, {})["autoclass"]
+    assert set(off) == {"enabled", "toggleTime"}
+    archive = {"enabled": True, "terminalStorageClass": "ARCHIVE"}
+    changed: Any = with_autoclass_times({"autoclass": archive}, {"autoclass": first})["autoclass"]
+    assert set(changed) == {"enabled", "terminalStorageClass", "terminalStorageClassUpdateTime"}
+
+
+def test_what_is_switched_off_may_be_sent() -> None:
+    refuse_unsupported({"hierarchicalNamespace": {"enabled": False}, "ipFilter": {"mode": ""}})
+    with pytest.raises(GcsError, match="has no ipFilter of buckets") as raised:
+        refuse_unsupported({"ipFilter": {"mode": "Disabled"}})
+    assert raised.value.status == 501

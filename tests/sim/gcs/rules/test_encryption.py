@@ -10,6 +10,8 @@ from google.api_core import exceptions
 from google.cloud import storage
 
 from tests.sim.gcs.running_server import BUCKET, RunningGcs, refused
+from tpuctl.sim.gcs.errors import GcsError
+from tpuctl.sim.gcs.rules.encryption import refuse_default_key, refuse_key_of_object, refuse_keys
 
 KEY = b"0123456789abcdef" * 2
 KMS = "projects/acme/locations/eu/keyRings/r/cryptoKeys/k"
@@ -68,3 +70,33 @@ def test_so_is_the_xml_api_and_a_call_in_a_batch(gcs: RunningGcs, http: requests
     )
     assert "501" in answer.text
     assert http.get(url).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("headers", "query", "named"),
+    [
+        (["X-Goog-Encryption-Key"], [], "X-Goog-Encryption-Key"),
+        (["Content-Type", "x-goog-copy-source-encryption-key"], [], "x-goog-copy-source-encryption-key"),
+        ([], ["name", "kmsKeyName"], "kmsKeyName"),
+        ([], ["destinationKmsKeyName"], "destinationKmsKeyName"),
+        (["x-goog-encryption", "x-goog-meta-x-goog-encryption-key"], ["KmsKeyName", "kms"], ""),
+    ],
+)
+def test_a_request_that_names_a_key(headers: list[str], query: list[str], named: str) -> None:
+    if not named:
+        refuse_keys(headers, query)
+        return
+    with pytest.raises(GcsError) as raised:
+        refuse_keys(headers, query)
+    assert (raised.value.status, f"({named})" in raised.value.message) == (501, True)
+
+
+def test_a_resource_that_names_a_key() -> None:
+    refuse_key_of_object({"kmsKeyName": "", "customerEncryption": {}, "name": "a"})
+    for field in ("kmsKeyName", "customerEncryption"):
+        with pytest.raises(GcsError, match=rf"\({field}\)"):
+            refuse_key_of_object({field: "x"})
+    refuse_default_key({"defaultKmsKeyName": "", "googleManagedEncryptionEnforcementConfig": {}, "x": "y"})
+    for field in ("defaultKmsKeyName", "customerManagedEncryptionEnforcementConfig"):
+        with pytest.raises(GcsError, match=rf"\(encryption\.{field}\)"):
+            refuse_default_key({field: {"a": "b"}})

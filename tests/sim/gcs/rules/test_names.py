@@ -1,4 +1,4 @@
-"""The names of objects: hostile ones stay in the store, invalid ones are refused."""
+"""The names of buckets and objects: hostile ones stay in the store, invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import requests
 from google.cloud import storage
 
 from tests.sim.gcs.running_server import BUCKET, RunningGcs, blob_files
+from tpuctl.sim.gcs.errors import GcsError
+from tpuctl.sim.gcs.rules.names import check_bucket_name, check_object_name, decode_segment
 
 
 @pytest.mark.parametrize(
@@ -38,3 +40,57 @@ def test_invalid_names_are_refused(gcs: RunningGcs, http: requests.Session, name
     answer = http.post(f"{gcs.url}/upload/storage/v1/b/{BUCKET}/o", params={"name": name}, data=b"x")
     assert answer.status_code == 400
     assert answer.json()["error"]["errors"][0]["reason"] in ("invalid", "required")
+
+
+LONG = ".".join(["a" * 63] * 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "valid"),
+    [
+        ("a.b", True), ("abc", True), ("a-b_c.1", True), ("0ab", True), ("ab", False), ("a", False),
+        ("", False), ("-ab", False), ("ab-", False), ("_ab", False), ("ab.", False), (".ab", False),
+        ("Abc", False), ("a b", False), ("abc\n", False), ("a..b", False), ("a" * 63, True),
+        ("a" * 64, False), (LONG, True), (f"{LONG}.{'b' * 30}", True), (f"{LONG}.{'b' * 31}", False),
+        ("a." + "b" * 63, True), ("a." + "b" * 64, False),
+        ("192.168.5.4", False), ("192.168.5", True), ("192.168.5.4a", True), ("goog-a", False),
+        ("my-goog", True), ("my-google-bucket", False), (7, False), (None, False),
+    ],
+)  # fmt: skip
+def test_names_of_buckets(name: object, valid: bool) -> None:
+    """https://cloud.google.com/storage/docs/buckets#naming"""
+    if valid:
+        assert check_bucket_name(name) == name
+        return
+    with pytest.raises(GcsError) as raised:
+        check_bucket_name(name)
+    assert (raised.value.status, raised.value.xml_code) == (400, "InvalidBucketName")
+
+
+@pytest.mark.parametrize(
+    "name", ["a" * 1024, "é" * 512, "...", "a/./b", ".well-known", "a/.well-known/acme-challenge/", " "]
+)
+def test_valid_names_are_returned(name: str) -> None:
+    assert check_object_name(name) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "message"),
+    [
+        ("a" * 1025, "invalid", "The maximum object length is 1024 characters, but got a name with 1025."),
+        ("\ud800", "invalid", "Object names must be valid UTF-8."),
+        (None, "required", "Required parameter: name"),
+        (5, "required", "Required parameter: name"),
+        ("..", "invalid", "Disallowed object name: '..'"),
+    ],
+)
+def test_an_invalid_name_is_explained(name: object, reason: str, message: str) -> None:
+    with pytest.raises(GcsError) as raised:
+        check_object_name(name)
+    assert (raised.value.status, raised.value.reason, raised.value.message) == (400, reason, message)
+
+
+def test_segments_of_paths_are_utf_8() -> None:
+    assert decode_segment("a%2Fb%20%C3%A9") == "a/b é"
+    with pytest.raises(GcsError, match="not valid UTF-8"):
+        decode_segment("%ff")

@@ -22,6 +22,20 @@ def texts(answer: requests.Response, name: str) -> list[str]:
     ]
 
 
+@pytest.mark.parametrize("verb", ["GET", "HEAD", "DELETE"])
+def test_a_generation_in_the_query_is_the_object_or_none(
+    gcs: RunningGcs, http: requests.Session, bucket: storage.Bucket, verb: str
+) -> None:
+    bucket.blob("a").upload_from_string("data")
+    place = f"{gcs.url}/{BUCKET}/a?generation="
+    generation = http.head(f"{gcs.url}/{BUCKET}/a").headers["x-goog-generation"]
+    refused = http.request(verb, f"{place}latest")
+    assert refused.status_code == 400
+    assert verb == "HEAD" or "Invalid value for parameter generation: latest" in refused.text
+    assert http.request(verb, f"{place}1").status_code == 404
+    assert http.request(verb, f"{place}{generation}").status_code in (200, 204)
+
+
 @pytest.fixture
 def names(bucket: storage.Bucket) -> list[str]:
     names = ["a", "b/1", "b/2", "c&<>", "d/x/1", "é"]

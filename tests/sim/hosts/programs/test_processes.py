@@ -8,10 +8,12 @@ import subprocess
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import asyncssh
 import pytest
 
+from tests.sim.hosts.programs.starting_processes import STARTED, WITHOUT_ENVIRONMENT
 from tests.sim.hosts.site import USER, Site, hosts_of, wait_until
 from tpuctl.sim.hosts.programs import processes, programs
 from tpuctl.sim.hosts.programs.processes import ProcessEntry, belonging, parse_ps
@@ -291,3 +293,24 @@ def runs(pid: int) -> bool:
     """Return whether the process exists and has not ended (in a container nobody may wait for orphans)."""
     state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout
     return bool(state.strip()) and not state.startswith("Z")
+
+
+@pytest.mark.parametrize(("starting", "looks"), WITHOUT_ENVIRONMENT)
+def test_a_process_that_starts_a_program_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starting: bytes, looks: int
+) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "environ").write_bytes(b"")
+    (tmp_path / "7" / "stat").write_bytes(starting)
+    pauses = list[float]()
+
+    def started(seconds: float) -> None:
+        pauses.append(seconds)
+        (tmp_path / "7" / "environ").write_bytes(f"A=b\0{processes.MARK}=w-n-0\0".encode())
+        (tmp_path / "7" / "stat").write_bytes(STARTED)
+
+    monkeypatch.setattr(processes, "PROC", tmp_path)
+    monkeypatch.setattr(processes, "time", SimpleNamespace(sleep=started))
+    entry = processes._proc_entry(7)
+    assert entry
+    assert (entry.mark, len(pauses)) == ("w-n-0" if looks else "", looks)

@@ -18,10 +18,12 @@ VALID = [
     {"team-1_x": "0-_"},
     {"größe": "größe"},
     {"名前": "東京"},
+    {"x²": "½ⅷ٣"},
     {f"k{number}": "v" for number in range(64)},
 ]
 INVALID = [
     ({"Team": "a"}, """key "Team" contains invalid character 'T' at index 0"""),
+    ({"É": "a"}, """key "É" contains invalid character 'É' at index 0"""),
     ({"1a": "a"}, 'key "1a" must start with a lowercase letter'),
     ({"-a": "a"}, 'key "-a" must start with a lowercase letter'),
     ({"": "a"}, 'key "" cannot be empty'),

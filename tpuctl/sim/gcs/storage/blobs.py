@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import threading
@@ -65,7 +66,7 @@ class Blobs:
 
     def open(self, blob: str) -> BinaryIO:
         """Open a blob for reading; an open file stays readable after the blob is discarded."""
-        return self._path(blob).open("rb", buffering=0)
+        return io.FileIO(os.path.join(self._folder, blob[:2], blob))
 
     def size(self, blob: str) -> int:
         """Return the bytes on disk; 0 for a discarded blob."""

@@ -42,10 +42,10 @@ def inlined(tensorflow: TensorFlow, function: Any) -> Callable[..., object]:
 
 def _converted(tf: ModuleType, signature: Any, args: tuple[object, ...]) -> tuple[object, ...]:
     """Convert positional arguments as the function's input signature does."""
-    declared = signature or ()
+    declared = dict(enumerate(signature or ()))
     return tuple(
         tf.convert_to_tensor(value, declared[index].dtype)
-        if index < len(declared) and isinstance(declared[index], tf.TensorSpec)
+        if isinstance(declared.get(index), tf.TensorSpec)
         else value
         for index, value in enumerate(args)
     )

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,9 @@ FIRST_PAUSE = 0.02
 LONGEST_PAUSE = 0.25
 KILL_ROUNDS = 50
 """Looks after SIGKILL before giving up: a process can be stuck in the kernel."""
+
+_EXEC_PAUSE, _EXEC_LOOKS = 0.001, 1000
+"""Seconds between looks at a process that starts a program just now, and how many."""
 
 _PS = ("ps", "-axww", "-E", "-o", "pid=,ppid=,pgid=,command=")
 _PS_LINE = re.compile(r"\s*(\d+)\s+(\d+)\s+(\d+)\s(.*)")
@@ -160,16 +164,38 @@ def _from_proc() -> list[ProcessEntry]:
 
 def _proc_entry(pid: int) -> ProcessEntry | None:
     try:
-        with open(f"{PROC}/{pid}/environ", "rb", buffering=0) as stream:
-            environ = stream.readall()
-        with open(f"{PROC}/{pid}/stat", "rb", buffering=0) as stream:
-            stat = stream.readall()
+        environ, fields = _proc_read(pid)
+        for _ in range(_EXEC_LOOKS):
+            if environ or not _starts_a_program(fields):
+                break
+            time.sleep(_EXEC_PAUSE)
+            environ, fields = _proc_read(pid)
     except OSError:  # it has ended meanwhile, or is another user's
         return None
-    state, parent, group, session, *_ = stat.rpartition(b")")[2].split()
+    state, parent, group, session, *_ = fields
     if state in b"ZX":
         return None
     return ProcessEntry(pid, int(parent), int(group), int(session), _mark_in(environ))
+
+
+def _proc_read(pid: int) -> tuple[bytes, list[bytes]]:
+    """Return the environment of a process, and its `stat` from the field `state` on."""
+    with open(f"{PROC}/{pid}/environ", "rb", buffering=0) as stream:
+        environ = stream.readall()
+    with open(f"{PROC}/{pid}/stat", "rb", buffering=0) as stream:
+        return environ, stream.readall().rpartition(b")")[2].split()
+
+
+def _starts_a_program(fields: list[bytes]) -> bool:
+    """Tell whether a process whose environment reads as empty has one, or is about to have one.
+
+    In execve its new memory, of some vsize, gets an environment, and then where its code begins; the kernel's
+    own threads have no vsize. See proc(5), /proc/pid/stat, and create_elf_tables in Linux's fs/binfmt_elf.c.
+    """
+    if len(fields) < 49 or not int(fields[20]):
+        return False
+    start_code, env_start, env_end = int(fields[23]), int(fields[47]), int(fields[48])
+    return not start_code or env_start < env_end
 
 
 def _mark_in(environ: bytes) -> str:

@@ -1,0 +1,47 @@
+"""The frames of the relay's protocol, byte by byte, as its clients write and read them."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from tpuctl.sim.iap.close_codes import Closing
+from tpuctl.sim.iap.frames import Ack, Data, FrameReader, ack, connected, data, reconnected
+
+LARGEST = 16_384
+
+
+def test_frames_to_the_client() -> None:
+    assert connected("sid") == b"\x00\x01\x00\x00\x00\x03sid"
+    assert connected("é") == b"\x00\x01\x00\x00\x00\x02\xc3\xa9"
+    assert reconnected(258) == b"\x00\x02\x00\x00\x00\x00\x00\x00\x01\x02"
+    assert data(b"ab") == b"\x00\x04\x00\x00\x00\x02ab"
+    assert ack(1 << 40) == b"\x00\x07\x00\x00\x01\x00\x00\x00\x00\x00"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_frames_from_the_client_may_be_split_anywhere(size: int) -> None:
+    stream = data(b"hello") + ack(5) + data(b"") + data(b"x") + ack((1 << 64) - 1)
+    reader = FrameReader()
+    frames = [
+        frame for start in range(0, len(stream), size) for frame in reader.feed(stream[start : start + size])
+    ]
+    assert frames == [Data(b"hello"), Ack(5), Data(b""), Data(b"x"), Ack((1 << 64) - 1)]
+
+
+def test_a_frame_has_a_largest_size() -> None:
+    assert list(FrameReader().feed(data(bytes(LARGEST)))) == [Data(bytes(LARGEST))]
+    with pytest.raises(Closing) as raised:
+        list(FrameReader().feed(struct.pack(">HI", 4, LARGEST + 1)))
+    assert raised.value.code == 4013
+
+
+@pytest.mark.parametrize("tag", [0, 1, 2, 3, 5, 6, 8, 0x0400])
+def test_another_tag_ends_the_tunnel(tag: int) -> None:
+    reader = FrameReader()
+    frames = reader.feed(data(b"a") + struct.pack(">H", tag))
+    assert next(frames) == Data(b"a")
+    with pytest.raises(Closing) as raised:
+        next(frames)
+    assert raised.value.code == 4008
