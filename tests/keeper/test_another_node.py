@@ -13,6 +13,8 @@ from tpuctl.cloud.endpoints import Cloud
 from tpuctl.keeper.api import TpuApi
 from tpuctl.keeper.keeper import AnotherNodeError, Keeper
 from tpuctl.keeper.metadata import MetadataServer
+from tpuctl.keeper.records import expiry
+from tpuctl.worker import gcs
 
 
 @pytest.fixture
@@ -26,6 +28,7 @@ def keeper(keepers: Keepers, tpuctl: Command, monkeypatch: pytest.MonkeyPatch) -
     for name in ("GCE_METADATA_HOST", "https_proxy", "HTTPS_PROXY", "SSL_CERT_FILE", "no_proxy", "NO_PROXY"):
         monkeypatch.setenv(name, environment[name])
     monkeypatch.setattr(urllib.request, "_opener", None)  # it keeps the proxy of an earlier test
+    monkeypatch.setattr(gcs, "HOST", keepers.simulator.simulator.endpoints["storage"])
     keepers.advance(7200)
     return Keeper(MetadataServer(), list, 1.0)
 
@@ -33,6 +36,7 @@ def keeper(keepers: Keepers, tpuctl: Command, monkeypatch: pytest.MonkeyPatch) -
 def test_its_own_is_deleted(keeper: Keeper, keepers: Keepers) -> None:
     keeper.look()
     keepers.wait_for_end()
+    assert [record["reason"] for record in keepers.records()] == ["expired"]
 
 
 def test_a_node_with_another_uid_stays(keeper: Keeper, keepers: Keepers) -> None:
@@ -68,6 +72,21 @@ def test_a_metadata_server_that_is_ahead_deletes_nothing(
     keeper.look()
     assert "the clocks differ" in keepers.note()["error"]
     assert keepers.names() == ["n1"]
+
+
+def test_it_ends_from_the_second_on_that_is_its_end_by_the_clock_of_the_api(
+    keeper: Keeper, keepers: Keepers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = keeper._own_node()
+    expires = expiry(keeper._metadata.attributes, own.created)
+    assert expires
+    monkeypatch.setattr(keeper._api, "node", lambda: replace(own, at=expires - 1))
+    keeper.look()
+    assert "the clocks differ" in keepers.note()["error"]
+    assert keepers.names() == ["n1"]
+    monkeypatch.setattr(keeper._api, "node", lambda: replace(own, at=expires))
+    keeper.look()
+    keepers.wait_for_end()
 
 
 def test_workers_that_must_not_be_seen_count_as_used_until_the_keeper_started(

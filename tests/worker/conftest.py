@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cloud.faulty_wire import FaultyWire
 from tests.running_simulator import RunningSimulator
-from tests.worker.faulty_wire import FaultyWire
 from tests.worker.host import BUCKET, Host, ssh_environment
 from tpuctl.cloud.storage import Bucket
 from tpuctl.polling import Backoff, poll

@@ -83,6 +83,17 @@ def test_what_is_no_whole_answer_is_an_error(ends, answer: bytes) -> None:
         answered(ends, answer)
 
 
+def test_an_answer_has_200_lines_of_headers_at_most(ends) -> None:
+    length, end = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n", b"\r\ndata"
+    assert answered(ends, length + b"A: b\r\n" * 198 + end).body == b"data"
+
+
+def test_an_answer_with_more_headers_is_an_error(ends) -> None:
+    length, end = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n", b"\r\ndata"
+    with pytest.raises(AnswerError, match="more than 200 headers"):
+        answered(ends, length + b"A: b\r\n" * 200 + end)
+
+
 def test_a_service_that_closes_before_it_answers_has_an_error_of_its_own(ends) -> None:
     """By which a request is sent again over another connection."""
     with pytest.raises(ConnectionResetError):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import email.utils
+import json
 import time
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 
-from tests.worker.faulty_wire import FaultyWire
+from tests.cloud.faulty_wire import FaultyWire
 from tests.worker.host import BUCKET
 from tpuctl.cloud.storage import Bucket
 from tpuctl.worker import gcs, timing
@@ -137,3 +139,137 @@ class TestToken:
     def test_a_busy_metadata_server_is_asked_again(self, worker_bucket: gcs.Bucket, wire: FaultyWire) -> None:
         wire.token_plan = [503, 429]
         assert worker_bucket.stat("x") == (0, 0)
+
+
+class TestCreate:
+    """Hosts may create objects, and by terraform/ only some of them may be overwritten."""
+
+    def test_one_of_these_bytes_counts_as_created(self, worker_bucket: gcs.Bucket, bucket: Bucket) -> None:
+        assert worker_bucket.create("x", b"data", "text/plain")
+        assert worker_bucket.create("x", b"data", "text/plain")
+        assert bucket.objects("x")[0].content_type == "text/plain"
+        assert not worker_bucket.create("x", b"atad", "text/plain"), "as long, and another"
+        assert not worker_bucket.create("x", b"data and more", "text/plain")
+        assert bucket.read("x") == b"data"
+
+    def test_a_refusal_to_overwrite_is_none_to_create(
+        self, worker_bucket: gcs.Bucket, wire: FaultyWire
+    ) -> None:
+        wire.plan = [403]
+        with pytest.raises(gcs.ForbiddenError, match=r"POST http://.*/o: 403 the wire says no"):
+            worker_bucket.create("x", b"data", "text/plain")
+        worker_bucket.put("x", b"data")
+        wire.plan = [403]
+        assert worker_bucket.create("x", b"data", "text/plain")
+        wire.plan = [403]
+        assert not worker_bucket.create("x", b"other", "text/plain")
+
+    def test_an_empty_object_is_one(self, worker_bucket: gcs.Bucket, wire: FaultyWire) -> None:
+        worker_bucket.put("x", b"")
+        wire.plan = [403]
+        assert not worker_bucket.create("x", b"other", "text/plain")
+        assert worker_bucket.create("x", b"", "text/plain")
+
+
+class TestParts:
+    def test_the_first_bytes_are_read_by_one_request(
+        self, worker_bucket: gcs.Bucket, wire: FaultyWire
+    ) -> None:
+        generation = worker_bucket.put("x", b"0123456789")
+        wire.requests.clear()
+        assert worker_bucket.read("x", 4) == (generation, b"0123")
+        assert worker_bucket.read("x", 10) == worker_bucket.read("x", 99) == (generation, b"0123456789")
+        assert worker_bucket.read("nothing", 4) == (0, b"")
+        assert len(wire.requests) == 4
+
+    def test_an_object_without_bytes_is_one(self, worker_bucket: gcs.Bucket) -> None:
+        generation = worker_bucket.put("x", b"")
+        assert worker_bucket.read("x", 4) == (generation, b"")
+        assert worker_bucket.stat("x") == (generation, 0)
+
+    def test_a_part_is_of_one_generation(self, worker_bucket: gcs.Bucket) -> None:
+        generation = worker_bucket.put("x", b"0123456789")
+        assert worker_bucket.part("x", generation, 2, 5) == b"234"
+        assert worker_bucket.get("x", generation) == b"0123456789"
+        worker_bucket.put("x", b"other")
+        for read in (
+            lambda: worker_bucket.get("x", generation),
+            lambda: worker_bucket.part("x", generation, 0, 2),
+        ):
+            with pytest.raises(FileNotFoundError):
+                read()
+
+
+class TestList:
+    def test_objects_are_listed_in_order_with_size_and_generation(self, worker_bucket: gcs.Bucket) -> None:
+        generations = {name: worker_bucket.put(name, name.encode()) for name in ("a/2", "a/10", "b", "a/1/x")}
+        items = list(worker_bucket.list("a/"))
+        assert [item.name for item in items] == ["a/1/x", "a/10", "a/2"]
+        assert [item.size for item in items] == [5, 4, 3]
+        assert [item.generation for item in items] == [generations[item.name] for item in items]
+        assert all(0 <= item.age < 3600 for item in items)
+        assert [item.name for item in worker_bucket.list("a/", glob="a/*")] == ["a/10", "a/2"]
+
+    def test_pages_are_followed_as_far_as_somebody_wants_to_know(
+        self, worker_bucket: gcs.Bucket, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A page of Cloud Storage has 1,000 objects."""
+        targets: list[str] = []
+
+        def call(method: str, target: str, *_: object) -> bytes:
+            targets.append(target)
+            start = 2 * len(targets)
+            names = [f"{number}" for number in range(start, start + 2)]
+            item = {"generation": "7", "updated": "2026-01-31T23:59:59.123Z", "size": "3"}
+            items = ", ".join(json.dumps({"name": name, **item}) for name in names)
+            token = f', "nextPageToken": "page {len(targets) + 1}"' if len(targets) < 3 else ""
+            return f'{{"items": [{items}]{token}}}'.encode()
+
+        monkeypatch.setattr(worker_bucket, "_call", call)
+        monkeypatch.setattr(worker_bucket, "now", lambda: 1_769_904_009.0)
+        items = list(worker_bucket.list("a b"))
+        assert [item.name for item in items] == ["2", "3", "4", "5", "6", "7"]
+        assert items[0] == gcs.Item("2", 7, 10.0, 3)
+        assert [target.partition("pageToken=")[2] for target in targets] == ["", "page+2", "page+3"]
+        assert all(
+            target.startswith(f"/storage/v1/b/{BUCKET}/o?prefix=a+b&fields=items") for target in targets
+        )
+        for most, pages in ((2, 1), (3, 2)):
+            targets.clear()
+            list(worker_bucket.list("a b", most=most))
+            assert len(targets) == pages
+
+    def test_a_folder_without_objects_is_empty(self, worker_bucket: gcs.Bucket) -> None:
+        assert list(worker_bucket.list("nothing/")) == []
+
+
+def test_the_time_is_that_of_the_service(worker_bucket: gcs.Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker_bucket.stat("x")
+    monkeypatch.setattr(gcs, "time", SimpleNamespace(time=lambda: 1000.0))
+    ahead = worker_bucket._ahead
+    worker_bucket._note_time("Sat, 31 Jan 2026 23:59:59 GMT")
+    assert worker_bucket.now() == 1_769_903_999.0
+    worker_bucket._note_time("some day")
+    assert worker_bucket.now() == 1_769_903_999.0, "an answer without a time changes nothing"
+    assert abs(ahead) < 3600
+
+
+class TestTokenTime:
+    @pytest.mark.parametrize(("age", "requests"), [(3479, 1), (3481, 2)])
+    def test_a_token_is_renewed_two_minutes_before_it_expires(
+        self, wire: FaultyWire, monkeypatch: pytest.MonkeyPatch, age: float, requests: int
+    ) -> None:
+        now = [1000.0]
+        monkeypatch.setattr(gcs, "time", SimpleNamespace(time=lambda: now[0]))
+        token = gcs.Token()
+        assert token.header() == "Bearer token-1"
+        now[0] += age
+        assert token.header() == f"Bearer token-{requests}"
+
+    @pytest.mark.parametrize(("status", "error"), [(503, OSError), (429, OSError), (403, gcs.GcsError)])
+    def test_a_metadata_server_that_is_busy_is_no_refusal(
+        self, wire: FaultyWire, status: int, error: type[Exception]
+    ) -> None:
+        wire.token_plan = [status]
+        with pytest.raises(error, match=f"the metadata server gives no access token: {status}"):
+            gcs.Token().header()

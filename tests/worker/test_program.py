@@ -14,6 +14,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from glob import glob
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ import pytest
 from tests.running_simulator import RunningSimulator
 from tests.sim.live_host import wait_until
 from tests.worker.host import SPEC, Host, kill_with_guard, tar
-from tests.worker.wheels import wheel
+from tests.worker.preparation.wheels import wheel
 from tpuctl.bucket_layout import RunPaths
 from tpuctl.flows.runs.submission.launch import worker_program
 from tpuctl.polling import Backoff, poll
@@ -35,8 +36,9 @@ FAST = "timing.HEARTBEAT = 0.2; timing.LOG_INTERVALS = ((float('inf'), 0.1),); t
 
 def old_python() -> str:
     """Return the oldest Python that the worker promises to run on, or "" when this machine has none."""
-    versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    for path in (shutil.which("python3.8"), *sorted(map(str, versions.glob("3.8.*/bin/python3.8")))):
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    versions = glob(f"{pyenv}/versions/3.8.*/bin/python3.8")  # none in a folder of another user
+    for path in (shutil.which("python3.8"), *sorted(versions)):
         if path and subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode == 0:
             return path
     return ""
@@ -533,7 +535,7 @@ class TestCause:
             "while not os.path.exists('../full'):\n  time.sleep(0.02)\nraise SystemExit(1)\n"
         )
         host.wait_for_output(b"step 1")
-        simulator.faults.add("disk-full", node="n1")
+        simulator.break_hosts("disk-full", node="n1")
         (host.folder / "full").touch()
         status = host.finished()
         assert (status.exit_code, status.cause, status.tail) == (1, "disk full", "step 1")

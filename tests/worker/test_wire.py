@@ -7,16 +7,17 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
+from tests.cloud.web_server import QuietServer
 from tests.isolation.ports import refusing_port
 from tpuctl.worker import wire
 from tpuctl.worker.wire import Wire
 
 
-class Service(ThreadingHTTPServer):
+class Service(QuietServer):
     """Answers with the number of its connection; `ends` closes it after each answer, unannounced."""
 
     def __init__(self) -> None:

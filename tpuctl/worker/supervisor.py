@@ -100,15 +100,10 @@ class Supervisor:
         """
         self._signals.hear()
         self._reporter.resume()
-        status = self._status.last
-        if status.is_finished and self._status.is_told():
-            return
-        if status.exit_code is None and not status.error and not status.stopped:
-            status = replace(status, stopped="a reboot", cause=REBOOT)
-        if status.pid:
-            status = replace(status, pid=0, has_unnoted_script=True)  # its number may be another's by now
         try:
-            self._finish(status)
+            status = self._status.last
+            if not (status.is_finished and self._status.is_told()):
+                self._finish(_after_reboot(status))
         finally:
             self._sentinel.close()
 
@@ -293,3 +288,12 @@ class Supervisor:
             return status
         error = status.error or "stopped, because %s" % end.reason
         return replace(status, error=error, peer=None if end.worker == self._spec.worker else end.worker)
+
+
+def _after_reboot(status: WorkerStatus) -> WorkerStatus:
+    """Return the last word for an attempt that was at work when its host was restarted, or had ended."""
+    if status.exit_code is None and not status.error and not status.stopped:
+        status = replace(status, stopped="a reboot", cause=REBOOT)
+    if status.pid:
+        status = replace(status, pid=0, has_unnoted_script=True)  # its number may be another's by now
+    return status

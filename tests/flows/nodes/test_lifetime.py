@@ -78,3 +78,70 @@ def test_what_the_keeper_could_not_bring_about_is_refused() -> None:
         Lifetime(ttl=600).check(slices=1, scopes=("https://www.googleapis.com/auth/devstorage.read_only",))
     Lifetime(ttl=600).check(slices=2, scopes=("https://www.googleapis.com/auth/cloud-platform",))
     Lifetime().check(slices=2, scopes=("anything",))
+
+
+YEAR = 366 * 86400
+CLOUD = "https://www.googleapis.com/auth/cloud-platform"
+
+
+class TestCheck:
+    @pytest.mark.parametrize(
+        ("lifetime", "message"),
+        [
+            (Lifetime(), ""), (Lifetime(ttl=60, idle=60), ""), (Lifetime(ttl=YEAR, idle=YEAR), ""),
+            (Lifetime(ttl=59), "--ttl is from 60 seconds to a year."),
+            (Lifetime(ttl=YEAR + 1), "--ttl is from 60 seconds to a year."),
+            (Lifetime(idle=59), "--idle is from 60 seconds to a year."),
+            (Lifetime(ttl=60, idle=YEAR + 1), "--idle is from 60 seconds to a year."),
+        ],
+    )  # fmt: skip
+    def test_a_minute_is_the_shortest_and_a_year_the_longest(self, lifetime: Lifetime, message: str) -> None:
+        if not message:
+            lifetime.check(slices=1, scopes=())
+            return
+        with pytest.raises(UsageError) as error:
+            lifetime.check(slices=1, scopes=())
+        assert error.value.message == message
+        assert error.value.hint == f"For instance {message.split()[0]} 8h."
+
+    def test_the_keeper_of_a_slice_sees_no_other(self) -> None:
+        Lifetime(ttl=60).check(slices=2, scopes=())
+        with pytest.raises(UsageError, match="--idle is for one slice"):
+            Lifetime(idle=60).check(slices=2, scopes=())
+
+    @pytest.mark.parametrize("scopes", [(), (CLOUD,), ("cloud-platform",), ("storage-rw", "cloud-platform")])
+    def test_it_needs_the_scope_by_which_it_deletes(self, scopes: tuple[str, ...]) -> None:
+        Lifetime(ttl=60).check(slices=1, scopes=scopes)
+
+    def test_without_that_scope_it_is_refused(self) -> None:
+        Lifetime().check(slices=1, scopes=("storage-rw",))
+        for lifetime in (Lifetime(ttl=60), Lifetime(idle=60)):
+            with pytest.raises(UsageError, match="need the scope cloud-platform"):
+                lifetime.check(slices=1, scopes=("storage-rw",))
+
+
+class TestMetadata:
+    BOTH = Lifetime(ttl=3600, idle=600)
+
+    def test_it_says_both_ends_and_where_they_are_recorded(self) -> None:
+        marks = {"tpuctl-ttl": "3600s", "tpuctl-idle": "600s"}
+        assert self.BOTH.metadata(None) == marks
+        assert self.BOTH.metadata("b") == {**marks, "tpuctl-bucket": "b"}
+        assert Lifetime(idle=600).metadata("b") == {"tpuctl-idle": "600s", "tpuctl-bucket": "b"}
+        assert not Lifetime()
+        assert Lifetime(ttl=1)
+        assert Lifetime(idle=1)
+
+    @pytest.mark.parametrize(
+        ("metadata", "missing"),
+        [
+            ({}, ("--ttl", "--idle")), ({"tpuctl-ttl": "3600s"}, ("--idle",)),
+            ({"tpuctl-ttl": "3601s", "tpuctl-idle": "600s"}, ("--ttl",)),
+            ({"tpuctl-ttl": "3600s", "tpuctl-idle": "600s"}, ()),
+        ],
+    )  # fmt: skip
+    def test_what_a_node_does_not_have_is_named_by_its_option(
+        self, metadata: dict[str, str], missing: tuple[str, ...]
+    ) -> None:
+        assert self.BOTH.missing(metadata) == missing
+        assert Lifetime().missing(metadata) == ()

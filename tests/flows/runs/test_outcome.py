@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, cast
 
+import msgspec
 import pytest
 
-from tests.flows.nodes.memory_provider import MemoryProvider
-from tests.flows.runs.records import STATUS, write_run
+from tests.flows.nodes.memory_provider import MemoryProvider, node
+from tests.flows.runs.evidence.memory_bucket import MemoryBucket
+from tests.flows.runs.records import ATTEMPT, CREATED, STATUS, TPU, write_run
 from tpuctl import runs
+from tpuctl.cloud.ssh import Ssh
 from tpuctl.cloud.storage import Bucket
+from tpuctl.errors import DeadlineError, HostError, NotFoundError
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.outcome import settle
+from tpuctl.flows.runs.outcome import settle, with_restart
 from tpuctl.flows.runs.state import RunState
-from tpuctl.worker.records import FINISHED, StopRequest, WorkerStatus, encode
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.recovery.records import Machine, Restarts
+from tpuctl.runs import Run, Verdict
+from tpuctl.runs import encode as encode_record
+from tpuctl.worker.records import FINISHED, RUNNING, StopRequest, WorkerStatus, encode
 
 TIME = "2026-01-01T12:00:00Z"
 
@@ -86,3 +95,140 @@ def test_what_is_no_request_to_stop_a_run_changes_nothing(bucket: Bucket) -> Non
     verdict = settle(run, Witnesses(MemoryProvider())).verdict
     assert verdict
     assert (verdict.outcome, verdict.stopped_by) == (runs.PREEMPTED, "")
+
+
+class Memory:
+    """The run r1 of workers 0 and 1 in a bucket in memory."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.memory = MemoryBucket()
+        self.bucket = cast("Bucket", self.memory)
+        self.provider = MemoryProvider(node(id=TPU.id))
+        run = Run("r1", CREATED, "ada@laptop", "job.py", (), "0" * 64, "jax", "v3-32", (), {})
+        self.run.create(msgspec.structs.replace(run, **changes))
+        self.run.create_attempt(msgspec.structs.replace(ATTEMPT, workers=(0, 1)))
+
+    @property
+    def run(self) -> StoredRun:
+        return StoredRun(self.bucket, "r1")
+
+    def say(self, worker: int, **changes: Any) -> None:
+        status = replace(STATUS, worker=worker, **changes)
+        self.memory.put(self.run.paths.status(1, worker), encode(status))
+
+    def settle(self) -> RunState:
+        return settle(self.run, Witnesses(self.provider))
+
+
+MACHINE = Machine("v3-32", ("z",), False, "base", "ada")
+FAILS = {"state": FINISHED, "exit_code": 3}
+PREEMPTED = {"state": FINISHED, "stopped": "SIGTERM", "cause": "preempted"}
+
+
+class TestRestart:
+    def ended(self, restarts: Restarts, stop: bool = False, **changes: Any) -> Verdict:
+        site = Memory(restarts=restarts, machine=MACHINE)
+        site.memory.put("runs/r1/checkpoints/model-7.pt", b"x")
+        if stop:
+            site.memory.put("runs/r1/stop.json", encode(StopRequest("r1", "bob", TIME)))
+        for worker in (0, 1):
+            site.say(worker, **changes)
+        verdict = site.settle().verdict
+        assert verdict
+        return verdict
+
+    def test_a_loss_is_followed_by_another_attempt(self) -> None:
+        verdict = self.ended(Restarts(after_loss=1), **PREEMPTED)
+        assert (verdict.outcome, verdict.restarts, verdict.checkpoint) == (runs.PREEMPTED, True, "model-7.pt")
+        assert verdict.evidence.endswith("announced its preemption and stopped it")
+
+    def test_a_run_that_nobody_wants_again_says_nothing_of_it(self) -> None:
+        verdict = self.ended(Restarts(), **PREEMPTED)
+        assert (verdict.restarts, verdict.checkpoint) == (False, "")
+        assert "not restarted" not in verdict.evidence
+
+    def test_one_that_is_not_started_again_says_why(self) -> None:
+        site = Memory(restarts=Restarts(after_failure=1), machine=MACHINE)
+        earlier = Verdict("r1", runs.FAILED, 1, CREATED, "because", 4, runs.BY_WORKERS, tpu=TPU)
+        site.memory.put(site.run.paths.attempt_verdict(1), encode_record(earlier))
+        last = Verdict("r1", runs.FAILED, 2, CREATED, "it failed again", 3, runs.BY_WORKERS, tpu=TPU)
+        verdict = with_restart(site.run, last)
+        assert (verdict.restarts, verdict.exit_code) == (False, 3)
+        assert verdict.evidence.startswith("it failed again; not restarted: it has used up ")
+
+    def test_a_success_is_the_end(self) -> None:
+        verdict = self.ended(Restarts(after_loss=None, after_failure=3), state=FINISHED, exit_code=0)
+        assert (verdict.outcome, verdict.restarts, verdict.checkpoint) == (runs.SUCCEEDED, False, "")
+
+    def test_who_asks_to_stop_it_ends_it(self) -> None:
+        verdict = self.ended(Restarts(after_failure=2), stop=True, **FAILS)
+        assert (verdict.outcome, verdict.stopped_by, verdict.restarts, verdict.exit_code) == (
+            runs.STOPPED, "bob", False, None,
+        )  # fmt: skip
+        assert verdict.evidence == "stopped by bob (failed: worker 0's script ended with exit code 3)"
+
+    def test_a_request_to_stop_changes_no_failure_that_is_the_last(self) -> None:
+        verdict = self.ended(Restarts(), stop=True, **FAILS)
+        assert (verdict.outcome, verdict.stopped_by) == (runs.FAILED, "")
+
+
+class TestSilence:
+    def test_the_worker_that_was_lost_is_named(self) -> None:
+        site = Memory()
+        site.say(0, state=FINISHED, exit_code=0)
+        site.say(1, state=RUNNING, pid=7)
+        site.memory.pass_time(1000)
+
+        def unreachable() -> Ssh:
+            raise HostError("No answer.")
+
+        verdict = settle(site.run, Witnesses(site.provider, unreachable)).verdict
+        assert verdict
+        assert (verdict.outcome, verdict.worker, verdict.silent) == (runs.LOST, 1, (1,))
+        assert verdict.ended == "2026-01-01T12:00:00Z"
+        assert verdict.decided == "2026-01-01T12:16:40Z"
+
+    def test_a_failure_names_the_worker_and_no_silence(self) -> None:
+        site = Memory()
+        site.say(0, state=FINISHED, exit_code=0)
+        site.say(1, **FAILS)
+        verdict = site.settle().verdict
+        assert verdict
+        assert (verdict.worker, verdict.silent) == (1, ())
+
+    @pytest.mark.parametrize(("seconds", "doubt"), [(60, ""), (600, "worker 1 has been silent for 600 s")])
+    def test_before_that_nobody_knows(self, seconds: float, doubt: str) -> None:
+        site = Memory()
+        site.say(1, state=RUNNING, pid=7)
+        site.memory.pass_time(seconds)
+        site.say(0, state=RUNNING, pid=7)
+        state = site.settle()
+        assert (state.verdict, state.doubt) == (None, doubt)
+        assert (state.last, state.node, state.recorded) == (1, TPU, "2026-01-01T12:00:00Z")
+
+    def test_a_provider_that_does_not_answer_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        site = Memory()
+
+        def fail(*_: object) -> None:
+            raise DeadlineError("No answer from the Cloud TPU API.")
+
+        monkeypatch.setattr(site.provider, "get_node", fail)
+        site.memory.pass_time(600)
+        assert site.settle().unanswered == "No answer from the Cloud TPU API."
+
+    def test_a_run_that_was_stopped_before_it_had_an_attempt_has_only_a_verdict(self) -> None:
+        memory = MemoryBucket()
+        run = StoredRun(cast("Bucket", memory), "r1")
+        verdict = Verdict("r1", runs.STOPPED, 1, CREATED, "stopped by bob", stopped_by="bob")
+        memory.put("runs/r1/verdict.json", encode_record(verdict))
+        assert settle(run, Witnesses(MemoryProvider())).verdict == verdict
+        with pytest.raises(NotFoundError):
+            settle(StoredRun(cast("Bucket", MemoryBucket()), "r1"), Witnesses(MemoryProvider()))
+
+    def test_a_verdict_that_is_closed_is_not_looked_into(self) -> None:
+        site = Memory()
+        site.say(0, **FAILS)
+        site.say(1, **FAILS)
+        assert site.settle().verdict
+        site.memory.put("runs/r1/attempts/1/attempt.json", b"{")
+        assert site.settle().label == "failed"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.faulty_wire import FaultyWire
+from tests.cloud.faulty_wire import FaultyWire
 from tests.worker.host import SPEC, Host
 from tests.worker.test_program import FAST
 from tpuctl.bucket_layout import RunPaths
@@ -43,6 +43,21 @@ while not pathlib.Path('../fail').exists():
     time.sleep(0.05)
 sys.exit(7)
 """
+
+HEARD_AT_ITS_END = """
+import pathlib, time
+from tpuctl.worker.job.script import Script
+poll_script = Script.poll
+def poll_until_heard(script):
+    code = poll_script(script)
+    if code is not None:
+        pathlib.Path('ended').touch()
+        while 'asks to stop' not in pathlib.Path('supervisor.log').read_text():
+            time.sleep(0.02)
+    return code
+Script.poll = poll_until_heard
+"""
+"""The supervisor sees the script's end, and looks at its code once it has heard of a request."""
 
 
 class TestScript:
@@ -85,6 +100,16 @@ class TestScript:
     def test_a_script_that_has_ended_by_itself_was_stopped_by_nobody(self, host: Host) -> None:
         host.bucket.create(STOP, encode(REQUEST))
         with host.supervise("print('done')", "") as process:
+            assert process.wait(60) == 0
+            assert (host.status().exit_code, host.status().stopped_by) == (0, "")
+
+    def test_a_request_that_comes_with_its_end_has_not_stopped_it(self, host: Host) -> None:
+        with host.supervise("print('done')", f"{FAST}\n{HEARD_AT_ITS_END}") as process:
+            poll(
+                lambda: (host.folder / "ended").exists() or None, awaiting="the script's end", timeout=60,
+                backoff=Backoff(0.02, 0.1),
+            )  # fmt: skip
+            host.ask_to_stop(REQUEST)
             assert process.wait(60) == 0
             assert (host.status().exit_code, host.status().stopped_by) == (0, "")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.faulty_wire import FaultyWire
+from tests.cloud.faulty_wire import FaultyWire
 from tests.worker.host import SPEC, Host
 from tests.worker.test_program import FAST
 from tpuctl.bucket_layout import RunPaths

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import errno
+import os
+import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tests.cloud.web_server import serving
+from tests.isolation.ports import refusing_port
 from tpuctl.worker.job import causes
-from tpuctl.worker.records import CHIPS_HELD, DISK_FULL, OUT_OF_MEMORY
+from tpuctl.worker.records import CHIPS_HELD, DISK_FULL, MAINTENANCE, OUT_OF_MEMORY, PREEMPTION
 
 
 @pytest.mark.parametrize(
@@ -61,3 +66,57 @@ def test_the_last_line_of_a_log(tmp_path: Path, log: bytes, line: str) -> None:
 
 def test_the_kernels_count_is_read() -> None:
     assert causes.count_oom_kills() >= 0
+
+
+@pytest.mark.parametrize(
+    ("free", "cause"), [(1024 * 1024 - 1, DISK_FULL), (1024 * 1024, ""), (0, DISK_FULL), (1 << 40, "")]
+)
+def test_a_disk_with_less_than_a_mebibyte_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, cause: str
+) -> None:
+    (tmp_path / "log").write_bytes(b"ValueError: oh\n")
+    monkeypatch.setattr(causes.os, "statvfs", lambda folder: SimpleNamespace(f_bavail=free, f_frsize=1))
+    assert causes.of_failure(str(tmp_path / "log"), "", 0) == cause
+
+
+@pytest.mark.parametrize(
+    ("number", "cause"),
+    [(errno.ENOSPC, DISK_FULL), (errno.EDQUOT, DISK_FULL), (errno.EFBIG, DISK_FULL), (errno.EACCES, "")],
+)
+def test_a_disk_that_takes_no_file_may_be_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, cause: str
+) -> None:
+    """For want of a quota, or of inodes."""
+
+    def refuse(**_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    (tmp_path / "log").write_bytes(b"ValueError: oh\n")
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    assert causes.of_failure(str(tmp_path / "log"), "", 0) == cause
+    assert causes.of_error(OSError(number, "oh")) == cause
+
+
+class TestStop:
+    PREEMPTED, EVENT = (f"/computeMetadata/v1/instance/{name}" for name in ("preempted", "maintenance-event"))
+
+    @pytest.mark.parametrize(
+        ("preempted", "event", "cause"),
+        [
+            (b"TRUE\n", b"NONE", PREEMPTION), (b"TRUE", b"TERMINATE_ON_HOST_MAINTENANCE", PREEMPTION),
+            (b"FALSE", b"TERMINATE_ON_HOST_MAINTENANCE", MAINTENANCE), (b"FALSE", b"NONE\n", ""),
+            (b"FALSE", None, ""), (None, b"MIGRATE_ON_HOST_MAINTENANCE", MAINTENANCE), (None, None, ""),
+        ],
+    )  # fmt: skip
+    def test_the_metadata_server_says_why_a_host_stops(
+        self, monkeypatch: pytest.MonkeyPatch, preempted: bytes | None, event: bytes | None, cause: str
+    ) -> None:
+        files = {self.PREEMPTED: preempted, self.EVENT: event}
+        with serving({path: data for path, data in files.items() if data is not None}) as server:
+            monkeypatch.setenv("GCE_METADATA_HOST", server.url.removeprefix("http://"))
+            assert causes.of_stop() == cause
+
+    def test_one_that_does_not_answer_announces_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with refusing_port() as port:
+            monkeypatch.setenv("GCE_METADATA_HOST", f"127.0.0.1:{port}")
+            assert causes.of_stop() == ""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from tests.hostile.names import NAMES
 from tpuctl.polling import Backoff, poll
-from tpuctl.worker.job.script import Script
+from tpuctl.worker.job.script import Script, Sentinel
 
 FILE_NAMES = [name for name in NAMES.values() if "/" not in name and 0 < len(name) < 250]
 
@@ -22,3 +24,14 @@ def test_a_script_of_any_name_is_run_and_passes_for_no_option(name: str, tmp_pat
         backoff=Backoff(0.02),
     )  # fmt: skip
     assert (codes, (tmp_path / "log.txt").read_text()) == ([0], f"{[name, '--rate']}\n")
+
+
+def test_a_sentinel_notices_the_signal_of_a_host_and_ends_when_it_is_closed() -> None:
+    signalled, closed = Sentinel(), Sentinel()
+    assert [signalled.is_signalled, closed.is_signalled] == [False, False]
+    os.kill(signalled.pid, signal.SIGTERM)
+    poll(lambda: signalled.is_signalled or None, awaiting="its end", timeout=60, backoff=Backoff(0.02))
+    assert not closed.is_signalled
+    closed.close()
+    assert closed.is_signalled
+    signalled.close()

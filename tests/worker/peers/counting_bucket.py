@@ -9,7 +9,7 @@ from tpuctl.worker import gcs
 
 
 class CountingBucket:
-    """What of the worker's `gcs.Bucket` a barrier needs; `time` passes only when a test says so."""
+    """What of the worker's `gcs.Bucket` workers need to meet; `time` passes only when a test says so."""
 
     name = "b"
 
@@ -37,6 +37,15 @@ class CountingBucket:
         self._count("GET", name)
         generation, data, _ = self._objects.get(name, (0, b"", 0.0))
         return generation, data[:most]
+
+    def get(self, name: str, generation: int | None = None) -> bytes:
+        stored, data = self.read(name, 1 << 30)
+        if stored == 0 or generation not in (None, stored):
+            raise FileNotFoundError(name)
+        return data
+
+    def now(self) -> float:
+        return self.time
 
     def stat(self, name: str) -> tuple[int, int]:
         generation, data = self.read(name, 1 << 30)

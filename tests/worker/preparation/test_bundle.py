@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.faulty_wire import FaultyWire
+from tests.cloud.faulty_wire import FaultyWire
 from tests.worker.host import SPEC, tar
 from tpuctl.cloud.storage import Bucket
 from tpuctl.worker import gcs, timing

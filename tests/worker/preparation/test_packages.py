@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.wheels import wheel
+from tests.worker.preparation.wheels import wheel
 from tpuctl.worker.preparation import installers, packages, presence
 
 Ensure = Callable[..., str]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.worker.host import Host
-from tests.worker.wheels import wheel
+from tests.worker.preparation.wheels import wheel
 from tpuctl import runs
 from tpuctl.bucket_layout import RunPaths
 from tpuctl.provenance.records import HostEnvironment

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.faulty_wire import FaultyWire
+from tests.cloud.faulty_wire import FaultyWire
 from tests.worker.host import SPEC
 from tpuctl import runs
 from tpuctl.cloud.storage import Bucket

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import secrets
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from tests.forks import commands
 from tests.running_simulator import CommandResult, RunningSimulator
 from tests.worker.resumption.site import Site
 from tpuctl import runs
@@ -75,8 +74,7 @@ def test_a_watcher_at_the_same_moment_makes_no_second_restart(site: Site) -> Non
     site.submit("--restarts", "unlimited")
     site.until_kept(1)
     with Path("watch.output").open("wb") as output:
-        command = [sys.executable, "-m", "tpuctl", "watch", "r1"]
-        watcher = subprocess.Popen(command, stdout=output, stderr=output)
+        watcher = commands.start("watch", "r1", stdout=output, stderr=output)
         site.reboot()
         site.until_started(2)
         verdict = site.end(2)

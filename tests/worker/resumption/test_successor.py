@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.bucket_objects.test_fuzz import HOSTILE
@@ -28,6 +29,28 @@ def test_each_attempt_has_a_secret_of_its_own_that_all_its_hosts_know() -> None:
     assert specs[0].key not in (SPEC.key, "")
     assert (specs[0].attempt, specs[0].folder) == (2, "runs/r1/attempts/2/workers/0/")
     assert (specs[0].line, specs[0].line_timeout) == ("nodes/n/runs/", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("record", "leased"),
+    [
+        (None, False),
+        ({"seconds": 3600}, True),
+        ({"seconds": -1}, False),  # nothing is as young as that
+        ({"seconds": "a while"}, True),  # then it is as usual
+        ({}, True),
+        ({"seconds": 3600, "is_over": True}, False),
+    ],
+)
+def test_a_lease_counts_until_it_is_old_or_over(
+    worker_bucket: gcs.Bucket, record: dict[str, object] | None, leased: bool
+) -> None:
+    spec = replace(SPEC, resumption=Resumption(2, "nodes/n/runs/"))
+    name = "runs/r1/attempts/2/lease.json"
+    worker_bucket.put(name + ".bak", b"{}")
+    if record is not None:
+        worker_bucket.put(name, msgspec.json.encode(record))
+    assert Successor(worker_bucket, spec).is_leased() is leased
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, None), (-1, -1)])

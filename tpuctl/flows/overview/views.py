@@ -117,9 +117,10 @@ def troubles(item: Node | QueuedResource, announced: Maintenance | None, now: da
 
 def maintenance_words(announced: Maintenance) -> str:
     """Return announced maintenance in one line."""
-    window = f" {announced.begins} to {announced.ends}".replace("  ", " ") if announced.begins else ""
+    begins = f" {announced.begins}" if announced.begins else ""
+    ends = f" to {announced.ends}" if announced.ends else ""
     movable = ", can be rescheduled" if announced.can_reschedule else ""
-    return f"maintenance {announced.status.lower()}{window}{movable}"
+    return f"maintenance {announced.status.lower()}{begins}{ends}{movable}"
 
 
 def waiting_reason(queued: QueuedResource) -> Iterator[str]:

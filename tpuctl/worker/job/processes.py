@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import glob
 import os
-from typing import Callable, Dict, Iterable, NamedTuple, Set
+import time
+from typing import Callable, Dict, Iterable, List, NamedTuple, Set
 
 PROC = "/proc"
 CHIPS = ("/dev/accel*", "/dev/vfio/*")
 """What a process has open that holds TPU chips."""
 LONGEST_NAME = 60
+EXEC_PAUSE, EXEC_LOOKS = 0.001, 1000
+"""Seconds between looks at a process that starts a program just now, and how many."""
 
 
 class Process(NamedTuple):
@@ -54,7 +57,7 @@ def _grown(table: Dict[int, Process], pids: Set[int], relatives: Callable[[Proce
 def with_variable(table: Iterable[int], variables: Iterable[str]) -> Set[int]:
     """Return the processes that were started with one of the variables, each as NAME=VALUE."""
     texts = {os.fsencode(variable) for variable in variables}
-    return {pid for pid in table if texts.intersection(_read(pid, "environ").split(b"\0"))}
+    return {pid for pid in table if texts.intersection(_environment(pid).split(b"\0"))}
 
 
 def with_open_file(table: Iterable[int], paths: Set[str]) -> Set[int]:
@@ -94,6 +97,27 @@ def _read(pid: int, file: str) -> bytes:
             return stream.read()
     except OSError:  # it has ended
         return b""
+
+
+def _environment(pid: int) -> bytes:
+    for _ in range(EXEC_LOOKS):
+        data = _read(pid, "environ")
+        if data or not _starts_a_program(_read(pid, "stat").rpartition(b")")[2].split()):
+            return data
+        time.sleep(EXEC_PAUSE)
+    return b""
+
+
+def _starts_a_program(fields: List[bytes]) -> bool:
+    """Tell whether a process whose environment reads as empty has one, or is about to have one.
+
+    In execve its new memory, of some vsize, gets an environment, and then where its code begins; the kernel's
+    own threads have no vsize. See proc(5), /proc/pid/stat, and create_elf_tables in Linux's fs/binfmt_elf.c.
+    """
+    if len(fields) < 49 or not int(fields[20]):
+        return False
+    start_code, env_start, env_end = int(fields[23]), int(fields[47]), int(fields[48])
+    return not start_code or env_start < env_end
 
 
 def _open_files(pid: int) -> Set[str]:

@@ -54,6 +54,38 @@ class TestPyTorch:
         assert last_committed(bucket, FOLDER) == name.rpartition("/")[2]
 
 
+@pytest.mark.parametrize(
+    ("name", "library"),
+    [
+        ("model-12.keras", "Keras"), ("model-12.weights.h5", "Keras"), ("model-12.h5", "Keras"),
+        ("model-12.safetensors", "safetensors"), ("model-12.pt", "PyTorch"), ("model-12.pth", "PyTorch"),
+        ("model-12.ckpt", "PyTorch"), ("model-12.bin", "PyTorch"), ("model-12.msgpack", "Flax"),
+    ],
+)  # fmt: skip
+def test_a_whole_file_has_its_library_and_step_by_its_name(bucket: Bucket, name: str, library: str) -> None:
+    write(bucket, name)
+    (checkpoint,) = checkpoints_in(Listing(bucket, bucket.objects(FOLDER)))
+    assert (checkpoint.format, checkpoint.step, checkpoint.files) == (library, 12, (f"{FOLDER}{name}",))
+
+
+@pytest.mark.parametrize(
+    ("index", "part", "library"),
+    [
+        ("model.safetensors.index.json", "model-00001-of-00001.safetensors", "safetensors"),
+        ("model.bin.index.json", "model-00001-of-00001.bin", "PyTorch"),
+        ("model.weights.json", "model_00000.weights.h5", "Keras"),
+    ],
+)
+def test_an_index_and_its_parts_are_one_of_their_library(
+    bucket: Bucket, index: str, part: str, library: str
+) -> None:
+    write(bucket, part)
+    write(bucket, index, data=b'{"weight_map": {"a": "%s"}}' % part.encode())
+    (checkpoint,) = checkpoints_in(Listing(bucket, bucket.objects(FOLDER)))
+    assert (checkpoint.format, checkpoint.reason) == (library, "")
+    assert set(checkpoint.files) == {f"{FOLDER}{index}", f"{FOLDER}{part}"}
+
+
 class TestOrbax:
     def test_a_temporary_name_never_counts(self, bucket: Bucket) -> None:
         folder = "5.orbax-checkpoint-tmp-123"

@@ -109,8 +109,7 @@ def test_the_bucket_alone_stops_it(cloud: Cloud, pod: StoredRun, monkeypatch: py
 def test_a_host_that_is_down_is_named_and_the_others_are_stopped(
     cloud: Cloud, pod: StoredRun, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    death = simulator.faults.add("host-death", node="pod", worker="2")
-    poll(lambda: simulator.events.find(kind="fault", what="host-death") or None, awaiting="it", timeout=60)
+    simulator.break_hosts("host-death", node="pod", worker="2")
     monkeypatch.setattr(flow, "REACTION", 10.0)
     lines = list[str]()
     with pytest.raises(DeadlineError, match="Worker 2 of run 'r1' has not said within 15 s") as failed:
@@ -124,7 +123,7 @@ def test_a_host_that_is_down_is_named_and_the_others_are_stopped(
     assert [bool(status and status.stopped_by) for status in statuses] == [True, True, False, True]
     verdict = pod.verdict()
     assert verdict is None or verdict.silent == (2,), "its script may go on"
-    simulator.faults.remove(death.id)
+    simulator.heal_hosts()
 
 
 class Ready(Witnesses):

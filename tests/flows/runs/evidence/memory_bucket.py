@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from tpuctl import clock
 from tpuctl.cloud.storage import Object
+from tpuctl.cloud.streams import ObjectStream
 from tpuctl.errors import ConflictError, NotFoundError
 from tpuctl.object_content import Content
 from tpuctl.sim.gcs.rules.globs import compile_glob
@@ -69,6 +70,12 @@ class MemoryBucket:
         self.bytes_read += end - start
         return self._objects[item.name].data[start:end]
 
+    def read_listed(self, item: Object, most: int = 0) -> bytes:
+        return self.read(item.name)
+
+    def stream(self, item: Object, part: int = 1 << 20) -> ObjectStream:
+        return ObjectStream(lambda start, end: self.read_range(item, start, end), item.size, part)
+
     def stat(self, name: str) -> Object | None:
         self.meanwhile()
         return self._object(name) if name in self._objects else None
@@ -80,6 +87,11 @@ class MemoryBucket:
         pattern = compile_glob(glob) if glob else re.compile(".*", re.DOTALL)
         names = (name for name in sorted(self._objects) if name.startswith(prefix) and name >= start)
         return [self._object(name) for name in names if pattern.fullmatch(name)][:most]
+
+    def folders(self, prefix: str) -> list[str]:
+        self.meanwhile()
+        below = (name.removeprefix(prefix) for name in self._objects if name.startswith(prefix))
+        return sorted({name.partition("/")[0] for name in below if "/" in name})
 
     def create(self, name: str, data: bytes, content_type: str = "") -> None:
         self.meanwhile()

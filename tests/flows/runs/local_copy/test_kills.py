@@ -6,12 +6,12 @@ import os
 import random
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.flows.runs.records import write_chunk, write_run
+from tests.forks import commands
 from tests.running_simulator import RunningSimulator
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.runs.pull import pull
@@ -43,8 +43,8 @@ def downloads(simulator: RunningSimulator) -> int:
 def kill_after(simulator: RunningSimulator, folder: Path, requests: int) -> None:
     """Start a pull and kill it once it has sent so many requests for objects; it may have ended by then."""
     before = downloads(simulator)
-    command = [sys.executable, "-m", "tpuctl", "pull", "r1", "--to", str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    command = ("pull", "r1", "--to", str(folder))
+    with commands.start(*command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
 
         def has_sent() -> bool | None:
             return process.poll() is not None or downloads(simulator) - before >= requests or None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,9 +105,8 @@ class Site:
         """Submit the run, as the laptop of this site does it; its hosts do not resume it after a reboot."""
         arguments = ("--restarts", "0", *arguments)
         if self.is_attached:
-            command = [sys.executable, "-m", "tpuctl", "submit", "--attach", *arguments]
             with Path("client.output").open("wb") as output:
-                self.client = subprocess.Popen(command, stdout=output, stderr=output)
+                self.client = commands.start("submit", "--attach", *arguments, stdout=output, stderr=output)
             return
         code, output = self.command("submit", *arguments)
         assert code == 0, output

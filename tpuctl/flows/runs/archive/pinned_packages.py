@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from tpuctl.flows.runs.code.imports import import_statements
 from tpuctl.job_header import Header
 from tpuctl.provenance.records import HostEnvironment
 from tpuctl.runs import Run
@@ -79,14 +80,11 @@ def _is_plain(name: str, version: str) -> bool:
 def _imported(sources: Iterable[bytes]) -> Iterator[str]:
     """Yield the packages that code imports, by the names of its modules."""
     for source in sources:
-        try:
-            tree = ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-        for node in ast.walk(tree):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                names = [node.module]
+        for statement in import_statements(source):
+            if isinstance(statement, ast.Import):
+                names = [alias.name for alias in statement.names]
+            else:
+                names = [statement.module or ""]
             for name in names:
                 module = normalized(name.partition(".")[0])
                 yield OTHER_NAMES.get(module, module)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from tpuctl.job_header import Header
 from tpuctl.masking.text import MASK
 from tpuctl.runs import NOT_STORED, Run
+from tpuctl.shells import quoted_path
 
 FOLDERS = (
     ("TPUCTL_MODEL_DIR", "AIP_MODEL_DIR", "outputs"),
@@ -54,7 +55,7 @@ def run_script(record: Run, header: Header) -> str:
 
 
 def _script(record: Run) -> str:
-    return shlex.quote(record.script if not record.script.startswith("-") else f"./{record.script}")
+    return quoted_path(record.script)
 
 
 def _folders() -> Iterator[str]:

@@ -79,7 +79,7 @@ def _folder(name: str) -> str:
     temporary = any(TEMPORARY in part for part in parts)
     if file not in _FILES and inner is None and not old_array and not temporary:
         return ""
-    count = next((number for number, part in enumerate(parts) if _is_own(part)), None)
+    count = next((number for number, part in enumerate(parts[:inner]) if _is_own(part)), None)
     depth = count + 1 if count is not None else len(parts) if inner is None else inner
     return "/".join([f"{above}{checkpoints}"[:-1], *parts[:depth]])
 

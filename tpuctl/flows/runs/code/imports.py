@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ast
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 from tpuctl.flows.runs.code.project_files import read_source
+
+_PARSING = threading.Lock()
+"""Held while Python parses: of two threads that do in 3.11, one may get a SystemError."""
 
 
 def local_modules(script: Path) -> list[Path]:
@@ -36,17 +40,27 @@ def imported_files(script: Path) -> list[Path]:
     return [file for file in files if file.is_file()]
 
 
-def _imported_names(file: Path) -> Iterator[str]:
-    """Yield each imported name with its dots, wherever in the file; the last part may be no module."""
+def import_statements(source: bytes) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Yield the imports of a script, wherever in it; none where this Python cannot parse it."""
     try:
-        tree = ast.parse(read_source(file))
+        with _PARSING:
+            tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        if isinstance(node, ast.Import) or (
+            isinstance(node, ast.ImportFrom) and node.module and not node.level
+        ):
+            yield node
+
+
+def _imported_names(file: Path) -> Iterator[str]:
+    """Yield each imported name with its dots, wherever in the file; the last part may be no module."""
+    for statement in import_statements(read_source(file)):
+        if isinstance(statement, ast.Import):
+            yield from (alias.name for alias in statement.names)
+        else:
+            yield from (f"{statement.module}.{alias.name}" for alias in statement.names)
 
 
 def _module(root: Path, name: str) -> Path | None:

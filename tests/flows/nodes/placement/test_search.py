@@ -1,0 +1,85 @@
+"""Where `up` looks for capacity: what zones names mean, and which options contradict each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpuctl.accelerators import accelerator
+from tpuctl.errors import UsageError
+from tpuctl.flows.nodes.placement.search import Search, check_search, expand, is_zone
+
+V3 = accelerator("v3-8")
+ONE, TWO = ("us-central1-a",), ("us-central1-a", "europe-west4-a")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("us-central1-a", True), ("us-central1", False), ("any", False), ("europe-west4", False),
+        ("nowhere", False), ("us-x", True),
+    ],
+)  # fmt: skip
+def test_a_zone_is_told_from_a_region(name: str, expected: bool) -> None:
+    assert is_zone(name) is expected
+
+
+class TestExpand:
+    def test_zones_are_taken_as_they_are_and_once(self) -> None:
+        assert expand(["us-x", "us-central1-a", "us-x"], V3) == ("us-x", "us-central1-a")
+
+    def test_a_region_stands_for_its_zones_with_the_type(self) -> None:
+        zones = expand(["europe-west4"], V3)
+        assert zones
+        assert set(zones) == {zone for zone in V3.zones if zone.startswith("europe-west4-")}
+        assert expand(["us-x", "europe-west4"], V3) == ("us-x", *zones)
+
+    def test_any_stands_for_all(self) -> None:
+        assert set(expand(["any"], V3)) == set(V3.zones)
+
+    @pytest.mark.parametrize(
+        ("name", "suggestion"),
+        [("europe-west5", "Did you mean europe-west4? "), ("anny", "Did you mean any? "), ("zzzzz", "")],
+    )
+    def test_a_region_without_the_type_is_refused(self, name: str, suggestion: str) -> None:
+        with pytest.raises(UsageError) as error:
+            expand(["us-x", name], V3)
+        assert error.value.message == f"No zone of '{name}' is known to offer v3-8."
+        assert error.value.hint == f"{suggestion}It has been seen in {', '.join(V3.zones)}."
+
+
+class TestContradictions:
+    @pytest.mark.parametrize(
+        ("search", "is_queued", "message"),
+        [
+            (Search(ONE, race=True), True, "--race takes several zones."),
+            (Search(TWO, race=True), True, ""),
+            (Search(TWO, detach=True), True,
+             "--detach leaves at once, and with several zones somebody has to wait, and cancel the rest."),
+            (Search(ONE, detach=True), False, ""),
+            (Search(ONE, detach=True, wait=60.0), False,
+             "--detach leaves at once, and --wait-capacity waits."),
+            (Search(ONE, detach=True, wait=60.0), True, ""),
+            (Search(ONE, wait=60.0), False, ""),
+            (Search(TWO), False, ""),
+        ],
+    )  # fmt: skip
+    def test_which_options_exclude_each_other(self, search: Search, is_queued: bool, message: str) -> None:
+        if message:
+            with pytest.raises(UsageError) as error:
+                check_search(search, is_queued=is_queued)
+            assert error.value.message == message
+        else:
+            check_search(search, is_queued=is_queued)
+
+
+@pytest.mark.parametrize(
+    ("search", "options"),
+    [
+        (Search(ONE), ""),
+        (Search(ONE, named=("us-central1-a",)), " --zone us-central1-a"),
+        (Search(TWO, named=("any", "a b"), race=True, wait=3600.0),
+         " --zone any --zone 'a b' --race --wait-capacity 1h"),
+    ],
+)  # fmt: skip
+def test_a_search_is_repeated_by_its_options(search: Search, options: str) -> None:
+    assert search.options == options

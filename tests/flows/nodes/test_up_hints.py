@@ -1,0 +1,174 @@
+"""What `up` says when it does not end well: what bills where, and the command that goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.flows.nodes.memory_provider import ZONE, MemoryProvider, MemorySsh, node, queued_resource
+from tests.flows.nodes.test_plan import KEY, OPTIONS, A, B, C, Zones, in_zone
+from tests.flows.passing_time import PassingTime
+from tpuctl import accelerators
+from tpuctl.errors import (
+    ConfigError,
+    DeadlineError,
+    HostError,
+    InterruptedByUser,
+    PreemptedError,
+    StockoutError,
+    TpuctlError,
+)
+from tpuctl.flows.nodes.placement.search import Search
+from tpuctl.flows.nodes.plan import plan_up
+from tpuctl.flows.nodes.up import requests, up
+from tpuctl.nodes import HttpRequest, NodeRequest, NodeState
+from tpuctl.nodes.candidates import race_id
+
+V3 = accelerators.accelerator("v3-8")
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(passing_time: PassingTime) -> None:
+    """Waits take no time."""
+
+
+def raised(error: BaseException, search: Search, **options: Any) -> TpuctlError:
+    """Return the error of `up` where a create fails like this."""
+    provider = MemoryProvider()
+
+    def fail(request: NodeRequest) -> None:
+        raise error
+
+    provider.on_create = fail
+    provider.list_accelerator_types = lambda zone: ["v3-8"]  # type: ignore[method-assign]
+    plan = plan_up(provider, KEY, replace(OPTIONS, **options), search)
+    with pytest.raises(TpuctlError) as caught:
+        up(provider, MemorySsh(), plan, lambda line: None)  # type: ignore[arg-type]
+    return caught.value
+
+
+class TestStockout:
+    def test_the_next_zone_is_one_of_the_same_continent(self) -> None:
+        error = raised(StockoutError("There is no capacity."), Search((B,)))
+        near = [zone for zone in V3.zones if zone.startswith("us-") and zone != B]
+        far = [zone for zone in V3.zones if not zone.startswith("us-")]
+        others = [*near, *far]
+        more = f" (it is also offered in {', '.join(others[1:4])})" if others[1:] else ""
+        assert error.message == "There is no capacity."
+        assert error.hint == (
+            f"Try the next zone: tpuctl up v3-8 --zone {others[0]}{more}, or every zone: --zone any. "
+            "'--wait-capacity 6h' keeps trying."
+        )
+        assert error.facts["zone"] == B
+
+    def test_zones_that_the_network_does_not_reach_are_not_named(self) -> None:
+        error = raised(StockoutError("No.", hint="Wait."), Search((B,)), subnetworks={"us-central1": "lab"})
+        assert not set(V3.zones) & set(error.hint.replace(",", " ").split()) - {
+            zone for zone in V3.zones if zone.startswith("us-central1-")
+        }
+
+    def test_of_several_zones_none_is_the_next(self) -> None:
+        error = raised(StockoutError("No."), Search((A, B)))
+        assert error.message == f"There is no capacity in any of {A}, {B}."
+        assert error.hint == (
+            "'--wait-capacity 6h' keeps trying, '--race' waits in all queues at once; or try --spot."
+        )
+
+
+class TestInterrupt:
+    @pytest.mark.parametrize(
+        ("search", "options", "command"),
+        [
+            (Search((B,)), {}, "tpuctl up v3-8 --name n1"),
+            (Search((B,), named=(B,)), {"spot": True}, f"tpuctl up v3-8 --name n1 --zone {B} --spot"),
+            (Search((B,)), {"typed": ("up", "v3-8", "--label", "a=b c")},
+             "tpuctl up v3-8 --label 'a=b c' --name n1"),
+            (Search((B,)), {"typed": ("up", "v3-8", "--name=n1")}, "tpuctl up v3-8 --name=n1"),
+            (Search((B,)), {"typed": ("up", "v3-8", "--name", "n1")}, "tpuctl up v3-8 --name n1"),
+        ],
+    )  # fmt: skip
+    def test_the_command_goes_on_with_what_it_began(
+        self, search: Search, options: dict[str, Any], command: str
+    ) -> None:
+        error = raised(KeyboardInterrupt(), search, **options)
+        assert isinstance(error, InterruptedByUser)
+        assert error.message == "Interrupted while 'n1' was being created; it may bill already."
+        assert error.hint == f"'{command}' resumes, 'tpuctl down n1' deletes it."
+        assert error.facts["may_bill"] == [f"n1 in {B}"]
+
+    def test_of_several_zones_any_may_bill(self) -> None:
+        error = raised(KeyboardInterrupt(), Search((A, B)))
+        assert error.message.endswith(f"it may bill already in {A} or {B}.")
+        assert error.facts["may_bill"] == [f"n1 in {A}", f"n1 in {B}"]
+
+
+class TestBill:
+    def test_a_host_that_is_not_reached_bills(self) -> None:
+        provider = MemoryProvider()
+        plan = plan_up(provider, KEY, OPTIONS, Search((B,)))
+        with pytest.raises(HostError) as error:
+            up(provider, MemorySsh(HostError("No login.", hint="Look.")), plan, lambda line: None)  # type: ignore[arg-type]
+        assert error.value.message.endswith("Node 'n1' bills.")
+        assert error.value.hint.endswith("'tpuctl up v3-8 --name n1' resumes, 'tpuctl down n1' deletes it.")
+        assert error.value.facts["may_bill"] == [f"n1 in {ZONE}"]
+
+    def test_where_nothing_was_created_nothing_does(self) -> None:
+        error = raised(ConfigError("No right.", hint="Ask."), Search((B,)))
+        assert (error.message, error.hint) == ("No right.", "Ask.")
+        assert "may_bill" not in error.facts
+
+    def test_what_terraform_keeps_is_not_to_be_deleted(self) -> None:
+        provider = MemoryProvider(node(labels={"managed-by": "terraform"}))
+        plan = plan_up(provider, KEY, OPTIONS, Search((B,)))
+        with pytest.raises(HostError) as error:
+            up(provider, MemorySsh(HostError("No login.")), plan, lambda line: None)  # type: ignore[arg-type]
+        assert error.value.hint == "'tpuctl up v3-8 --name n1' resumes."
+
+    def test_a_preemption_says_what_makes_another(self) -> None:
+        error = raised(PreemptedError("It is lost."), Search((B,)))
+        assert error.hint == "'tpuctl up v3-8 --name n1' deletes it and creates it anew."
+
+    def test_a_silent_provider_may_hold_it(self) -> None:
+        error = raised(DeadlineError("No answer."), Search((B,)))
+        assert (error.message, "may_bill" in error.facts) == ("No answer.", False)
+
+
+class TestRequests:
+    """By which something is changed, for --dry-run."""
+
+    def sent(self, provider: MemoryProvider, *zones: str, **search: Any) -> list[HttpRequest]:
+        return requests(provider, plan_up(provider, KEY, OPTIONS, Search(zones or (B,), **search)))
+
+    def test_one_create_for_each_zone(self) -> None:
+        assert [item.method for item in self.sent(Zones(), A, B)] == ["CreateNode"] * 2
+
+    def test_what_has_ended_is_deleted_unless_it_goes_already(self) -> None:
+        lost, leaving = in_zone(A, state=NodeState.PREEMPTED), in_zone(B, state=NodeState.DELETING)
+        sent = self.sent(Zones(lost, leaving), A, B)
+        assert [item.method for item in sent] == ["DeleteNode", "CreateNode", "CreateNode"]
+
+    def test_of_several_candidates_the_first_with_nodes_stays(self) -> None:
+        race = race_id("ada")
+        sent = self.sent(Zones(in_zone(A, race), in_zone(B, race)), A, B)
+        assert [item.method for item in sent] == ["DeleteNode", "UpdateNode"]
+
+    def test_a_race_waits_in_the_zones_that_are_missing(self) -> None:
+        provider = Zones()
+        queued = queued_resource()
+        provider.queue["n1"] = replace(
+            queued, id=replace(queued.id, zone=A, name="n1"), labels=in_zone(A, race_id("ada")).labels
+        )
+        sent = self.sent(provider, A, B, C, race=True)
+        assert [item.method for item in sent] == ["CreateQueuedResource"] * 2
+
+    def test_a_race_that_is_decided_creates_nothing(self) -> None:
+        assert [item.method for item in self.sent(Zones(in_zone(A, race_id("ada"))), A, B, race=True)] == [
+            "UpdateNode"
+        ]
+
+    def test_who_leaves_at_once_changes_no_keys(self) -> None:
+        assert self.sent(MemoryProvider(node()), detach=True) == []
+        stopped = self.sent(MemoryProvider(node(state=NodeState.STOPPED)), detach=True)
+        assert [item.method for item in stopped] == ["StartNode"]

@@ -1,0 +1,121 @@
+"""README.md of an archive: what somebody types, and what is not in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.flows.runs.records import CREATED
+from tpuctl import runs
+from tpuctl.datasets import PinnedDataset
+from tpuctl.flows.runs.archive.readme import Contents, commands, readme
+from tpuctl.job_header import Header
+from tpuctl.provenance.records import HostEnvironment, ResultFile, Results
+from tpuctl.runs import NOT_STORED, Git, Run, Verdict
+
+RUN = Run("r1", CREATED, "ada@laptop", "job.py", ("--name", "a b"), "a" * 64, "jax", "v3-8", (), {})
+VERDICT = Verdict("r1", runs.SUCCEEDED, 1, CREATED, "all ended", 0)
+HOST = HostEnvironment("3.10.12", "cpython", "Linux", "5.15", "x86_64")
+FILES = (ResultFile("outputs/a", 3, "AAAAAA==", "", 7),)
+RESULTS = Results("r1", 1, runs.SUCCEEDED, CREATED, 1, 3, "d" * 64, FILES, 0)
+PLAIN = Contents(RUN, VERDICT, Header(), HOST, RESULTS, has_data=False, hosts=1)
+PETS = PinnedDataset("pets", "1.0.0", "b" * 64)
+
+
+def made(contents: Contents = PLAIN, **record: Any) -> str:
+    return readme(replace(contents, record=msgspec.structs.replace(contents.record, **record)))
+
+
+def notes(text: str) -> list[str]:
+    """Return what is not in the archive."""
+    _, _, rest = text.partition("## What is not in here\n\n")
+    return [line.removeprefix("- ") for line in rest.partition("\n\n")[0].splitlines()]
+
+
+def facts(text: str) -> dict[str, str]:
+    lines = text.partition("## Run it again")[0].splitlines()
+    return dict(line.removeprefix("- ").split(": ", 1) for line in lines if line.startswith("- "))  # type: ignore[misc]
+
+
+def test_it_begins_with_what_the_run_was() -> None:
+    lines = made().splitlines()
+    assert lines[0] == "# The run r1"
+    assert lines[2] == f"It was submitted at {CREATED} for v3-8, and succeeded."
+    assert lines[4] == "    job.py --name 'a b'"
+    assert "You need Python 3.10.12 on Linux (x86_64), and nothing of Google Cloud or tpuctl." in made()
+
+
+def test_facts_are_those_that_are_known() -> None:
+    assert facts(made()) == {
+        "code (SHA-256 of its archive)": "a" * 64, "results (SHA-256 of names and checksums)": "d" * 64,
+    }  # fmt: skip
+    every = made(
+        replace(PLAIN, hosts=4),
+        git=Git("0f" * 20, "diff"),
+        seeds={"--seed": "7", "S": "1"},
+        dataset=PETS,
+        origin="r0",
+    )
+    assert facts(every) == {
+        **facts(made()), "git commit": f"{'0f' * 20}, with changes", "seeds": "--seed 7, S 1",
+        "dataset": f"pets/1.0.0, manifest {'b' * 64}", "hosts": "4", "submitted again from": "r0",
+    }  # fmt: skip
+    assert facts(made(git=Git("0f" * 20, "")))["git commit"] == "0f" * 20
+
+
+class TestCommands:
+    def test_they_use_the_python_of_the_host(self) -> None:
+        assert list(commands(PLAIN)) == [
+            "python3.10 -m venv .venv",
+            ".venv/bin/pip install -r requirements.txt -c constraints.txt",
+            "sh run.sh",
+            ".venv/bin/python compare.py",
+        ]
+
+    def test_without_a_record_of_it_any_python_may_do(self) -> None:
+        unknown = replace(PLAIN, environment=None, results=None)
+        first, *_, last = commands(unknown)
+        assert (first, last) == ("python3 -m venv .venv", "sh run.sh")
+        assert "You need Python >=3.9, and nothing" in made(unknown, requires_python=">=3.9")
+        assert "You need Python, and nothing" in made(unknown)
+
+    def test_a_lock_file_and_wheels_are_those_of_the_code(self) -> None:
+        record = msgspec.structs.replace(RUN, requirements="lock file.txt", wheelhouse="wheels")
+        assert list(commands(replace(PLAIN, record=record)))[1:3] == [
+            ".venv/bin/pip install -r 'code/lock file.txt' -c constraints.txt",
+            ".venv/bin/pip install --find-links code/wheels -r requirements.txt -c constraints.txt",
+        ]
+
+
+class TestMissing:
+    def test_a_whole_archive_says_nothing(self) -> None:
+        assert "## What is not in here" not in made()
+
+    @pytest.mark.parametrize(
+        ("contents", "record", "begin"),
+        [
+            (PLAIN, {"environment": {"KEY": NOT_STORED}}, "The value of the variable KEY: set it before"),
+            (PLAIN, {"arguments": ("--key", "***")}, "Argument 2, which looks like a secret: set it before"),
+            (PLAIN, {"dataset": PETS}, "The dataset pets/1.0.0. Put its files into data/pets/1.0.0: "),
+            (replace(PLAIN, environment=None), {}, "The versions of its packages: the run has no record"),
+            (replace(PLAIN, hosts=4), {}, "The 4 hosts: run.sh runs the script of worker 0 alone."),
+            (replace(PLAIN, results=msgspec.structs.replace(RESULTS, files=6, left_out=5)), {},
+             "The checksums of 5 files: only the first ones are listed."),
+            (PLAIN, {"setup": "make"}, "What its set-up command has made on the hosts: make"),
+        ],
+    )  # fmt: skip
+    def test_what_is_not_in_it_is_named(self, contents: Contents, record: dict[str, Any], begin: str) -> None:
+        (note,) = notes(made(contents, **record))
+        assert note.startswith(begin)
+
+    def test_a_dataset_that_is_in_it_is_not(self) -> None:
+        text = made(replace(PLAIN, has_data=True), dataset=PETS)
+        assert "## What is not in here" not in text
+        assert "- `data/`: the dataset, as TFRecord, readable by TensorFlow Datasets" in text
+        assert "`data/`" not in made()
+
+    def test_no_text_of_the_record_adds_a_line(self) -> None:
+        assert "\n# forged" not in made(setup="make\n# forged", arguments=("a\n# forged",))

@@ -1,0 +1,271 @@
+"""A run that repeats another one: what it takes over, what is given again, and what cannot be repeated."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from tests.flows.nodes.memory_provider import MemoryProvider, node
+from tests.flows.runs.evidence.memory_bucket import MemoryBucket
+from tests.flows.runs.records import ATTEMPT, CREATED, TPU
+from tpuctl.bucket_layout import bundle
+from tpuctl.cloud.storage import Bucket
+from tpuctl.datasets import PinnedDataset
+from tpuctl.errors import NotFoundError, StateError, UsageError
+from tpuctl.flows.runs.code import bundles
+from tpuctl.flows.runs.record import stored_code
+from tpuctl.flows.runs.record.repetition import RepeatRequest, plan_repetition
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submission.launch_values import LaunchValues
+from tpuctl.flows.runs.submission.plan import SubmitPlan
+from tpuctl.provenance.records import HostEnvironment
+from tpuctl.recovery.records import Machine
+from tpuctl.runs import NOT_STORED, Git, Run, encode, submitter
+
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+HEADER = """# /// script
+# dependencies = ["optax", "numpy"]
+# [tool.tpuctl]
+# framework = "jax"
+# setup = "make all"
+# [tool.tpuctl.env]
+# OF_HEADER = "7"
+# ///
+print(1)
+"""
+
+
+class Site:
+    """The run r1, which is repeated on Ada's READY v3-8."""
+
+    def __init__(self, folder: Path, header: str = HEADER) -> None:
+        self.memory = MemoryBucket()
+        self.bucket = cast("Bucket", self.memory)
+        self.provider = MemoryProvider(node(runtime="base"))
+        (folder / "job.py").write_text(header)
+        self.code = bundles.pack(folder / "job.py")
+        self.memory.put(bundle(self.code.sha256), self.code.data)
+
+    def submit(self, tpu: Any = None, **changes: Any) -> None:
+        record = Run(
+            "r1", CREATED, "bob@laptop", "job.py", ("--rate", "1"), self.code.sha256, "jax", "v3-8",
+            ("optax",), {}, token="t1",
+        )  # fmt: skip
+        run = StoredRun(self.bucket, "r1")
+        run.create(msgspec.structs.replace(record, **changes))
+        place = msgspec.structs.replace(tpu or TPU, accelerator="v3-8")
+        run.create_attempt(msgspec.structs.replace(ATTEMPT, tpu=place, workers=(0,)))
+
+    def repeat(self, **request: Any) -> SubmitPlan:
+        run = StoredRun(self.bucket, "r1")
+        return plan_repetition(run, self.bucket, self.provider, "ada", RepeatRequest(**request), AT)
+
+    def keep(self, state: Path, **changes: Any) -> None:
+        """Keep values of the run on this machine."""
+        values = LaunchValues("t1", ("--key", "k3"), ("optax",), {"KEY": "k1"}, "login k2")
+        path = state / "launches/b/r1.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(msgspec.json.encode(msgspec.structs.replace(values, **changes)))
+
+
+@pytest.fixture
+def site(home: Path, tmp_path: Path) -> Site:
+    """Nothing is kept on this machine."""
+    (tmp_path / "code").mkdir()
+    return Site(tmp_path / "code")
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """Where this machine keeps values."""
+    return tmp_path / "state"
+
+
+class TestRecord:
+    def test_it_is_a_submission_of_now_from_here_to_this_node(self, site: Site) -> None:
+        site.submit(seeds={"--seed": "7"}, arguments=("--seed", "7"), wheelhouse="", setup_timeout=60.0)
+        plan = site.repeat()
+        run = plan.run
+        assert (run.run, run.created, run.submitter, run.token, run.origin) == (
+            "job-20260102-030405", "2026-01-02T03:04:05Z", submitter(), "", "r1",
+        )  # fmt: skip
+        assert (run.accelerator, run.data_bucket, run.bundle_sha256) == ("v3-8", "b", site.code.sha256)
+        assert (plan.arguments, run.arguments, run.seeds) == (
+            ("--seed", "7"),
+            ("--seed", "7"),
+            {"--seed": "7"},
+        )
+        assert (plan.dependencies, plan.is_named, plan.setup_timeout) == (("optax", "numpy"), False, 60.0)
+        assert plan.attempt.tpu.name == plan.node.name == "n1"
+        assert plan.environment == {"TPUCTL_ACCELERATOR": "v3-8"}
+        assert run.unpacked_size == site.code.unpacked_size
+
+    def test_it_may_have_a_name_and_a_node_of_its_own(self, site: Site) -> None:
+        site.submit()
+        plan = site.repeat(name="again", tpu="n1")
+        assert (plan.run.run, plan.is_named) == ("again", True)
+        with pytest.raises(UsageError):
+            site.repeat(name="No Name")
+        with pytest.raises(NotFoundError):
+            site.repeat(tpu="n2")
+
+    def test_of_nodes_one_of_the_same_type_is_chosen(self, site: Site) -> None:
+        site.submit(accelerator="v2-8")
+        with pytest.raises(StateError):
+            site.repeat()
+        assert site.repeat(tpu="n1").notes[0] == "Warning: run 'r1' was on v2-8, and this is v3-8."
+
+    def test_a_machine_like_the_node_is_made_in_the_zones_of_the_other_run_too(self, site: Site) -> None:
+        before = Machine("v3-8", ("europe-west4-a", "us-central1-b"), False, "base", "bob", max_price="2.5")
+        site.submit(machine=before)
+        machine = site.repeat().run.machine
+        assert machine
+        assert (machine.zones, machine.owner, machine.max_price) == (
+            ("us-central1-b", "europe-west4-a"), "ada", "2.5",
+        )  # fmt: skip
+
+    def test_of_another_type_it_stays_in_its_zone(self, site: Site) -> None:
+        site.submit(machine=Machine("v2-8", ("europe-west4-a",), False, "base", "bob"))
+        machine = site.repeat().run.machine
+        assert machine
+        assert machine.zones == ("us-central1-b",)
+
+
+class TestNotes:
+    def test_what_differs_is_said(self, site: Site) -> None:
+        site.submit(msgspec.structs.replace(TPU, runtime="old"))
+        assert site.repeat().notes == (
+            "Warning: run 'r1' had the runtime old, and n1 has base: what the image brings may differ.",
+            "The record has no seed: random numbers differ unless the script has a fixed one.",
+            "Run 'r1' has no record of its packages: they are resolved anew.",
+        )
+
+    def test_where_nothing_differs_nothing_is(self, site: Site) -> None:
+        site.submit(seeds={"--seed": "7"}, arguments=("--seed", "7"))
+        record = HostEnvironment("3.10.12", "cpython", installed={"optax": "0.2"}, image={"numpy": "1.26"})
+        name = StoredRun(site.bucket, "r1").paths.environment(1, 0)
+        site.memory.put(name, encode(record))
+        plan = site.repeat()
+        assert plan.notes == ()
+        assert plan.run.pins == {"numpy": "1.26", "optax": "0.2"}
+
+
+class TestArguments:
+    def test_some_are_replaced_and_others_added(self, site: Site) -> None:
+        site.submit()
+        assert site.repeat(changes=("--rate", "2")).arguments == ("--rate", "2")
+        assert site.repeat(changes=("--new", "3")).arguments == ("--rate", "1", "--new", "3")
+        assert site.repeat(changes=("--new", "3"), is_all=True).arguments == ("--new", "3")
+        assert site.repeat(is_all=True).arguments == ()
+
+    def test_a_secret_among_them_is_asked_for_again(self, site: Site, state: Path) -> None:
+        site.submit(arguments=("--key", "***"))
+        with pytest.raises(UsageError) as error:
+            site.repeat()
+        assert error.value.message == "The arguments of run 'r1' held a secret, which is not stored."
+        assert error.value.hint == "Give it again: tpuctl resubmit r1 -- --OPTION=VALUE"
+        assert site.repeat(changes=("--key", "k9")).arguments == ("--key", "k9")
+        site.keep(state)
+        assert site.repeat().arguments == ("--key", "k3")
+
+
+class TestVariables:
+    def test_values_come_from_the_nearest_that_knows_them(self, site: Site, state: Path) -> None:
+        site.submit(
+            environment={"A": "1", **dict.fromkeys(("KEY", "OF_HEADER", "SEED", "B"), NOT_STORED)},
+            of_header=("OF_HEADER",), seeds={"SEED": "5"},
+        )  # fmt: skip
+        site.keep(state)
+        plan = site.repeat(environment={"B": "2", "NEW": "3"})
+        own = {name: value for name, value in plan.environment.items() if not name.startswith("TPUCTL_")}
+        assert own == {"A": "1", "KEY": "k1", "OF_HEADER": "7", "SEED": "5", "B": "2", "NEW": "3"}
+        assert plan.run.environment == {**dict.fromkeys(own, NOT_STORED), "A": "1"}
+        assert set(plan.secrets) >= {"k1", "2", "3"}
+        assert "1" not in plan.secrets
+        assert plan.run.of_header == ("OF_HEADER",)
+
+    def test_those_that_nobody_knows_are_named(self, site: Site) -> None:
+        site.submit(environment={"KEY": NOT_STORED, "OF_HEADER": NOT_STORED, "B": NOT_STORED})
+        with pytest.raises(UsageError) as error:
+            site.repeat(environment={"B": "2"})
+        assert error.value.message == (
+            "Run 'r1' had values of KEY, OF_HEADER, which are neither in the bucket nor on this machine."
+        )
+        assert error.value.hint == "Export them, then: tpuctl resubmit r1 --secret KEY --secret OF_HEADER"
+
+    def test_a_value_that_no_process_can_have_is_refused(self, site: Site) -> None:
+        site.submit()
+        with pytest.raises(UsageError, match="NUL"):
+            site.repeat(environment={"A": "\0"})
+
+
+class TestSetup:
+    def test_it_is_as_recorded_or_as_kept(self, site: Site, state: Path) -> None:
+        site.submit(setup="make")
+        assert site.repeat().setup == "make"
+        site.keep(state)
+        assert site.repeat().setup == "login k2"
+
+    def test_a_secret_in_it_may_be_in_the_header(self, site: Site) -> None:
+        site.submit(setup="login ***")
+        with pytest.raises(UsageError) as error:
+            site.repeat()
+        assert error.value.message == "The set-up command of run 'r1' held a secret, which is not stored."
+
+
+class TestDataset:
+    DATASET = PinnedDataset("pets", "1.0.0", "0" * 64)
+
+    def test_one_in_another_bucket_names_the_setting(self, site: Site) -> None:
+        site.submit(dataset=self.DATASET, data_bucket="other")
+        with pytest.raises(UsageError) as error:
+            site.repeat()
+        assert error.value.message == (
+            "Run 'r1' read its dataset from gs://other, and this configuration has gs://b."
+        )
+        assert error.value.hint == "Set data_bucket: TPUCTL_DATA_BUCKET=other"
+
+    @pytest.mark.parametrize("recorded", ["", "b"])
+    def test_one_that_was_deleted_is_named(self, site: Site, recorded: str) -> None:
+        site.submit(dataset=self.DATASET, data_bucket=recorded)
+        with pytest.raises(NotFoundError) as error:
+            site.repeat()
+        assert error.value.message == (
+            "The dataset of run 'r1' was deleted: there is no pets/1.0.0 in gs://b."
+        )
+
+
+class TestCode:
+    def test_code_that_was_deleted_names_the_commit(self, site: Site) -> None:
+        site.submit(git=Git("0f" * 20, ""), bundle_sha256="1" * 64)
+        with pytest.raises(NotFoundError) as error:
+            site.repeat()
+        assert error.value.message == (
+            f"The code of run 'r1' was deleted: gs://b/bundles/{'1' * 64}.tar.gz does not exist."
+        )
+        assert error.value.hint == (
+            f"Its commit was {'0f' * 20}. Submit the script from your own files: tpuctl submit"
+        )
+
+    @pytest.mark.parametrize("data", [b"", b"other"])
+    def test_other_code_is_refused(self, site: Site, data: bytes) -> None:
+        site.submit()
+        site.memory.put(bundle(site.code.sha256), data)
+        with pytest.raises(StateError, match="does not hold the code that it is named by"):
+            site.repeat()
+
+    def test_its_sizes_are_those_that_were_packed(self, site: Site) -> None:
+        site.submit()
+        code = stored_code.fetch(site.bucket, StoredRun(site.bucket, "r1").record)
+        assert (code.count, code.files_size, code.unpacked_size, code.script) == (
+            1, len(HEADER), site.code.unpacked_size, "job.py",
+        )  # fmt: skip
+
+    def test_without_its_script_there_is_no_header(self, site: Site) -> None:
+        site.submit(script="other.py")
+        with pytest.raises(StateError, match=r"has no script other\.py"):
+            site.repeat()

@@ -1,0 +1,214 @@
+"""What a submission plans: the record of the run, its attempt, its variables, and what the user is told."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tests.flows.nodes.memory_provider import MemoryProvider, node
+from tests.flows.runs.evidence.memory_bucket import MemoryBucket
+from tpuctl.catalogue.recorded_price import RecordedPrice
+from tpuctl.cloud.storage import Bucket
+from tpuctl.datasets import PinnedDataset
+from tpuctl.errors import NotFoundError, StateError, UsageError
+from tpuctl.flows.runs.submission.plan import (
+    SubmitPlan,
+    SubmitRequest,
+    attempt_on,
+    default_name,
+    on_node,
+    own_variables,
+    plan_submit,
+    priced,
+)
+from tpuctl.flows.runs.submission.restart_policy import RestartRequest
+from tpuctl.nodes import Node
+from tpuctl.recovery.records import Restarts
+from tpuctl.runs import NOT_STORED, Tpu, submitter
+
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+DATASET = PinnedDataset("pets", "1.0.0", "0" * 64)
+SLICE = {"accelerator": "v3-32", "addresses": ("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4")}
+SECRET = "ghp" + "_" + "a1B2" * 9
+
+
+@pytest.fixture
+def script(home: Path, tmp_path: Path) -> Path:
+    """A script for JAX."""
+    return write(tmp_path / "code/Train Job.py", framework="jax")
+
+
+def write(path: Path, dependencies: str = "", **table: str) -> Path:
+    """Write a script with such a header."""
+    lines = ["# /// script", f"# dependencies = [{dependencies}]", "# [tool.tpuctl]"]
+    lines += [
+        f"# {name} = {value if value[0] in '{[0123456789' else repr(value)}" for name, value in table.items()
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join([*lines, "# ///", "print(1)", ""]))
+    return path
+
+
+def planned(script: Path, *nodes: Node, owner: str = "ada", **request: Any) -> SubmitPlan:
+    provider = MemoryProvider(*(nodes or (node(),)))
+    bucket = cast("Bucket", MemoryBucket())
+    return plan_submit(bucket, provider, owner, SubmitRequest(script, **request), AT)
+
+
+class TestRecord:
+    def test_it_says_what_was_asked_for_by_whom_and_when(self, script: Path) -> None:
+        plan = planned(script, arguments=("--seed", "7"), environment={"A": "1", "B": "2"}, stored=("B",))
+        run = plan.run
+        assert (run.run, plan.is_named) == ("train-job-20260102-030405", False)
+        assert (run.created, run.submitter, run.script) == (
+            "2026-01-02T03:04:05Z",
+            submitter(),
+            "Train Job.py",
+        )
+        assert (run.arguments, run.seeds) == (("--seed", "7"), {"--seed": "7"})
+        assert (run.framework, run.accelerator, run.data_bucket) == ("jax", "v3-8", "b")
+        assert run.environment == {"A": NOT_STORED, "B": "2"}
+        assert (run.bundle_sha256, run.unpacked_size) == (plan.code.sha256, plan.code.unpacked_size)
+        assert (run.setup, run.setup_timeout, run.wheelhouse, run.requirements) == ("", 1800.0, "", "")
+        assert (run.restarts, run.not_kept, run.of_header, run.dataset, run.git) == (
+            Restarts(),
+            (),
+            (),
+            None,
+            None,
+        )
+        assert plan.environment == {"TPUCTL_ACCELERATOR": "v3-8", "A": "1", "B": "2"}
+        assert plan.secrets == ("1",)
+        assert plan.notes == ()
+
+    def test_its_header_counts_where_no_option_does(self, script: Path) -> None:
+        write(script, '"numpy"', framework="jax", setup="make", env='{A = "1", B = "2"}', restarts="3")
+        plan = planned(script, environment={"B": "3"})
+        assert (plan.setup, plan.run.setup, plan.dependencies) == ("make", "make", ("numpy",))
+        assert plan.environment == {"TPUCTL_ACCELERATOR": "v3-8", "A": "1", "B": "3"}
+        assert plan.run.of_header == ("A",)
+        assert plan.run.restarts == Restarts(after_loss=3)
+        chosen = planned(script, setup="", restarts=RestartRequest("1"))
+        assert (chosen.setup, chosen.run.restarts) == ("", Restarts(after_loss=1))
+
+    def test_a_name_is_the_users(self, script: Path) -> None:
+        plan = planned(script, name="r1")
+        assert (plan.run.run, plan.is_named) == ("r1", True)
+        with pytest.raises(UsageError):
+            planned(script, name="No Name")
+
+    def test_secrets_in_arguments_and_commands_are_masked(self, script: Path) -> None:
+        plan = planned(script, arguments=(f"--token={SECRET}",), setup=f"login --token {SECRET}")
+        assert plan.run.arguments == ("--token=***",)
+        assert plan.arguments == (f"--token={SECRET}",)
+        assert SECRET not in plan.run.setup
+        assert plan.setup == f"login --token {SECRET}"
+        assert SECRET in plan.secrets
+        assert plan.notes[0].startswith(
+            "Warning: --token looks like a secret. The run's record has *** instead"
+        )
+
+    def test_variables_that_hosts_do_not_keep_are_named(self, script: Path) -> None:
+        plan = planned(
+            script, node(spot=True), environment={"API_KEY": "x7", "MINE": "1", "A": "2"}, secrets=("MINE",)
+        )
+        assert plan.run.not_kept == ("API_KEY", "MINE")
+        assert plan.notes == (
+            "After a reboot of its TPU this run resumes only while somebody watches it: "
+            "hosts do not keep the values of API_KEY, MINE.",
+        )
+
+    @pytest.mark.parametrize(
+        ("request_", "words"),
+        [({"setup": "a\0b"}, "The setup command holds a NUL"), ({"environment": {"A": "\0"}}, "holds a NUL")],
+    )
+    def test_what_no_process_can_have_is_refused(
+        self, script: Path, request_: dict[str, Any], words: str
+    ) -> None:
+        with pytest.raises(UsageError, match=words):
+            planned(script, **request_)
+
+    def test_a_script_that_is_missing_or_no_text_is_refused(self, script: Path) -> None:
+        with pytest.raises(UsageError, match="There is no file"):
+            planned(script.parent / "other.py")
+        script.write_bytes(b"\xff")
+        with pytest.raises(UsageError, match="is not a text file"):
+            planned(script)
+
+
+class TestNode:
+    def test_one_that_fits_is_chosen(self, script: Path) -> None:
+        assert planned(script).node.name == "n1"
+        with pytest.raises(NotFoundError):
+            planned(script, tpu="n2")
+        with pytest.raises(StateError):
+            planned(script, accelerator="v2-8")
+        with pytest.raises(StateError):
+            planned(script, owner="bob")
+
+    def test_types_of_the_header_are_as_the_api_names_them(self, script: Path) -> None:
+        write(script, framework="jax", accelerator='["v2-8", "tpu-v3-8"]')
+        plan = planned(script)
+        assert plan.node.accelerator == "v3-8"
+        assert plan.notes == ("tpu-v3-8 is v3-8 in the Cloud TPU API.",)
+
+    def test_another_one_may_be_made_for_it(self, script: Path) -> None:
+        plan = planned(script, environment={"A": "1"})
+        bucket = cast("Bucket", MemoryBucket())
+        moved = on_node(plan, node("n9", **SLICE), bucket)
+        assert (moved.node.name, moved.run.accelerator, moved.attempt.tpu.name) == ("n9", "v3-32", "n9")
+        assert moved.environment == {"TPUCTL_ACCELERATOR": "v3-32", "A": "1"}
+        assert moved.attempt.workers == (0, 1, 2, 3)
+        assert moved.attempt.created == plan.attempt.created
+        assert moved.run.machine
+        assert moved.run.machine.accelerator == "v3-32"
+
+    def test_its_price_is_recorded(self, script: Path) -> None:
+        plan = planned(script)
+        assert priced(plan, lambda item: None).attempt.price is None
+        price = RecordedPrice("1.5", "USD", "a list", "2026-01-01T00:00:00Z")
+        assert priced(plan, lambda item: price if item == plan.node else None).attempt.price == price
+
+
+class TestAttempt:
+    @pytest.mark.parametrize(
+        ("framework", "fields", "workers"),
+        [
+            ("tensorflow", {}, (0,)), ("tensorflow", SLICE, (0,)), ("jax", {}, (0,)),
+            ("jax", SLICE, (0, 1, 2, 3)), ("pytorch", SLICE, (0, 1, 2, 3)),
+        ],
+    )  # fmt: skip
+    def test_tensorflow_runs_on_the_first_worker_others_on_all(
+        self, framework: str, fields: dict[str, Any], workers: tuple[int, ...]
+    ) -> None:
+        item = node(**fields)
+        attempt = attempt_on(item, framework, AT)
+        assert (attempt.attempt, attempt.created, attempt.tpu) == (1, "2026-01-02T03:04:05Z", Tpu.of(item))
+        assert (attempt.workers, attempt.log_layout, attempt.price) == (workers, 2, None)
+        assert attempt_on(item, framework, AT, 7).attempt == 7
+
+    def test_a_slice_of_tensorflow_is_driven_by_its_name(self) -> None:
+        assert own_variables("b", "tensorflow", node(**SLICE), None) == {
+            "TPUCTL_ACCELERATOR": "v3-32", "TPU_NAME": "n1", "TPU_LOAD_LIBRARY": "0",
+        }  # fmt: skip
+        for framework, fields in (("tensorflow", {}), ("jax", SLICE)):
+            item = node(**fields)  # type: ignore[arg-type]
+            assert own_variables("b", framework, item, None) == {"TPUCTL_ACCELERATOR": item.accelerator}
+
+    def test_a_dataset_is_a_folder_of_its_bucket(self) -> None:
+        variables = own_variables("b", "jax", node(), DATASET)
+        assert variables["TPUCTL_DATA_DIR"] == "gs://b/datasets/pets/1.0.0"
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("job.py", "job"), ("My_Job 2.py", "my-job-2"), ("__x__.py", "x"), ("é.py", "run"),
+        ("x" * 41 + ".py", "x" * 40),
+    ],
+)  # fmt: skip
+def test_a_default_name_is_made_of_the_script_and_the_time(file: str, name: str) -> None:
+    assert default_name(Path(file), AT) == f"{name}-20260102-030405"

@@ -1,0 +1,104 @@
+"""Which nodes the runs of a bucket use: what nobody knows is no reason to delete one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from tests.flows.nodes.memory_provider import MemoryProvider, node
+from tests.flows.runs.evidence.memory_bucket import START, MemoryBucket
+from tests.flows.runs.records import ATTEMPT, CREATED, TPU
+from tpuctl import runs
+from tpuctl.bucket_layout import NodePaths
+from tpuctl.cloud.storage import Bucket
+from tpuctl.errors import StateError
+from tpuctl.flows.runs.evidence.witnesses import Witnesses
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.used_nodes import Usage
+from tpuctl.runs import Run, Verdict, encode, verdict_type
+
+NODE = node(id=TPU.id)
+OTHER = replace(NODE, id=replace(NODE.id, name="n2", uid="8"))
+
+
+class Site:
+    """Runs that were started on the node n1."""
+
+    def __init__(self) -> None:
+        self.memory = MemoryBucket()
+        self.bucket = cast("Bucket", self.memory)
+
+    def submit(self, name: str, *uids: str) -> None:
+        """Record a run with an attempt on each of these nodes."""
+        run = StoredRun(self.bucket, name)
+        run.create(Run(name, CREATED, "ada@laptop", "job.py", (), "0" * 64, "jax", "v3-32", (), {}))
+        for number, uid in enumerate(uids or (TPU.uid,), start=1):
+            tpu = msgspec.structs.replace(TPU, uid=uid)
+            run.create_attempt(msgspec.structs.replace(ATTEMPT, attempt=number, tpu=tpu))
+
+    def end(self, name: str, decided: str, **fields: Any) -> None:
+        verdict = Verdict(name, runs.SUCCEEDED, 1, decided, "all ended", 0, runs.BY_WORKERS, **fields)
+        self.memory.put(f"runs/{name}/verdict.json", encode(verdict), verdict_type(verdict))
+
+    def used(self) -> frozenset[str]:
+        """Return what is used with an age of an hour, three hours after the bucket's first object."""
+        self.memory.time = START + timedelta(hours=3)
+        witnesses = Witnesses(MemoryProvider(NODE))
+        now, age = START + timedelta(hours=3), timedelta(hours=1)
+        return Usage(self.bucket, witnesses, now, age, print).used([NODE, OTHER])
+
+
+@pytest.fixture
+def site() -> Site:
+    """No run is recorded."""
+    return Site()
+
+
+def test_a_node_without_a_run_is_not_used(site: Site) -> None:
+    assert site.used() == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("decided", "is_used"),
+    [("2026-01-01T14:00:01Z", True), ("2026-01-01T14:00:00Z", False), ("2026-01-01T12:00:00Z", False)],
+)
+def test_a_run_uses_its_node_for_the_age_after_its_end(site: Site, decided: str, is_used: bool) -> None:
+    site.submit("r1")
+    site.end("r1", decided)
+    assert site.used() == (frozenset({TPU.uid}) if is_used else frozenset())
+
+
+def test_one_of_several_is_enough(site: Site) -> None:
+    for name in ("r1", "r2"):
+        site.submit(name)
+    site.end("r2", "2026-01-01T12:00:00Z")
+    site.end("r1", "2026-01-01T14:30:00Z")
+    assert site.used() == {TPU.uid}
+
+
+def test_a_run_that_goes_on_elsewhere_uses_that_node_alone(site: Site) -> None:
+    site.submit("r1", TPU.uid, "8")
+    site.memory.put(f"{NodePaths.of(OTHER.id).runs}r1/2.json", b"{}")
+    site.end("r1", "2026-01-01T14:30:00Z")
+    assert site.used() == {"8"}
+
+
+def test_a_name_without_an_attempt_uses_nothing(site: Site) -> None:
+    site.memory.put(f"{NodePaths.of(TPU.id).runs}ghost/1.json", b"{}")
+    assert site.used() == frozenset()
+
+
+@pytest.mark.parametrize("name", ["attempts/1/attempt.json", "verdict.json"])
+def test_one_that_cannot_be_read_is_an_error(site: Site, name: str) -> None:
+    site.submit("r1")
+    site.memory.put(f"runs/r1/{name}", b"{")
+    with pytest.raises(StateError) as error:
+        site.used()
+    assert error.value.message.startswith(
+        f"Run 'r1' cannot be read, so nobody knows whether its TPU is in use: runs/r1/{name} "
+    )
+    assert error.value.hint == "Delete its folder from the bucket, or leave --without-run away."
