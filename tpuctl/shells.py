@@ -40,6 +40,11 @@ SHELLS = {
 }
 
 
+def quoted_path(path: str) -> str:
+    """Return a path quoted as one word of a POSIX shell that no command takes for an option."""
+    return shlex.quote(f"./{path}" if path.startswith("-") else path)
+
+
 def with_folder(path: str, folder: str) -> str:
     """Return a PATH in which a folder comes first, and once."""
     return ":".join([folder, *without_folder(path, folder).split(":")]) if path else folder

@@ -124,6 +124,7 @@ def test_another_user_cannot_read_the_report(bug: Callable[[], int], tmp_path: P
         capture_output=True,
         text=True,
         timeout=60,
+        env={**os.environ, "LC_ALL": "C"},  # cat speaks the user's language
     )
     assert reading.returncode != 0
     assert "denied" in reading.stderr

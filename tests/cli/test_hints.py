@@ -9,13 +9,87 @@ import pytest
 
 from tests.cli.test_help import LEAVES
 from tests.running_simulator import CommandResult
-from tpuctl.cli.hints import COMMAND_HINTS, OPTION_HINTS
+from tpuctl.cli.hints import COMMAND_HINTS, OPTION_HINTS, with_known_option
 from tpuctl.cli.main import cli
 
 Tpuctl = Callable[..., CommandResult]
+MEANINGS = """
+: list get nodes tpus instances: ls
+: create provision: up
+: delete remove destroy del: down, rm
+: terminate teardown: down
+: label pin: tag
+: annotate comment: note
+: prune gc cleanup: runs gc
+: kill abort interrupt scancel: cancel, down
+: pause halt suspend shutdown poweroff: stop
+: rehearse preempt maintenance: drill
+: resume boot poweron: start
+: launch train apply: run, submit
+: ps jobs history queue: runs
+: status show inspect: describe, runs, ls
+: explain operations events: why
+: tail follow attach: logs -f
+: shell sh connect console: ssh
+: download collect results checkpoints: pull
+: upload convert push: data upload
+: dataset datasets: data ls
+: fetch: data fetch
+: head: data head
+: check diagnose auth login: doctor
+: configure setup: init
+: settings info env: config show
+: simulator simulate emulator: sim status
+: fault faults chaos: sim fault
+: version: --version
+: regions locations: zones
+: accelerators accelerator-types show-gpus show-tpus: types
+: versions images runtime-versions: runtimes
+: prices pricing: price
+: costs billing spend bill usage: cost, price
+: quota quotas offers: zones
+: completions autocomplete: completion bash
+data: list datasets: data ls
+data: delete remove destroy del: data rm
+data: create add put push convert import: data upload
+data: download get: data pull, data fetch
+data: show info stat status: data describe
+data: cat preview view: data head
+data: check validate: data verify
+runs: list ls show: runs
+runs: rm delete remove: rm
+runs: prune clean cleanup: runs gc
+config: list get view ls: config show
+sim: up run launch create: sim start
+sim: down kill shutdown: sim stop
+sim: delete rm destroy clean clear: sim reset
+sim: ps ls list info show: sim status
+sim: faults inject chaos: sim fault
+sim: log: sim logs
+sim fault: list show status: sim fault ls
+sim fault: delete remove clear del: sim fault rm
+sim fault: create inject new: sim fault add
+"""
+"""Group: words that users of gcloud, kubectl, Slurm, Docker and SkyPilot type: the commands that do it."""
 WORDS = [
-    (group, word, commands) for group, table in COMMAND_HINTS.items() for word, commands in table.items()
+    (group, word, tuple(commands.split(", ")))
+    for group, words, commands in (line.split(": ") for line in MEANINGS.strip().splitlines())
+    for word in words.split()
 ]
+OPTIONS = """
+--region --location: --zone
+--project-id --project_id: --project
+--preemptible --preemptable: --spot
+--force --quiet --assume-yes --auto-approve -q -f: --yes
+--output --format -o: --json
+--version --runtime-version --image: --runtime
+--dryrun --what-if --noop: --dry-run
+--watch -w: --follow
+--lines --last: --tail
+--num --limit --number: --count
+--dest --out --directory --target-dir: --to
+"""
+"""Options that they type: the option that does it, where the command has that."""
 PATHS = {" ".join(path) for path, _ in LEAVES}
 GROUPS = ((), ("data",), ("config",), ("sim",), ("sim", "fault"))
 
@@ -80,6 +154,23 @@ def test_an_option_is_answered_with_the_right_one(tpuctl: Tpuctl, typed: str, op
 
 def test_an_option_of_the_table_is_named_only_where_the_command_has_it(tpuctl: Tpuctl) -> None:
     assert "--spot" not in tpuctl("ls", "--preemptible").err
+
+
+@pytest.mark.parametrize("line", OPTIONS.strip().splitlines())
+def test_an_option_of_other_programs_names_the_one_that_does_it(line: str) -> None:
+    typed, own = line.split(": ")
+    command = click.Command("x", params=[click.Option([own]), click.Option(["--far-from-all"])])
+    for option in typed.split():
+        for word in (option, option.upper()):
+            error = with_known_option(click.NoSuchOption(word, ctx=click.Context(command)))
+            assert error.format_message() == f"No such option '{word}'. Did you mean '{own}'?"
+
+
+def test_an_option_without_a_command_or_like_no_other_has_no_guess() -> None:
+    error = click.NoSuchOption("--force")
+    assert with_known_option(error) is error
+    error = with_known_option(click.NoSuchOption("--force", ctx=click.Context(click.Command("x"))))
+    assert error.format_message() == "No such option '--force'."
 
 
 def test_every_option_of_the_table_belongs_to_a_command() -> None:

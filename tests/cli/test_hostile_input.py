@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.hostile_site import VISIBLE, WORD, HostileSite
 from tests.cli.test_help import LEAVES
 from tests.conftest import FOREIGN
+from tests.hostile.site import VISIBLE, WORD, HostileSite
 from tests.hostile.text import ESCAPES, steers
 from tests.running_simulator import RunningSimulator
 
@@ -260,5 +260,5 @@ def test_json_holds_the_text_and_no_control_character(site: HostileSite, hostile
     text = output.decode()
     assert code not in (-1, 1), text
     assert not steers(text.replace("\n", "").replace("\t", ""))
-    assert "{" in text
+    assert "{" in text, code
     assert json.loads(re.search(r"^\{.*?^\}$|^\{.*?\}$", text, re.DOTALL | re.MULTILINE)[0])  # type: ignore[index]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from tests.cli.pseudo_terminal import in_terminal
 from tests.hostile.text import ESCAPES, LEGITIMATE, steers
 from tests.paths import ROOT
-from tpuctl.cli import output, printing
+from tpuctl.cli import output, printing, terminal
 from tpuctl.cli.layout import GAP, fit
 from tpuctl.cli.terminal import display_width, fold
+from tpuctl.errors import DeclinedError
 
 PACKAGE = ROOT / "tpuctl"
 WRITES = re.compile(
@@ -117,3 +120,155 @@ def test_a_step_on_a_terminal_is_no_markup(home: Path) -> None:
     shown = in_terminal(columns=120, program=(str(program),))
     assert "\x1b]" not in shown
     assert "[link=https://example.com]click[/link]" in shown
+
+
+def test_each_form_of_output_is_on_its_stream(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    printing.write("a ", ("b", "red"), " ")
+    printing.write("c", err=True)
+    printing.write_at_once("d")
+    printing.write_block("e\nf")
+    printing.write_block("g", err=True)
+    printing.say("h", label="Error:", colour="red")
+    printing.say("i")
+    printing.show_command("tpuctl ls", label="Next:", colour="cyan")
+    printing.write_json(b'{"j": 1}')
+    printing.write_code("k='l'")
+    printing.write_log_line("m", "[0] ")
+    printing.write_log_lines(b"n\no\n", "[1] ")
+    printing.write_log_lines(b"p\r\n\xff\x1b[2J\n", "[2] ")
+    printing.write_log_lines(b"q\n", "[3] ", err=True)
+    sys.stdout.flush()
+    printing.write_bytes(b"\x00\xff\n")
+    printing.write_bytes(b"\x01\n", err=True)
+    captured = capfdbinary.readouterr()
+    assert captured.out.splitlines() == [
+        b"a b", b"d", b"e", b"f", b'{"j": 1}', b"k='l'", b"[0] m", b"[1] n", b"[1] o", b"[2] p",
+        b"[2] \\xff\\x1b[2J", b"\x00\xff",
+    ]  # fmt: skip
+    assert captured.err.splitlines() == [
+        b"c", b"g", b"Error: h", b"i", b"Next: tpuctl ls", b"[3] q", b"\x01",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"), [("y\n", True), ("yes\n", True), ("n\n", False), ("\n", False), ("x\ny\n", True)]
+)
+def test_a_question_is_answered_on_stdin(
+    typed: str, answer: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+    assert printing.confirm("Delete it?") is answer
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("Delete it? [y/N]: ")
+
+
+def test_a_value_is_asked_for_with_its_default(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def parse(text: str) -> str:
+        if text == "bad":
+            raise click.UsageError("no")
+        return text.upper()
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO("bad\na\n\nb\n"))
+    assert printing.prompt("Zone", "z", parse) == "A"
+    assert printing.prompt("Zone", "z", parse) == "Z"
+    assert printing.prompt("Project", None, parse) == "B"
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("Zone [z]: Error: no\nZone [z]: Zone [z]: Project: ")
+
+
+def test_the_end_of_the_input_declines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    with pytest.raises(
+        DeclinedError, match=r"^Input is needed, and the command is not interactive\.$"
+    ) as error:
+        printing.confirm("Delete it?")
+    assert error.value.hint == "Pass the options."
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "Delete it? [y/N]: \n")
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("states", "colour"),
+    [
+        ("ready succeeded ok active READY", "green"),
+        ("failed lost preempted terminated", "red"),
+        ("creating starting queued restarting repairing preparing running", "cyan"),
+        ("stopping stopped deleting warning", "yellow"),
+        ("skipped spent over", "dim"),
+        ("unknown suspended x", ""),
+    ],
+)
+def test_a_state_has_a_colour(states: str, colour: str) -> None:
+    assert {terminal.state_colour(f"{state}  ") for state in states.split()} == {colour}
+    assert terminal.state_colour("In force") == "yellow"
+
+
+@pytest.mark.parametrize(
+    ("colour", "parameters"),
+    [("red", "31"), ("green", "32"), ("yellow", "33"), ("cyan", "36"), ("dim", "2"), ("bold red", "1;31")],
+)
+def test_a_colour_ends_before_the_blanks(
+    colour: str, parameters: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    assert terminal.paint("a b  ", colour, Terminal()) == f"\x1b[{parameters}ma b\x1b[0m  "
+    assert terminal.paint("  ", colour, Terminal()) == "  "
+    assert terminal.paint("a", "", Terminal()) == "a"
+    assert terminal.paint("a", colour, io.StringIO()) == "a"
+    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
+        monkeypatch.setenv(name, value)
+        assert terminal.paint("a", colour, Terminal()) == "a"
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("NO_COLOR", "")
+    assert terminal.shows_colours(Terminal())
+
+
+@pytest.mark.parametrize(
+    ("columns", "width"), [("80", 80), ("1", 1), ("0", None), ("", None), ("x", None), ("-5", None)]
+)
+def test_the_width_of_a_terminal_is_that_of_its_user(
+    columns: str, width: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert terminal.width(Terminal()) == width, "a stream without a descriptor has no other"
+    assert terminal.width(io.StringIO()) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "lines"),
+    [
+        ("a b", None, ["a b"]),
+        ("x" * 30, None, ["x" * 30]),
+        ("x" * 20, 20, ["x" * 20]),
+        ("x" * 10 + " " + "y" * 10, 21, ["x" * 10 + " " + "y" * 10]),
+        ("x" * 10 + " " + "y" * 10, 20, ["x" * 10, "y" * 10]),
+        ("x" * 10 + " " + "y" * 10, 5, ["x" * 10, "y" * 10]),
+        ("x" * 9 + " " + "y" * 10, 5, ["x" * 9 + " " + "y" * 10]),
+        ("x" * 30 + " y", 20, ["x" * 30, "y"]),
+        ("a-" * 15 + " b", 20, ["a-" * 15, "b"]),
+        ("é" * 10 + " " + "é" * 10, 21, ["é" * 10 + " " + "é" * 10]),
+        ("é" * 10 + " " + "é" * 10, 20, ["é" * 10, "é" * 10]),
+        ("日" * 5 + " " + "日" * 5, 21, ["日" * 5 + " " + "日" * 5]),
+        ("日" * 5 + " " + "日" * 5, 20, ["日" * 5, "日" * 5]),
+        ("é" * 30 + " a", 20, ["é" * 30, "a"]),
+        (" " * 30, 20, [""]),
+        ("\u3000" * 15, 20, [""]),
+    ],
+)
+def test_a_text_is_folded_between_words(text: str, columns: int | None, lines: list[str]) -> None:
+    assert fold(text, columns) == lines
+    assert display_width("日本é") == 5

@@ -8,7 +8,16 @@ import pytest
 
 from tests.cli.pseudo_terminal import in_terminal
 from tpuctl.cli import progress
-from tpuctl.cli.progress import INTERVAL, show_conversion, show_count, show_steps
+from tpuctl.cli.progress import (
+    INTERVAL,
+    resumable,
+    show_conversion,
+    show_count,
+    show_late_count,
+    show_steps,
+    show_transfer,
+)
+from tpuctl.errors import InterruptedByUser
 from tpuctl.flows.datasets.conversion import ConversionProgress
 
 
@@ -93,3 +102,36 @@ def test_a_terminal_has_a_bar_with_the_count_that_disappears(home: Path) -> None
     for text in ("records", "40/40", "MB/s", "left", "files checked", "3/12"):
         assert text in shown, shown
     assert shown.rstrip().endswith("\x1b[2K"), "the last line is cleared"
+
+
+def test_a_transfer_says_its_steps_at_once_and_its_bytes_once_an_interval(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with show_transfer() as (report, progress):
+        report("listing objects")
+        progress(1, 10_000_000)
+        clock.now += 9.5
+        progress(2, 10_000_000)
+        clock.now += 0.5
+        progress(2_500_000, 10_000_000)
+        progress(3_000_000, 10_000_000)
+    assert capsys.readouterr().err == "listing objects\n2.5 MB of 10.0 MB\n"
+
+
+def test_counts_of_several_nouns_follow_each_other_and_none_is_shown_before_its_first(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with show_late_count() as report:
+        clock.now += 60
+        for noun in ("files", "shards"):
+            report(noun, 1, 3)
+            clock.now += 10
+            report(noun, 2, 3)
+    assert capsys.readouterr().err == "2 of 3 files\n2 of 3 shards\n"
+
+
+def test_an_interrupt_says_that_the_same_command_goes_on() -> None:
+    with pytest.raises(InterruptedByUser) as error, resumable("Interrupted: half.", "that half is kept"):
+        raise KeyboardInterrupt
+    assert error.value.message == "Interrupted: half."
+    assert error.value.hint == "Run the same command again: that half is kept."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import msgspec
 import pytest
 from PIL import Image
 
+from tests.forks import commands
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import runs
 from tpuctl.polling import Backoff, poll
@@ -282,8 +282,8 @@ def put(name: str, data: bytes) -> None:
 def test_the_log_of_a_running_job_can_be_left_and_come_back_to(tpuctl: Tpuctl, node: str) -> None:
     """Ctrl-C on `logs -f` exits with 130, the job keeps running, and the hint says how to follow it."""
     run = submit(tpuctl, "import time\nfor i in range(1200):\n  print(i, flush=True)\n  time.sleep(0.5)\n")
-    command = [sys.executable, "-m", "tpuctl", "logs", "-f", run]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with commands.start("logs", "-f", run, **pipes, text=True) as process:
         assert process.stdout
         assert process.stdout.readline() == "0\n"
         process.send_signal(signal.SIGINT)
@@ -296,9 +296,7 @@ def test_the_log_of_a_running_job_can_be_left_and_come_back_to(tpuctl: Tpuctl, n
 def test_a_reader_that_goes_away_is_no_error(tpuctl: Tpuctl, node: str) -> None:
     submit(tpuctl, "print('x' * 100000)\nprint('y' * 1000000)\n")
     tpuctl("logs", "-f")
-    with subprocess.Popen(
-        [sys.executable, "-m", "tpuctl", "logs"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    with commands.start("logs", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout
         assert process.stderr
         assert process.stdout.read(10) == b"x" * 10
@@ -394,8 +392,9 @@ def test_a_script_whose_host_lives_goes_on_however_long_it_is_silent(
 
 
 def test_two_ups_at_once_make_one_node(home: Path, simulator: RunningSimulator) -> None:
-    command = [sys.executable, "-m", "tpuctl", "up", "v3-8", "--yes", "--name", "one"]
-    processes = [subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)]
+    command = ("up", "v3-8", "--yes", "--name", "one")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    processes = [commands.start(*command, **pipes) for _ in range(2)]
     for process in processes:
         _, err = process.communicate(timeout=120)
         assert process.returncode == 0, err.decode()

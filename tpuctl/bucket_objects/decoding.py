@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -15,6 +16,8 @@ DEEPEST = 64
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _ALIKE = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_DECODERS: dict[type, msgspec.json.Decoder[Any]] = {}
+_MAKING = threading.Lock()
 
 
 class DecodeError(ValueError):
@@ -29,7 +32,7 @@ def decode(data: bytes, kind: type[Record], check: Callable[[Record], None] | No
     """
     try:
         data.decode()  # msgspec does not look into strings that it skips
-        record = msgspec.json.decode(data, type=kind)
+        record = decoder_of(kind).decode(data)
         if _is_deep(data):
             raise RecursionError
         if check:
@@ -41,6 +44,19 @@ def decode(data: bytes, kind: type[Record], check: Callable[[Record], None] | No
     except (msgspec.DecodeError, ValueError) as error:
         raise DecodeError(str(error)) from error
     return record
+
+
+def decoder_of(kind: type[Record]) -> msgspec.json.Decoder[Record]:
+    """Return the decoder of JSON for a type, which is made once, from any thread.
+
+    msgspec 0.22 reads the fields of a type at its first use, and ends the process with SIGSEGV where another
+    thread uses the same type before those of a type within it are read.
+    """
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        with _MAKING:
+            decoder = _DECODERS.setdefault(kind, msgspec.json.Decoder(kind))
+    return decoder
 
 
 def _is_deep(data: bytes) -> bool:

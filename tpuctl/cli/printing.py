@@ -81,7 +81,7 @@ def write_live_line(text: str, label: str) -> None:
     shown = (printable.line(label) + printable.log_line(text, colours=False)).expandtabs()
     columns = (terminal.width(sys.stdout) or 80) - 1
     while terminal.display_width(shown) > columns:
-        shown = shown[: columns - 1] if len(shown) >= columns else shown[:-1]
+        shown = shown[: min(columns, len(shown) - 1)]
     stream = unguarded(sys.stdout)
     stream.write(shown)
     stream.flush()

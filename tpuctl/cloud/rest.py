@@ -10,6 +10,7 @@ import msgspec
 import requests
 from google.api_core import exceptions
 
+from tpuctl.bucket_objects.decoding import decoder_of
 from tpuctl.cloud.error_mapping import translated
 from tpuctl.cloud.error_table import Service
 from tpuctl.errors import DeadlineError
@@ -51,7 +52,7 @@ class RestApi:
         for _ in range(MOST_PAGES):
             body = self._get(path, subject, {**query, **({"pageToken": token} if token else {})})
             try:
-                decoded = msgspec.json.decode(body, type=page)
+                decoded = decoder_of(page).decode(body)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise _unreadable(subject) from error
             yield decoded

@@ -6,12 +6,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.forks import commands
 from tests.running_simulator import CommandResult, RunningSimulator
 
 Tpuctl = Callable[..., CommandResult]
@@ -24,11 +24,9 @@ def interrupted(simulator: RunningSimulator) -> Iterator[Callable[..., CommandRe
 
     def call(method: str, *arguments: str) -> CommandResult:
         before = len(simulator.events.find(kind="request", what=method))
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tpuctl", *arguments],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=os.environ, start_new_session=True, text=True,
-        )  # fmt: skip
+        process = commands.start(
+            *arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         processes.append(process)
         while len(simulator.events.find(kind="request", what=method)) == before:
             assert process.poll() is None, process.communicate()

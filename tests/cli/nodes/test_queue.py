@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
 
+from tests.forks import commands
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.polling import poll
 
@@ -160,9 +160,9 @@ def test_ctrl_c_in_the_queue_says_what_may_bill_and_the_same_command_goes_on(
     tpuctl: Tpuctl, simulator: RunningSimulator
 ) -> None:
     fill(simulator)
-    command = subprocess.Popen(
-        [sys.executable, "-m", "tpuctl", *UP, "--queued", "--ttl", "8h", "--label", "team=ab", "--json"],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    command = commands.start(
+        *UP, "--queued", "--ttl", "8h", "--label", "team=ab", "--json",
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     poll(lambda: states(simulator) == ["WAITING_FOR_RESOURCES"] or None, awaiting="the queue", timeout=60)
     os.killpg(command.pid, signal.SIGINT)

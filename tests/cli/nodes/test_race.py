@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
 
+from tests.forks import commands
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.polling import poll
 
@@ -35,10 +35,7 @@ def queued(simulator: RunningSimulator) -> list[str]:
 
 def started(*arguments: str) -> subprocess.Popen[str]:
     """A command in a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "tpuctl", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-    )  # fmt: skip
+    return commands.start(*arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def wait_until_queued(simulator: RunningSimulator, zones: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,6 +12,7 @@ import msgspec
 
 from tests.cloud.tpu.test_client import REQUEST
 from tests.flows.runs.records import ATTEMPT
+from tests.forks import commands
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
@@ -174,10 +174,7 @@ def test_json_has_a_price_with_its_source_or_the_reason(tpuctl: Tpuctl, node: st
 def test_watch_shows_each_change_as_a_line_until_ctrl_c(
     tpuctl: Tpuctl, simulator: RunningSimulator, node: str
 ) -> None:
-    watching = subprocess.Popen(
-        [sys.executable, "-m", "tpuctl", "ls", "--watch"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True,
-    )  # fmt: skip
+    watching = commands.start("ls", "--watch", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert watching.stdout
         assert watching.stdout.readline().rstrip().endswith(f"  n1 in {ZONE}: READY")

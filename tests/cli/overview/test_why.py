@@ -11,6 +11,7 @@ from tests.cli.overview.test_ls import NOW, ZONE, give_run, only_node, queue
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.bucket_layout import NodePaths
 from tpuctl.cloud.endpoints import Cloud
+from tpuctl.flows.overview.story import LARGEST_DELETION
 from tpuctl.keeper.records import EXPIRED, Deletion, deletions_folder, encode
 from tpuctl.runs import Verdict
 
@@ -140,3 +141,11 @@ def test_a_bad_record_of_a_keeper_is_a_warning(
     result = tpuctl("why", node)
     assert result.code == 0
     assert "is no record of a keeper" in result.err
+
+
+def test_a_record_of_a_keeper_that_is_too_large_is_a_warning(tpuctl: Tpuctl, cloud: Cloud, node: str) -> None:
+    name = f"{NodePaths.of(only_node(cloud).id).keeper}1.json"
+    cloud.bucket.create(name, bytes(LARGEST_DELETION + 1))
+    result = tpuctl("why", node)
+    assert result.code == 0
+    assert f"{name} is larger than 65,536 bytes" in result.err

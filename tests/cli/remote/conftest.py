@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.conftest import FOREIGN
-from tests.paths import ROOT
+from tests.forks import commands
 from tests.running_simulator import CommandResult, RunningSimulator, command_line
 from tpuctl.cli.main import run
+from tpuctl.sim.hosts.faults import EFFECTS
 
 NODES = (("n1", "v3-8", "europe-west4-a"), ("pair", "v4-16", "us-central2-b"))
 
@@ -41,9 +41,13 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSimulato
 
 @pytest.fixture
 def faults(remote: RunningSimulator) -> Iterator[Callable[..., object]]:
-    """Adds a fault, which ends with the test."""
-    yield remote.faults.add
-    remote.faults.clear()
+    """Adds a fault, which ends with the test; one of hosts is in force at once."""
+
+    def add(kind: str, **options: object) -> None:
+        (remote.break_hosts if kind in EFFECTS else remote.faults.add)(kind, **options)
+
+    yield add
+    remote.heal_hosts()
 
 
 @pytest.fixture
@@ -59,11 +63,10 @@ def starting(remote: RunningSimulator) -> Iterator[Callable[..., subprocess.Pope
 
     def start(*arguments: str, program: str = "") -> subprocess.Popen[str]:
         """Start it, or a program in Python that runs it."""
-        command = [sys.executable, "-P", *(["-c", program] if program else ["-m", "tpuctl"]), *arguments]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        started = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-        )
+        started = commands.Program(
+            *(("-c", program) if program else ("-m", "tpuctl")), *arguments,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
         processes.append(started)
         return started
 
@@ -78,10 +81,9 @@ def process(remote: RunningSimulator) -> Callable[..., CommandResult]:
     """The command line in a process of its own, for a command that becomes another program."""
 
     def call(*arguments: str, typed: str = "", **variables: str) -> CommandResult:
-        ended = subprocess.run(
-            [sys.executable, "-P", "-m", "tpuctl", *arguments], input=typed, capture_output=True, text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **variables}, timeout=120,
-        )  # fmt: skip
-        return CommandResult(ended.returncode, ended.stdout, ended.stderr)
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        with commands.start(*arguments, **pipes, text=True, env={**os.environ, **variables}) as started:
+            out, err = started.communicate(typed, timeout=120)
+        return CommandResult(started.returncode, out, err)
 
     return call

@@ -96,8 +96,8 @@ def copying(request: pytest.FixtureRequest, big: Path, homes: list[Path], tmp_pa
 @pytest.fixture
 def hang(remote: RunningSimulator) -> Iterator[Callable[[], object]]:
     """Lets both hosts hang, which holds a copy in the middle, until `awake` or the test's end."""
-    yield lambda: remote.faults.add("host-hang", node="pair")
-    remote.faults.clear()
+    yield lambda: remote.break_hosts("host-hang", node="pair")
+    remote.heal_hosts()
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def awake(remote: RunningSimulator, command: Call) -> Callable[[], None]:
     """Ends the faults, and waits until both hosts answer."""
 
     def wake() -> None:
-        remote.faults.clear()
+        remote.heal_hosts()
         with pytest.MonkeyPatch.context() as patch:
             for patience in (0.5, 1, 2, 4, 8, 16, 32):  # a connection from before is never answered
                 patch.setattr(handshake, "CONNECT_TIMEOUT", patience)

@@ -6,7 +6,6 @@ import queue
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -14,6 +13,7 @@ from contextlib import closing
 import msgspec
 import pytest
 
+from tests.forks import commands
 from tests.isolation.ports import free_port, listens
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cloud.endpoints import Cloud, connect
@@ -56,8 +56,8 @@ def read(port: int) -> bytes:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_port_is_forwarded_until_ctrl_c(remote: RunningSimulator, board: int, number: int) -> None:
-    command = [sys.executable, "-m", "tpuctl", "forward", "n1", f":{board}", "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    command = ("forward", "n1", f":{board}", "--json")
+    process = commands.start(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout
     shown = msgspec.json.decode(process.stdout.readline())
     assert (shown["node"], shown["worker"], shown["ports"][0]["remote"]) == ("n1", 0, board)
@@ -70,8 +70,8 @@ def test_a_port_is_forwarded_until_ctrl_c(remote: RunningSimulator, board: int, 
 def test_a_port_on_which_only_the_forward_itself_listens_is_said(remote: RunningSimulator) -> None:
     """Simulated hosts have the ports of this machine: each connection would open the next one."""
     port = free_port()
-    command = [sys.executable, "-m", "tpuctl", "forward", "n1", str(port), str(port), "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = ("forward", "n1", str(port), str(port), "--json")
+    process = commands.start(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout
     assert len(msgspec.json.decode(process.stdout.readline())["ports"]) == 1
     assert [read(port) for _ in range(3)] == [b""] * 3
@@ -169,11 +169,11 @@ def test_a_dead_connection_is_opened_again_until_the_node_ends(
         forwarding = Forwarding(cloud, "brief", board)
         forwarding.await_report("ready")
         assert read(forwarding.port) == b"hello"
-        remote.faults.add("host-hang", node="brief")
+        remote.break_hosts("host-hang", node="brief")
         monkeypatch.setattr(flow, "SILENCE", 0.5)  # for the host that hangs: a busy machine is not silent
         forwarding.await_report("does not answer; connecting again")
         monkeypatch.setattr(flow, "SILENCE", 60)
-        remote.faults.clear()
+        remote.heal_hosts()
         assert read(forwarding.port) == b"hello"  # this client waits for the connection
         forwarding.await_report("connected again")
         remote.faults.add("preemption", node="brief")

@@ -18,6 +18,14 @@ needs_ssh = pytest.mark.skipif(not shutil.which("ssh"), reason="there is no ssh 
 pytestmark = needs_ssh
 
 
+@pytest.fixture(autouse=True)
+def plain_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ssh sends the user's locale, and the host's bash warns of one that the host does not have."""
+    for name in list(os.environ):
+        if name == "LANG" or name.startswith("LC_"):
+            monkeypatch.delenv(name)
+
+
 def ssh(command: Call, *arguments: str) -> subprocess.CompletedProcess[str]:
     """What OpenSSH does with the command line that `tpuctl ssh` would become."""
     plan = command("ssh", "--dry-run", "--json", *arguments)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.runs.test_watch import Started, billing, until
+from tests.forks import commands
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import runs
 from tpuctl.cloud.endpoints import Cloud
@@ -140,13 +141,12 @@ def test_a_step_a_minute_as_cron_takes_it_restarts_a_run_and_deletes_what_it_mad
         """Let a minute pass, and take a step as a process of its own, with the environment of cron."""
         simulator.simulator.clock.advance(60)
         kept = ("HOME", "PATH", "TPUCTL_STATE", "TPUCTL_TARGET")
-        command = [sys.executable, "-m", "tpuctl", "watch", "--all", "--once"]
         environment = {name: os.environ[name] for name in kept if name in os.environ}
-        step = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False, timeout=120
-        )
-        assert step.returncode == 0, step.stderr
-        lines.extend(line.partition("  ")[2] for line in step.stdout.splitlines())
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with commands.start("watch", "--all", "--once", **pipes, text=True, env=environment) as step:
+            out, err = step.communicate(timeout=120)
+        assert step.returncode == 0, err
+        lines.extend(line.partition("  ")[2] for line in out.splitlines())
 
     minute()
     assert "r1: attempt 1 goes on" in lines[-1]

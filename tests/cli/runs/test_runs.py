@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.cli.completion.interface import interface, recorded
 from tests.flows.runs.records import ATTEMPT, CREATED, TPU, write_run
 from tests.running_simulator import CommandResult
 from tpuctl import runs
@@ -67,3 +68,8 @@ def test_what_is_not_shown_is_said(tpuctl: Command, ended: Bucket) -> None:
     assert "1 older run not listed: 'tpuctl runs --limit 0'" in tpuctl("runs", "--limit", "1").err
     assert "No run is like that." in tpuctl("runs", "--dataset", "pets").err
     assert tpuctl("runs", "--state", "fine").code == 2
+
+
+def test_the_commands_of_runs_take_what_is_recorded() -> None:
+    paths = ("submit", "run", "resubmit", "watch", "logs", "pull", "runs", "cancel", "wait")
+    assert interface(*paths) == recorded(*paths) != ""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.running_simulator import RunningSimulator
-from tests.sim.live_host import User, wait_until
+from tests.sim.live_host import User
 
 TPUCTL = Path(sys.executable).parent / "tpuctl"
 ENTER = f'eval "$({TPUCTL} sim env)"\n'
@@ -152,11 +152,10 @@ def test_openssh_reaches_hosts_by_their_addresses_and_knows_their_keys(
 def test_openssh_refuses_another_key_and_an_address_where_nobody_is(
     shell, login: str, simulator: RunningSimulator
 ) -> None:
-    fault = simulator.faults.add("wrong-host-key")
-    wait_until(lambda: simulator.events.find(kind="fault", what="wrong-host-key"))
+    simulator.break_hosts("wrong-host-key")
     run = "ssh -n $key ada@{} true 2>&1 || echo $?"
     assert "Host key verification failed." in shell(ENTER + login + run.format("$ip"))
-    simulator.faults.remove(fault.id)
+    simulator.heal_hosts()
     lines = shell(ENTER + login + run.format("127.64.9.9"))
     assert {"No simulated host answers at 127.64.9.9.", "255"} <= set(lines), lines
 

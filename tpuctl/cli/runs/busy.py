@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from tpuctl.client.runs import busy
 from tpuctl.client.runs.busy import QUEUE, REPLACE, BusyError, Policy
 from tpuctl.errors import DeclinedError, UsageError
 from tpuctl.flows.runs.submission.plan import SubmitPlan
+from tpuctl.shells import quoted_path
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -55,7 +55,7 @@ def on_free_node(
 
     `command` is that of tpuctl, as hints name it. Raises BusyError without a policy, DeclinedError for a no.
     """
-    again = (command, shlex.quote(str(script)))
+    again = (command, quoted_path(str(script)))
     try:
         return busy.on_free_node(session.context, plan, policy, again, output.note, show_steps)
     except BusyError as error:

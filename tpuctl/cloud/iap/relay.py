@@ -75,7 +75,7 @@ class Relay:
     def resume(self, instance: Instance, session: bytes, received: int, *, renew: bool) -> WebSocket:
         """Open a connection for the rest of a tunnel, with a new token if `renew`; raises Ending."""
         query = {
-            "sid": session.decode(errors="replace"),
+            "sid": session,
             "ack": received,
             "newWebsocket": "True",
             "zone": instance.zone,

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.flows.runs.records import CREATED, write_chunk, write_run
+from tests.forks import commands
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import runs
 from tpuctl.cloud.storage import Bucket
@@ -49,11 +48,9 @@ def start(run: StoredRun) -> Iterator[Start]:
     processes: list[subprocess.Popen[str]] = []
 
     def call(*arguments: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tpuctl", *arguments],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=os.environ, start_new_session=True, text=True,
-        )  # fmt: skip
+        process = commands.start(
+            *arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         processes.append(process)
         return process
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tests.running_simulator import CommandResult, RunningSimulator
-from tests.worker.wheels import wheel
+from tests.worker.preparation.wheels import wheel
 from tpuctl import runs
 from tpuctl.bucket_layout import bundle
 from tpuctl.cloud.storage import Bucket

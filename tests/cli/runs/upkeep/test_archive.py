@@ -113,6 +113,8 @@ def test_the_archive_makes_the_same_weights_on_a_machine_without_the_bucket(
     assert [line.partition("==")[0] for line in (top / "requirements.txt").read_text().splitlines()] == [
         "fsspec", "numpy"
     ]  # fmt: skip
+    modes = {name: (top / name).stat().st_mode & 0o777 for name in ("README.md", "record/run.json", "run.sh")}
+    assert modes == {"README.md": 0o644, "record/run.json": 0o644, "run.sh": 0o755}
     compared = repeat(top, TOKEN="another")
     assert compared.stdout.splitlines() == [
         "same       checkpoints/last.bin", "same       outputs/deep/weights.npy",

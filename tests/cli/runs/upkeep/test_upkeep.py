@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from tests.flows.runs.records import write_run, write_status
 from tests.flows.runs.upkeep.records import rest_of, write_ended_run
+from tests.forks import commands
 from tests.running_simulator import CommandResult
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
@@ -140,8 +140,8 @@ def test_an_option_of_the_list_is_not_taken_for_one_of_gc(tpuctl: Command, ended
 def test_a_command_that_is_killed_is_completed_by_the_same_one(tpuctl: Command, ended: Bucket) -> None:
     for number in range(300):
         ended.upload(f"runs/r1/outputs/{number}", [b"x"], "text/plain")
-    command = [sys.executable, "-m", "tpuctl", "rm", "r1", "--yes"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with commands.start("rm", "r1", "--yes", **silent) as process:
         while process.poll() is None:
             item = ended.stat("runs/r1/run.json")
             if item is None or item.content_type == REMOVAL_TYPE:
