@@ -16,7 +16,7 @@ test: .venv/ready  ## check lint and types, run every test that is not slow: wha
 	@$(MAKE) --no-print-directory --jobs=2 check .venv/bytecode
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
-test-fast: .venv/ready  ## run the tests without the files that take longest: what one runs while editing
+test-fast: .venv/ready  ## run the tests without the files that take a while: what one runs while editing
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m "not slow and not long"
 
 test-slow: .venv/ready  ## run the tests that take minutes each

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,46 @@ class RunningSimulator:
     def call(self, work: Coroutine[object, None, T]) -> T:
         """Run a coroutine on the simulator's loop and return its result."""
         return self._thread.run(work)
+
+    def break_hosts(self, kind: str, **options: object) -> None:
+        """Put a fault of hosts in force, and wait until they show it, which takes a busy machine a moment."""
+        from tpuctl.sim.hosts.faults import EFFECTS
+
+        fault = self.faults.add(kind, **options)
+
+        async def broken() -> None:
+            async with asyncio.timeout(60):
+                while not (targets := self._targets(fault.id)) or not all(
+                    EFFECTS[kind] <= effects
+                    for host, effects in (await self._effects()).items()
+                    if host in targets
+                ):
+                    await asyncio.sleep(0.01)
+
+        self.call(broken())
+
+    def heal_hosts(self) -> None:
+        """End every fault, and wait until the hosts have recovered."""
+        self.faults.clear()
+
+        async def healed() -> None:
+            async with asyncio.timeout(60):
+                while any((await self._effects()).values()):
+                    await asyncio.sleep(0.01)
+
+        self.call(healed())
+
+    def _targets(self, identifier: str) -> set[str]:
+        """Return the hosts that a fault has fired on."""
+        return {host for fault in self.faults.all() if fault.id == identifier for host in fault.targets}
+
+    async def _effects(self) -> dict[str, frozenset[str]]:
+        """Return what faults do to each host, as soon as none is about to change."""
+        effects = {}
+        for (uid, worker), running in list(self.simulator.hosts._running.items()):
+            async with running.faults._lock:
+                effects[f"{uid}/{worker}"] = running.faults._effects
+        return effects
 
     def close(self) -> None:
         """Stop the simulator and its thread."""

@@ -75,7 +75,12 @@ SUBPACKAGES = {
         "public": {"order"},
         "analysis": {"files", "images", "order", "schema", "tfrecord"},
     },
-    "data/sources": {"annotated": {"audio"}, "audio": set(), "huggingface": set()},
+    "data/sources": {
+        "annotated": {"audio", "names"},
+        "audio": set(),
+        "huggingface": {"names"},
+        "names": set(),
+    },
     "cloud": {"bulk": set(), "iap": set(), "simulator": set(), "ssh": set(), "tpu": set()},
     "cloud/tpu": {"rules": set()},
     "flows": {

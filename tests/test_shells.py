@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from tpuctl.shells import SAVED, SHELLS, changes_to_restore, changes_to_set, login_shell
+from tpuctl.shells import SAVED, SHELLS, changes_to_restore, changes_to_set, login_shell, quoted_path
 
 AWKWARD = "a b'c\"d $HOME `x` \\ \n*;#é"
 
@@ -23,6 +23,20 @@ def test_a_posix_shell_takes_any_value(program: str, quotes: str) -> None:
     script = f'eval {quotes}$(cat){quotes}; printf %s "$NAME"'
     shell = subprocess.run([program, "-c", script], input=line, capture_output=True, text=True, check=True)
     assert shell.stdout == (value if quotes else "no-spaces=$;'")
+
+
+@pytest.mark.parametrize(
+    ("path", "word"),
+    [
+        ("pets", "pets"),
+        ("my pets", "'my pets'"),
+        ("a/-b", "a/-b"),
+        ("-pets", "./-pets"),
+        ("-my pets", "'./-my pets'"),
+    ],
+)
+def test_a_path_in_a_command_is_no_option(path: str, word: str) -> None:
+    assert quoted_path(path) == word
 
 
 def test_fish_takes_any_value() -> None:

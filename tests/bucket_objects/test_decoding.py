@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import msgspec
@@ -73,3 +75,57 @@ def test_the_error_is_one_printable_line() -> None:
     assert error.message.isprintable()
     assert len(error.message) < 1000
     assert error.message.startswith("runs/\\x1b]0;\\x07\\n\\u202e\\udc80/run.json is long")
+
+
+FIRST_USE = """
+import sys
+import threading
+import types
+
+from tpuctl.bucket_objects.decoding import decode
+
+SOURCE = '''
+from __future__ import annotations
+import threading
+import msgspec
+begun, goes_on = threading.Event(), threading.Event()
+
+def number():
+    begun.set()
+    goes_on.wait(60)
+    return int
+
+class Inner(msgspec.Struct):
+    value: number()
+
+class Record(msgspec.Struct):
+    inner: Inner
+    last: int
+'''
+module = sys.modules["records"] = types.ModuleType("records")
+exec(SOURCE, module.__dict__)
+
+
+def read():
+    record = decode(b'{"inner": {"value": 1}, "last": 2}', module.Record)
+    assert (record.inner.value, record.last) == (1, 2)
+
+
+def read_meanwhile():
+    module.goes_on.set()
+    read()
+
+
+first, second = threading.Thread(target=read), threading.Thread(target=read_meanwhile)
+first.start()
+assert module.begun.wait(60)
+second.start()
+first.join()
+second.join()
+"""
+
+
+def test_threads_that_use_a_type_for_the_first_time_at_once_do_not_end_the_process() -> None:
+    """While one reads the fields of the inner type, the other decodes the outer one."""
+    ended = subprocess.run([sys.executable, "-c", FIRST_USE], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")

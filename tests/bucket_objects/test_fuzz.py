@@ -132,7 +132,7 @@ class TestReaders:
 
 READERS = {
     # module: its calls that decode JSON, each covered by the kinds above
-    "tpuctl/bucket_objects/decoding.py": {"msgspec.json.decode"},
+    "tpuctl/bucket_objects/decoding.py": {"decoder_of", "msgspec.json.Decoder"},
     "tpuctl/data/output/manifest.py": {"decoding.decode"},
     "tpuctl/flows/datasets/beam/worker.py": {"decode"},
     "tpuctl/flows/datasets/commit.py": {"decode", "decode_manifest"},
@@ -172,7 +172,7 @@ NO_RECORDS = {
     "tpuctl/worker/preparation/inventory.py": "metadata of packages on the host, test_inventory.py",
     "tpuctl/worker/gcs.py": "responses of the metadata server and Cloud Storage",
 }
-DECODERS = {"decode", "decode_manifest", "decoding.decode", "json.load", "json.loads"}
+DECODERS = {"decode", "decode_manifest", "decoder_of", "decoding.decode", "json.load", "json.loads"}
 ROOMS = ("tpuctl/bucket_objects", "tpuctl/flows", "tpuctl/worker", "tpuctl/keeper", "tpuctl/data/output")
 
 
@@ -186,5 +186,5 @@ def test_a_record_without_fuzz_is_noticed() -> None:
 def _decoding_calls(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-        if name in DECODERS or name.endswith("json.decode"):
+        if name in DECODERS or name.endswith(("json.decode", "json.Decoder")):
             yield name

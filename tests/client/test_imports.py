@@ -1,14 +1,28 @@
-"""Tests that importing tpuctl imports nothing else, and that its names come when they are used."""
+"""Tests that importing tpuctl imports nothing else, and that the names that packages export are there."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from importlib import import_module
+from types import ModuleType
 
 import pytest
 
 import tpuctl
+import tpuctl.cloud.iap
+import tpuctl.cloud.simulator
+import tpuctl.cloud.ssh
+import tpuctl.cloud.tpu.rules
+import tpuctl.config
+import tpuctl.errors
+import tpuctl.faults
+import tpuctl.nodes
+import tpuctl.sim.events
+import tpuctl.sim.faults
+import tpuctl.sim.world
+import tpuctl.testing
+from tests.paths import ROOT
 
 PROGRAM = """
 import sys
@@ -40,3 +54,26 @@ def test_every_public_name_can_be_imported_and_is_listed() -> None:
 def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Clinet'"):
         tpuctl.Clinet  # type: ignore[attr-defined]  # noqa: B018
+
+
+MODULES = (
+    tpuctl, tpuctl.cloud.iap, tpuctl.cloud.simulator, tpuctl.cloud.ssh, tpuctl.cloud.tpu.rules, tpuctl.config,
+    tpuctl.errors, tpuctl.faults, tpuctl.nodes, tpuctl.sim.events, tpuctl.sim.faults, tpuctl.sim.world,
+    tpuctl.testing,
+)  # fmt: skip
+EMULATED = "tpuctl.sim.guest._tpuctl_tpu.findings"
+"""Needs TensorFlow."""
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_every_name_that_is_exported_is_there(module: ModuleType) -> None:
+    assert [name for name in module.__all__ if not hasattr(module, name)] == []
+    assert len(set(module.__all__)) == len(module.__all__)
+
+
+def test_every_module_that_exports_is_among_these() -> None:
+    files = [path for path in (ROOT / "tpuctl").rglob("*.py") if "\n__all__" in path.read_text()]
+    exporting = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in files
+    }
+    assert exporting - {EMULATED} == {module.__name__ for module in MODULES}

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import click
+import msgspec
 import pytest
 
-from tpuctl import NodeOptions, SubmitOptions, UploadOptions
+from tpuctl import Client, NodeOptions, SubmitOptions, UploadOptions
 from tpuctl.cli.datasets.upload import upload
 from tpuctl.cli.nodes.up import up
 from tpuctl.cli.runs.submit import submit
+from tpuctl.client.datasets.client import _request
+from tpuctl.client.runs.requests import submit_request
+from tpuctl.data.options import Options, TokenOptions
+from tpuctl.datasets import DatasetRef
+from tpuctl.flows.datasets.request import UploadRequest
 
 OF_THE_CLIENT = {"target", "project", "bucket", "zone", "iap"}
 """Options that arguments of the client are."""
@@ -35,3 +45,66 @@ def test_every_option_of_a_command_is_one_in_python(command: click.Command, opti
     renamed = RENAMED[command]
     expected = {renamed.get(name, name) for name in names} - {""}
     assert set(options.__annotations__) == expected
+
+
+class Asked(dict[str, Any]):
+    """Options of which none is given; it notes those that are asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.names.add(key)
+        return super().get(key, default)
+
+
+CALLS: dict[type, Callable[[Client, Any], object]] = {
+    NodeOptions: lambda client, options: client._planned("v3-8", options),
+    SubmitOptions: lambda client, options: submit_request(client._context, Path("a.py"), (), options),
+    UploadOptions: lambda client, options: _request("pets", "pets", options),
+}
+
+
+@pytest.mark.parametrize("kind", CALLS)
+def test_the_options_that_are_asked_for_are_those_that_there_are(client: Client, kind: type) -> None:
+    options = Asked()
+    CALLS[kind](client, options)
+    assert options.names == kind.__annotations__.keys() - {"keep"}  # which `upload` itself takes
+
+
+TOKENS = TokenOptions("words", 128, 10_000)
+UPLOADS: list[tuple[UploadOptions, dict[str, object]]] = [
+    ({"version": "2.0.0"}, {"ref": DatasetRef("pets", "2.0.0")}),
+    ({"splits": {"train": 0.75, "test": 0.25}}, {"splits": "train=0.75,test=0.25"}),
+    ({"accelerator": "v3-32"}, {"hosts": 4}),
+    ({"hosts": 3}, {"hosts": 3}),
+    ({"shards": 7}, {"shards": 7}),
+    ({"shard_size": 1000}, {"shard_size": 1000}),
+    ({"seed": 5}, {"seed": 5}),
+    ({"resize": (8, 6)}, {"options": Options(resize=(8, 6))}),
+    ({"channels": 1}, {"options": Options(channels=1)}),
+    ({"label": "kind"}, {"options": Options(label="kind")}),
+    ({"types": {"age": "float"}}, {"options": Options(types={"age": "float"})}),
+    ({"tokens": "words"}, {"options": Options(tokens=TOKENS)}),
+    (
+        {"tokens": "wordpiece", "vocabulary": 500, "length": 9, "text": "review"},
+        {"options": Options(tokens=TokenOptions("wordpiece", 9, 500, "review"))},
+    ),
+    (
+        {"tokens": "words", "vocabulary": ["[PAD]", "cat"]},
+        {"options": Options(tokens=TokenOptions("words", 128)), "vocabulary": ("[PAD]", "cat")},
+    ),
+    ({"format": "csv"}, {"kind": "csv"}),
+    ({"skip_bad": True}, {"skip_bad": True}),
+]
+"""Options of an upload, and what each changes in the request."""
+
+
+@pytest.mark.parametrize(("options", "changed"), UPLOADS, ids=lambda value: "-".join(value))
+def test_an_option_of_an_upload_changes_what_it_says(
+    options: UploadOptions, changed: dict[str, object]
+) -> None:
+    usual = UploadRequest(source="pets", ref=DatasetRef("pets", "1.0.0"))
+    assert _request("pets", "pets", {}) == usual
+    assert _request("pets", "pets", options) == msgspec.structs.replace(usual, **changed)

@@ -13,7 +13,8 @@ import pytest
 from tests.paths import ROOT
 from tpuctl.cloud.endpoints import Cloud, Endpoints, connect, simulator_folder
 from tpuctl.config import load
-from tpuctl.errors import ConfigError
+from tpuctl.errors import ConfigError, HostError, UsageError
+from tpuctl.nodes import Node, NodeId, NodeState
 
 SLOW = (
     "grpc",
@@ -138,3 +139,75 @@ def test_a_client_needs_its_setting(home: Path) -> None:
     cloud = connect(load({"target": "gcp", "project": "my-project"}))
     with pytest.raises(ConfigError, match="No bucket is configured"):
         _ = cloud.bucket
+
+
+def node_at(external: tuple[bool, ...]) -> Node:
+    identity = NodeId("cloud-tpu", "p", "europe-west4-a", "n1", "7")
+    addresses = tuple(f"10.0.0.{number}" for number, _ in enumerate(external)) or ("10.0.0.0",)
+    return Node(
+        identity, NodeState.READY, "READY", "v3-8", "base", "2026-01-01T00:00:00Z", addresses=addresses,
+        external=external,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("setting", "external", "worker", "expected"),
+    [
+        (None, (True, False), 0, False),
+        (None, (True, False), 1, True),
+        (None, (), 0, False),
+        ("yes", (True,), 0, True),
+        ("no", (False,), 0, False),
+    ],
+)
+def test_a_worker_without_an_external_address_is_reached_through_iap(
+    home: Path, setting: str | None, external: tuple[bool, ...], worker: int, expected: bool
+) -> None:
+    flags = {"iap": setting} if setting else {}
+    cloud = Cloud(load({"target": "gcp", "project": "p", **flags}), Endpoints("gcp"))
+    node = node_at(external)
+    assert cloud.uses_iap(node, worker) is expected
+    address = None if expected else (node.addresses[worker], 22)
+    assert cloud.ssh_address(node, worker) == address
+
+
+def test_on_the_simulator_an_address_is_a_port_of_this_machine(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "hosts.json").write_text('{"10.0.0.0": ["127.0.0.1", 2222]}')
+    endpoints = Endpoints("sim", hosts_file=str(tmp_path / "hosts.json"))
+    cloud = Cloud(load({"iap": "no"}), endpoints)
+    assert cloud.ssh_address(node_at((True, True)), 0) == ("127.0.0.1", 2222)
+    with pytest.raises(HostError, match=r"^No host answers at 10\.0\.0\.1\.$"):
+        cloud.ssh_address(node_at((True, True)), 1)
+
+
+def test_nothing_is_preempted_but_on_the_simulator(home: Path) -> None:
+    cloud = Cloud(load({"target": "gcp", "project": "p"}), Endpoints("gcp"))
+    identity = node_at((True,)).id
+    for strike in (cloud.preempt, cloud.reboot):
+        with pytest.raises(UsageError, match=r"^Google has no request that preempts a TPU\.$"):
+            strike(identity, 0)
+    Cloud(load({}), Endpoints("sim")).require_simulator()
+
+
+def test_datasets_are_in_the_bucket_of_runs_unless_another_is_named(cloud: Cloud, home: Path) -> None:
+    assert cloud.data_bucket is cloud.bucket
+    other = Cloud(load({"data_bucket": "other-bucket"}), cloud.endpoints)
+    assert (other.data_bucket.name, other.bucket.name) == ("other-bucket", "sim-project-tpuctl")
+    same = Cloud(load({"data_bucket": "sim-project-tpuctl"}), cloud.endpoints)
+    assert same.data_bucket is same.bucket
+    assert cloud.source_objects("b") is cloud.source_objects("b")
+    for made in (other, same):
+        made.close()
+
+
+@pytest.mark.parametrize("missing", ["billing", "quotas", "compute"])
+def test_a_simulator_of_another_version_is_named(home: Path, missing: str) -> None:
+    cloud = Cloud(load({}), Endpoints("sim", storage="http://127.0.0.1:9"))
+    reads = {
+        "billing": lambda: cloud.read_rates("v3"),
+        "quotas": cloud.read_quotas,
+        "compute": cloud.iap_firewall_rule,
+    }
+    with pytest.raises(ConfigError, match=r"another version of tpuctl started it\.$") as refused:
+        reads[missing]()
+    assert refused.value.hint == "Stop it, and the next command starts its own: tpuctl sim stop"

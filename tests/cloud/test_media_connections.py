@@ -16,7 +16,7 @@ import urllib3
 
 from tests.running_simulator import RunningSimulator
 from tpuctl.cloud.google_clients import anonymous_credentials, storage_client
-from tpuctl.cloud.media_connections import MediaConnections
+from tpuctl.cloud.media_connections import MediaConnections, UnusualAnswerError
 from tpuctl.cloud.storage import Bucket
 
 DATA = bytes(range(256)) * 5_000
@@ -25,8 +25,11 @@ TWO = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 @contextmanager
-def answering(*answers: bytes) -> Iterator[tuple[MediaConnections, list[tuple[int, bytes]]]]:
-    """Yield connections to a server with these answers, and the requests: number of connection, head."""
+def serving(*answers: bytes, keeps: bool = False) -> Iterator[tuple[int, list[tuple[int, bytes]]]]:
+    """Yield the port of a server with these answers, and the requests: number of connection, head.
+
+    It ends the connection after each answer but `TWO` and `PART`, or keeps it after all.
+    """
     requests: list[tuple[int, bytes]] = []
 
     def serve(listener: socket.socket) -> None:
@@ -40,15 +43,21 @@ def answering(*answers: bytes) -> Iterator[tuple[MediaConnections, list[tuple[in
                     requests.append((number, head))
                     answer = left.pop(0)
                     connection.sendall(answer)
-                    if answer not in (TWO, PART):
+                    if not keeps and answer not in (TWO, PART):
                         break
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve, args=(listener,), daemon=True)
         thread.start()
-        with urllib3.HTTPConnectionPool("127.0.0.1", listener.getsockname()[1]) as pool:
-            yield MediaConnections(pool), requests
+        yield int(listener.getsockname()[1]), requests
         thread.join(60)
+
+
+@contextmanager
+def answering(*answers: bytes) -> Iterator[tuple[MediaConnections, list[tuple[int, bytes]]]]:
+    """Yield connections to a server with these answers, and the requests."""
+    with serving(*answers) as (port, requests), urllib3.HTTPConnectionPool("127.0.0.1", port) as pool:
+        yield MediaConnections(pool), requests
 
 
 def read_head(stream: BinaryIO) -> bytes:
@@ -132,3 +141,83 @@ def test_objects_come_by_the_users_proxy_from_a_server_with_a_certificate(
     assert (tmp_path / "x").read_bytes() == DATA
     for client in clients:
         client.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "size", "expected"),
+    [
+        (TWO, 2, (200, b"ok")),
+        (b"HTTP/1.1 206 Partial Content\r\ncontent-length: 2\r\n\r\nok", 2, (206, b"ok")),
+        (b"HTTP/1.0 200 OK\r\nCONTENT-LENGTH:2\r\n\r\nok", 2, (200, b"ok")),
+        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone", 2, (404, b"none")),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 2, (200, b"")),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 1_000_000, 1_000_000, None),
+    ],
+)
+def test_a_small_answer_is_fetched_with_its_status(
+    answer: bytes, size: int, expected: tuple[int, bytes] | None
+) -> None:
+    with answering(answer) as (connections, requests):
+        found = connections.fetch("/x?y=1", {"A": "b", "C": "d"}, size)
+        assert found == (expected or (200, b"x" * size))
+    ((_, request),) = requests
+    assert request.startswith(b"GET /x?y=1 HTTP/1.1\r\nHost: 127.0.0.1:")
+    assert request.endswith(b"\r\nA: b\r\nC: d\r\n")
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (b"", http.client.RemoteDisconnected),
+        (b"HTTP/1.1 200 OK\r\n\r\nok", UnusualAnswerError),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\nok", UnusualAnswerError),
+        (b"SSH-2.0\r\nContent-Length: 2\r\n\r\nok", UnusualAnswerError),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\nok",
+            UnusualAnswerError,
+        ),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no", http.client.IncompleteRead),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\noks", http.client.HTTPException),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 140_000, http.client.LineTooLong),
+    ],
+)
+def test_another_answer_is_not_fetched(answer: bytes, error: type[Exception]) -> None:
+    with answering(answer) as (connections, _), pytest.raises(error):
+        connections.fetch("/x", {}, 2)
+
+
+def test_a_connection_is_kept_after_an_answer_that_was_fetched_whole() -> None:
+    with answering(TWO, TWO, TWO, TWO, TWO) as (connections, requests):
+        assert connections.fetch("/1", {}, 2) == (200, b"ok")
+        assert read(connections) == b"ok"
+        assert connections.fetch("/3", {}, 1) == (200, b"ok"), "of another size than was asked for"
+        assert connections.fetch("/4", {}, 2) == (200, b"ok")
+        assert connections.fetch("/5", {}, 2) == (200, b"ok")
+    assert [number for number, _ in requests] == [0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nConnection: Close\r\nContent-Length: 2\r\n\r\nok",
+    ],
+)
+@pytest.mark.parametrize("is_fetched", [True, False])
+def test_a_connection_that_the_server_ends_is_not_used_again(answer: bytes, is_fetched: bool) -> None:
+    with (
+        serving(answer, TWO, keeps=True) as (port, requests),
+        urllib3.HTTPConnectionPool("127.0.0.1", port) as pool,
+    ):
+        connections = MediaConnections(pool)
+        first = connections.fetch("/1", {}, 2)[1] if is_fetched else read(connections)
+        assert (first, read(connections)) == (b"ok", b"ok")
+    assert [number for number, _ in requests] == [0, 1]
+
+
+def test_a_header_of_a_small_answer_adds_no_other() -> None:
+    with answering() as (connections, _):
+        for target, headers in (("/x", {"A": "a\nb"}), ("/x\0", {}), ("/x", {"A\r": "b"})):
+            with pytest.raises(ValueError, match="several lines"):
+                connections.fetch(target, headers, 2)

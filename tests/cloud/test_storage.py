@@ -12,9 +12,10 @@ import pytest
 import requests
 from google.cloud import storage
 
+from tpuctl import clock
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.cloud.endpoints import Cloud, connect
-from tpuctl.cloud.storage import UPLOAD_PART, Bucket, BucketMissingError
+from tpuctl.cloud.storage import UPLOAD_PART, Bucket, BucketMissingError, Grant
 from tpuctl.cloud.streams import BoundedBuffer
 from tpuctl.config import load
 from tpuctl.errors import ConflictError, DeadlineError, NotFoundError, TpuctlError
@@ -282,6 +283,102 @@ class TestLists:
         assert (listed.name, listed.content) == ("ü/x", Content.of("ü/x".encode()))
         assert listed.updated.endswith("Z")
         assert listed.generation > 0
+
+
+class TestChanges:
+    def test_an_object_is_moved_and_copied_to_a_free_name(self, bucket: Bucket) -> None:
+        item = bucket.upload("a", [b"1"], "text/plain")
+        bucket.copy(item, "b")
+        bucket.move(item, "c")
+        assert [bucket.find(name) for name in "abc"] == [None, b"1", b"1"]
+        other = bucket.upload("d", [b"2"], "text/plain")
+        for change in (bucket.move, bucket.copy):
+            with pytest.raises(ConflictError):
+                change(other, "b")
+            with pytest.raises(NotFoundError):
+                change(item, "e")
+        assert [bucket.find(name) for name in "bde"] == [b"1", b"2", None]
+
+    def test_another_generation_is_left_alone(self, bucket: Bucket) -> None:
+        first = bucket.upload("a", [b"1"], "text/plain")
+        second = bucket.upload("a", [b"2"], "text/plain")
+        bucket.remove(first)
+        assert bucket.find("a") == b"2"
+        with pytest.raises(ConflictError):
+            bucket.replace(first, b"3")
+        bucket.replace(second, b"3")
+        assert bucket.find("a") == b"3"
+        bucket.remove(second)
+        assert bucket.find("a") == b"3"
+        item = bucket.stat("a")
+        assert item is not None
+        bucket.remove(item)
+        bucket.remove(item)
+        assert (bucket.find("a"), bucket.stat("a")) == (None, None)
+
+    def test_an_object_is_added_once(self, bucket: Bucket) -> None:
+        added = bucket.add("a", [b"1", b"23"], "text/x")
+        assert (added.name, added.size, added.content, added.content_type) == (
+            "a",
+            3,
+            Content.of(b"123"),
+            "text/x",
+        )
+        assert bucket.stat("a") == added
+        with pytest.raises(ConflictError):
+            bucket.add("a", [b"4"], "text/x")
+
+    def test_a_checksum_of_md5_comes_where_it_is_asked_for(self, bucket: Bucket) -> None:
+        bucket.upload("a", [b"hello"], "text/plain")
+        assert [bucket.objects("", md5=wanted)[0].md5 for wanted in (False, True)] == [
+            "",
+            "XUFAKrxLKna5cZ2REBfFkg==",
+        ]
+
+    def test_a_range_and_a_stream_have_the_bytes_of_their_generation(self, bucket: Bucket) -> None:
+        item = bucket.upload("a", [b"0123456789"], "text/plain")
+        assert [bucket.read_range(item, *span) for span in ((0, 10), (0, 1), (3, 5), (9, 10))] == [
+            b"0123456789", b"0", b"34", b"9",
+        ]  # fmt: skip
+        stream = bucket.stream(item, part=4)
+        assert b"".join(iter(lambda: stream.read(3), b"")) == b"0123456789"
+        bucket.upload("a", [b"other"], "text/plain")
+        with pytest.raises(NotFoundError):
+            bucket.read_listed(item)
+
+    def test_grants_are_the_roles_of_members(self, bucket: Bucket) -> None:
+        stored = bucket._client.bucket(bucket.name)  # as its owner sets it
+        stored.iam_configuration.uniform_bucket_level_access_enabled = True
+        stored.patch()
+        policy = stored.get_iam_policy(requested_policy_version=3)
+        policy.version = 3
+        condition = {"title": "t", "expression": "true"}
+        policy.bindings = [
+            {"role": "roles/storage.objectViewer", "members": {"allUsers"}},
+            {"role": "roles/storage.admin", "members": {"user:ada@example.org"}, "condition": condition},
+        ]
+        stored.set_iam_policy(policy)
+        assert sorted(bucket.grants(), key=lambda grant: grant.member) == [
+            Grant("roles/storage.objectViewer", "allUsers", is_conditional=False),
+            Grant("roles/storage.admin", "user:ada@example.org", is_conditional=True),
+        ]
+
+    def test_a_dry_run_sends_nothing_and_notes_each_change(self, bucket: Bucket) -> None:
+        dry = bucket.dry_run()
+        dry.create("a b", b"{}")
+        item = bucket.upload("x", [b"1"], "text/plain")
+        dry.remove(item)
+        assert dry.name == bucket.name
+        assert [request.method for request in dry.requests] == ["POST", "DELETE"]
+        assert "name=a%20b" in dry.requests[0].url or dry.requests[0].body
+        assert "ifGenerationMatch=0" in dry.requests[0].url
+        assert dry.requests[1].url.partition("?")[0].endswith(f"/b/{bucket.name}/o/x")
+        assert [bucket.find(name) for name in ("a b", "x")] == [None, b"1"]
+        assert dry.objects("") == []
+
+    def test_the_bucket_tells_the_time(self, bucket: Bucket) -> None:
+        before = bucket.upload("a", [b"1"], "text/plain").updated
+        assert clock.iso(bucket.now()) >= before
 
 
 def test_a_proxy_of_the_users_is_not_asked_for_loopback(simulator, monkeypatch: pytest.MonkeyPatch) -> None:

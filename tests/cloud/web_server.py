@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +33,14 @@ class WebServer:
     """Path -> where it has moved to."""
     headers: dict[str, str] = field(default_factory=dict)
     """Additional headers of each response."""
+
+
+class QuietServer(ThreadingHTTPServer):
+    """Prints no traceback when a client hangs up before the end of an answer, as tests of refusals do."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 @contextmanager
@@ -86,7 +95,7 @@ def serving(files: dict[str, bytes]) -> Iterator[WebServer]:
         def log_message(self, format: str, *arguments: Any) -> None:
             """Log nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = QuietServer(("127.0.0.1", 0), Handler)
     web.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()

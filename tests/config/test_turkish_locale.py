@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import urllib.request
+from pathlib import Path
 
 import pytest
 
 from tests.paths import ROOT
+from tests.sim.live_host import wait_until
+from tpuctl.cloud import simulator as simulator_process
 
 TURKISH = "tr_TR.UTF-8"
 
@@ -22,7 +27,12 @@ def run(*arguments: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def turkish() -> None:
+def turkish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the locale: where it is not installed, make it, as its sources are."""
+    if shutil.which("localedef"):
+        making = ["localedef", "-i", "tr_TR", "-f", "UTF-8", str(tmp_path / TURKISH)]
+        if subprocess.run(making, capture_output=True).returncode == 0:
+            monkeypatch.setenv("LOCPATH", str(tmp_path))
     if run("-c", "import locale; print(locale.setlocale(locale.LC_CTYPE))") != f"{TURKISH}\n":
         pytest.skip(f"the locale {TURKISH} is not installed")
 
@@ -49,3 +59,34 @@ def test_requests_to_the_simulator_and_of_a_dry_run_are_right(home) -> None:
         assert "n2" in run("-m", "tpuctl", "ls")
     finally:
         run("-m", "tpuctl", "sim", "stop")
+
+
+def test_a_simulator_that_is_started_alone_takes_the_requests_of_everywhere(tmp_path: Path) -> None:
+    """As its docs say: not by `tpuctl`, which starts it in a plain locale."""
+    folder = tmp_path / "simulator"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tpuctl.sim", "--folder", str(folder), "--idle", "0"],
+        env={**os.environ, "LC_ALL": TURKISH, "PYTHONPATH": str(ROOT)},
+    )
+    try:
+        wait_until(lambda: simulator_process.running(folder) or process.poll() is not None, 60)
+        endpoints = simulator_process.running(folder)
+        assert endpoints
+        node = {
+            "acceleratorType": "v3-8",
+            "runtimeVersion": "tpu-ubuntu2204-base",
+            "networkConfig": {"enableExternalIps": True},
+        }
+        nodes = f"{endpoints.tpu_rest}/v2/projects/sim-project/locations/europe-west4-a/nodes"
+        request = urllib.request.Request(
+            f"{nodes}?nodeId=n1", json.dumps(node).encode(), {"Content-Type": "application/json"}
+        )
+        urllib.request.urlopen(request).close()
+        with urllib.request.urlopen(f"{nodes}/n1") as answer:
+            created = json.load(answer)
+        assert created["networkConfig"]["enableExternalIps"] is True
+        assert created["networkEndpoints"][0]["accessConfig"]["externalIp"]
+    finally:
+        process.kill()
+        process.wait()
+        simulator_process.end_orphans(folder)

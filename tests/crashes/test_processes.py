@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
 
 from tests.crashes.faults import DOWN, NAME, UP
+from tests.forks import commands
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.sim.world import api_error
 
@@ -24,11 +24,9 @@ WAIT = 120.0
 
 def begin(*arguments: str) -> subprocess.Popen[str]:
     """Start a command without a terminal, in a process group of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "tpuctl", *arguments],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True, env=dict(os.environ),
-    )  # fmt: skip
+    return commands.start(
+        *arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def end_at(

@@ -76,21 +76,52 @@ def run(
 ) -> int:
     """Run a program to its end and return its exit code, or the negative number of the signal that ended it.
 
-    `arguments` are those of the interpreter. The program gets copies of the descriptors as its stdin, stdout
-    and stderr, and ends when this function raises.
+    The program ends when this function raises. The rest is explained at `begin`.
     """
-    folder = Path(os.environ[FOLDER])
+    with begin(server, arguments, descriptors, environment=environment, cwd=cwd, **options) as connection:
+        connection.settimeout(timeout)
+        return exit_code(server, connection)
+
+
+def begin(
+    server: str,
+    arguments: Sequence[str],
+    descriptors: Sequence[int],
+    *,
+    environment: Mapping[str, str],
+    cwd: Path,
+    **options: Any,
+) -> socket.socket:
+    """Have a program started, and return the connection on which its end is told; it ends with that, too.
+
+    `arguments` are those of the interpreter. The program gets copies of the descriptors as its stdin, stdout
+    and stderr.
+    """
     request = {
         "arguments": [*arguments],
         "environment": dict(environment),
         "cwd": os.fspath(cwd),
         **options,
     }
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(timeout)
-        connection.connect(os.fspath(folder / server))
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(os.fspath(Path(os.environ[FOLDER]) / server))
         send(connection, request, descriptors)
-        answer = connection.recv(LENGTH.size)
-    assert answer, _log(folder, server).read_text()[-3000:]
-    (code,) = LENGTH.unpack(answer)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def exit_code(server: str, connection: socket.socket) -> int:
+    """Return the exit code once the program has ended; negative: the signal that ended it."""
+    code = number(server, connection)
     return code - (1 << 32) if code >> 31 else code
+
+
+def number(server: str, connection: socket.socket) -> int:
+    """Return the next number that is told on a connection."""
+    answer = connection.recv(LENGTH.size)
+    assert answer, _log(Path(os.environ[FOLDER]), server).read_text()[-3000:]
+    (told,) = LENGTH.unpack(answer)
+    return int(told)

@@ -21,6 +21,7 @@ from typing import Any
 
 from tests.flows.passing_time import PassingTime
 from tests.forks.imports import import_commands
+from tpuctl.cloud.google_clients import _prepare_grpc as prepare_grpc
 from tpuctl.polling import retry
 
 LENGTH = struct.Struct("!I")
@@ -79,7 +80,12 @@ def _import_tensorflow() -> None:
         del sys.modules[name]
 
 
-LOADS = {"tensorflow": _import_tensorflow, "commands": import_commands}
+def _import_commands() -> None:
+    prepare_grpc()  # as a command does: what gRPC reads then counts for all programs
+    import_commands()
+
+
+LOADS = {"tensorflow": _import_tensorflow, "commands": _import_commands}
 
 
 def _answer(connection: socket.socket) -> None:
@@ -87,8 +93,10 @@ def _answer(connection: socket.socket) -> None:
     request, descriptors = receive(connection)
     program = os.fork()
     if program == 0:
-        connection.close()
         os.setsid()
+        if request.get("tells_pid"):
+            connection.sendall(LENGTH.pack(os.getpid()))
+        connection.close()
         _run(request, descriptors)
         return
     for descriptor in descriptors:

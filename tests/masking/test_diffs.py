@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.masking.samples import KEY_LINE, LETTERS, TOKENS, private_key
-from tpuctl.masking.diffs import Place, masked_diff
+from tpuctl.masking.diffs import Place, is_settings_file, masked_diff
 
 TOKEN = TOKENS["a GitHub token"][0]
 
@@ -66,6 +66,25 @@ def test_settings_need_no_quotes_and_code_does(tmp_path: Path) -> None:
     assert [place.file for place in places] == ["a.ini", "c.env"]
     assert stored.count("hunter2") == 2
     assert "HUNTER2" not in stored
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "run.bash", "a.cfg", "nginx.conf", "prod.env", "setup.ini", "a/config.json", "log4j.properties",
+        "run.sh", "terraform.tfvars", "pyproject.toml", "notes.txt", "job.yaml", "job.yml", "a.zsh", ".env",
+        "a/.env.local",
+    ],
+)  # fmt: skip
+def test_settings_are_known_by_their_names(name: str) -> None:
+    diff = f"--- a/{name}\n+++ b/{name}\n@@ -0,0 +1 @@\n+password=hunter2\n"
+    assert is_settings_file(name)
+    assert [(place.file, place.line) for place in masked_diff(diff)[1]] == [(name, 1)]
+
+
+@pytest.mark.parametrize("name", ["job.py", "Makefile", "env", "a.env/job.py", "yaml"])
+def test_other_files_are_code(name: str) -> None:
+    assert not is_settings_file(name)
 
 
 def test_the_line_that_git_shows_beside_a_hunk_is_masked(tmp_path: Path) -> None:

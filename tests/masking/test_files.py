@@ -28,6 +28,36 @@ OTHERS = [
 ]  # fmt: skip
 
 
+NAMED = [
+    ".env.production", "id_dsa", "id_ecdsa", "putty.ppk", "a.pfx", "a.jks", "a.keystore", "a.kdbx", "_netrc",
+    ".pgpass", ".pypirc", ".git-credentials", ".htpasswd", ".dockercfg", ".boto", "terraform.tfstate.backup",
+    "application_default_credentials.json", ".databrickscfg", "rclone.conf", "prod.env.old", ".gnupg/x",
+    ".azure/x", ".kube/config", ".docker/config.json", "gcloud/x",
+]  # fmt: skip
+"""Names of which each alone says that the file holds credentials."""
+TEMPLATES = [".env.example", ".env.sample", ".env.template", ".env.dist", ".env.defaults", "a/.ENV.SAMPLE"]
+KEY_FILES = [
+    "a.pem", "a.key", "a.p8", "a.crt", "a.cer", "a.json", "a.txt", "a",
+    "a.key.bak", "a.key.backup", "a.key.old", "a.key.orig", "a.key.save",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_files_are_recognised_by_their_names_alone(name: str) -> None:
+    assert credential_kind(name, b"") == "credentials"
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_templates_of_settings_hold_no_credentials(name: str) -> None:
+    assert credential_kind(name, b"A=") == ""
+
+
+@pytest.mark.parametrize("name", KEY_FILES)
+def test_a_key_is_recognised_by_what_the_file_holds(name: str) -> None:
+    assert credential_kind(name, KEY) == "a private key"
+    assert credential_kind(name, CERTIFICATE) == ""
+
+
 @pytest.mark.parametrize(("name", "content"), CREDENTIALS, ids=lambda value: str(value)[:30])
 def test_credentials_are_recognised(name: str, content: bytes) -> None:
     assert credential_kind(name, content)

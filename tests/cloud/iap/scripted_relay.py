@@ -39,6 +39,8 @@ class ScriptedRelay:
         self.connections: list[ServerConnection] = []
         self.drops_greeted = False
         """Whether connections end right after the greeting."""
+        self.session_name = "session"
+        """Begins the names of sessions; in Latin-1, as a client has to take any bytes for one."""
         self.cut_code = 0
         self.cuts = 0
         self.sessions: dict[str, Session] = {}
@@ -74,7 +76,8 @@ class ScriptedRelay:
             return
         request = connection.request
         assert request is not None
-        query = {name: values[0] for name, values in parse_qs(urlsplit(request.path).query).items()}
+        text = urlsplit(request.path).query
+        query = {name: values[0] for name, values in parse_qs(text, encoding="latin-1").items()}
         if "/reconnect" in request.path:
             session = self.sessions.get(query["sid"])
             if session is None:
@@ -84,10 +87,10 @@ class ScriptedRelay:
             session.rewind(int(query["ack"]))
             greeting = struct.pack(">HQ", 2, session.received)
         else:
-            name = f"session-{len(self.sessions)}"
+            name = f"{self.session_name}-{len(self.sessions)}"
             session = self.sessions[name] = Session(self.backend)
             carrier = Carrier(self, session, connection)
-            greeting = struct.pack(">HI", 1, len(name)) + name.encode()
+            greeting = struct.pack(">HI", 1, len(name)) + name.encode("latin-1")
         self.connections.append(connection)
         try:
             carrier.carry(greeting)

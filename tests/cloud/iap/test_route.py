@@ -30,6 +30,8 @@ class Proxy:
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.status = "200 Connection established"
         self.requests: list[str] = []
+        self.left = threading.Event()
+        """Set when a client that was refused has closed its connection."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -49,6 +51,10 @@ class Proxy:
             request += stream.recv(1)
         self.requests.append(request.decode())
         stream.sendall(f"HTTP/1.1 {self.status}\r\n\r\n".encode())
+        if not self.status.startswith("200"):
+            if not stream.recv(1):
+                self.left.set()
+            return
         with self._context.wrap_socket(stream, server_side=True) as inner:
             inner.sendall(b"hello")
             inner.recv(1)
@@ -95,6 +101,15 @@ def test_a_proxy_that_refuses_is_named_without_its_password(proxy: Proxy) -> Non
         route.connect(f"wss://{NAME}/v4/connect", 5, is_local=False)
     assert proxy.address in raised.value.reason
     assert "cret" not in raised.value.reason
+
+
+@pytest.mark.parametrize("status", ["407 Proxy Authentication Required", "no status at all"])
+def test_the_connection_to_a_proxy_that_refuses_is_closed(proxy: Proxy, status: str) -> None:
+    proxy.status = status
+    with pytest.raises(Interruption, match="does not open a connection") as raised:
+        route.connect(f"wss://{NAME}/v4/connect", 5, is_local=False)
+    assert proxy.left.wait(60)
+    assert raised.value.__traceback__  # until here nothing else could close it
 
 
 def test_another_kind_of_proxy_is_named(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:

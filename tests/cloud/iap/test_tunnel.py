@@ -147,6 +147,15 @@ def test_connections_that_are_cut_lose_and_repeat_no_byte(relay: ScriptedRelay, 
     assert int(relay.parameters()["ack"]) > 0
 
 
+def test_a_session_whose_name_is_no_text_is_resumed_by_its_bytes(relay: ScriptedRelay) -> None:
+    relay.session_name = "\xff&\x00="
+    with connect(relay) as stream:
+        assert exchange(stream, b"abc") == b"abc"
+        relay.cut()
+        assert exchange(stream, b"def") == b"def"
+    assert len(relay.requests) == 2
+
+
 @pytest.mark.parametrize("size", [1, 2, 5, 7, 1_000])
 def test_a_frame_in_parts_and_several_in_a_message(relay: ScriptedRelay, size: int) -> None:
     data = MEGABYTES[:40_000]
