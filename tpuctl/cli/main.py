@@ -179,9 +179,16 @@ def _complete() -> int:
 
 def _run_guarded() -> int:
     printing.guard()
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, end_on_signal)
+    for number, default in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+        if signal.getsignal(number) is default:
+            signal.signal(number, _end_process_on_signal)
     return run(sys.argv[1:])
+
+
+def _end_process_on_signal(number: int, frame: FrameType | None) -> NoReturn:
+    """End the command, and show no errors of `__del__`: a client that was half made cannot close itself."""
+    sys.unraisablehook = lambda _: None
+    end_on_signal(number, frame)
 
 
 def end_on_signal(number: int, frame: FrameType | None) -> NoReturn:

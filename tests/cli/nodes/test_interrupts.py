@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -15,6 +16,23 @@ from tests.forks import commands
 from tests.running_simulator import CommandResult, RunningSimulator
 
 Tpuctl = Callable[..., CommandResult]
+
+HALF_MADE = """
+import os, sys
+from tpuctl.cli import main
+
+class Client:
+    def __del__(self):
+        raise AttributeError("it was never made")
+
+def command(*_, **__):
+    client = Client()
+    os.kill(os.getpid(), int(sys.argv[1]))
+    return client
+
+main.cli.main = command
+main.main()
+"""
 
 
 @pytest.fixture
@@ -61,6 +79,13 @@ def test_a_command_that_waits_says_that_it_was_interrupted(
     assert polled in result.err
     assert "interactive" not in result.err
     assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_client_that_was_half_made_at_an_interruption_ends_without_a_traceback(number: int) -> None:
+    command = [sys.executable, "-c", HALF_MADE, str(int(number))]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "Interrupted.\n")
 
 
 def test_a_start_that_is_interrupted_goes_on_by_itself(

@@ -41,13 +41,14 @@ def scripts(home: Path) -> None:
 
 @pytest.fixture
 def meanwhile(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
-    """Lets something happen once a run's script runs on every host, before its log is followed."""
+    """Lets something happen once a run's log has begun, and before it is followed."""
 
     def during(act: Callable[[], None]) -> None:
         real = steps.follow_to_end
 
         def follow(session: Session, stored: StoredRun) -> Verdict:
             await_states(bucket, stored.name, RUNNING)
+            await_line(stored)
             act()
             return real(session, stored)
 
