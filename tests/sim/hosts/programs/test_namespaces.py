@@ -32,8 +32,8 @@ with within(made, "hostname; cat /etc/hosts; pwd; id -u; exec sleep 600") as fir
     print(*(first.stdout.readline() for _ in range(4)), sep="", end="")
     made.close()
     again = namespaces.make("beta", Path("hosts").absolute(), lambda: {first.pid})
-    environ = f"tr '\\\\0' '\\\\n' < /proc/{first.pid}/environ | grep -c PATH="
-    print(within(again, f"hostname; {environ}").communicate()[0], end="")
+    environ = f"tr '\\\\0' '\\\\n' < /proc/{first.pid}/environ | grep -q PATH="  # empty until the exec is over
+    print(within(again, f"hostname; until {environ}; do sleep 0.1; done; echo seen").communicate()[0], end="")
     first.kill()
 """
 
@@ -100,7 +100,7 @@ def test_another_user_than_root_has_names_too_and_joins_what_outlived_the_simula
         timeout=60,
         check=True,
     ).stdout
-    assert output.splitlines() == ["alpha", "127.0.0.9 elsewhere", "/tmp", "1000", "alpha", "1"]
+    assert output.splitlines() == ["alpha", "127.0.0.9 elsewhere", "/tmp", "1000", "alpha", "seen"]
 
 
 def test_without_namespaces_programs_run_under_the_name_of_this_machine(
