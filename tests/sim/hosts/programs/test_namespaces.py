@@ -32,8 +32,8 @@ with within(made, "hostname; cat /etc/hosts; pwd; id -u; exec sleep 600") as fir
     print(*(first.stdout.readline() for _ in range(4)), sep="", end="")
     made.close()
     again = namespaces.make("beta", Path("hosts").absolute(), lambda: {first.pid})
-    environ = f"tr '\\\\0' '\\\\n' < /proc/{first.pid}/environ | grep -q PATH="  # empty until the exec is over
-    print(within(again, f"hostname; until {environ}; do sleep 0.1; done; echo seen").communicate()[0], end="")
+    seen = f"tr '\\\\0' '\\\\n' < /proc/{first.pid}/environ | grep -q PATH="  # empty until the exec is over
+    print(within(again, f"hostname; until {seen}; do sleep 0.1; done; echo seen").communicate()[0], end="")
     first.kill()
 """
 
