@@ -8,9 +8,7 @@ from pathlib import Path
 
 from tests.data.source_trees import write_image
 from tests.running_simulator import CommandResult, RunningSimulator
-from tpuctl.cli.datasets.rendering import feature_type
 from tpuctl.cli.output import format_bytes
-from tpuctl.data.schema.features import Audio, Box, Image, Label, Objects, Other, Several, Tensor, Text
 
 Tpuctl = Callable[..., CommandResult]
 
@@ -68,22 +66,6 @@ def test_every_number_is_that_of_the_dataset(tpuctl: Tpuctl, simulator: RunningS
         "bytes": train["bytes"] + test["bytes"], "shards": 6, "splits": {"train": 13, "test": 4},
         "classes": ["cat", "dog"], "skipped": 1, "digest": described["digest"],
     }  # fmt: skip
-
-
-def test_the_type_of_a_field_is_short() -> None:
-    assert feature_type(Image((None, 8, 3))) == "PNG or JPEG image, ? × 8 × 3, uint8"
-    assert feature_type(Label(tuple("abcdef"))) == "label, 6 classes: a, b, c, d, e, f"
-    assert feature_type(Label(tuple("abcdefg"))) == "label, 7 classes: a, b, c, d, e, f, ..."
-    assert feature_type(Label(("a",))) == "label, 1 class: a"
-    assert feature_type(Tensor("float32", (2, 3))) == "float32, 2 × 3"
-    assert feature_type(Tensor("int64", ())) == "int64"
-    assert feature_type(Text()) == "text"
-    assert feature_type(Several(Label(("a", "b")))) == "list of label, 2 classes: a, b"
-    objects = Objects({"bbox": Box(), "area": Tensor("int64")})
-    assert feature_type(objects) == "objects: bbox (box: ymin, xmin, ymax, xmax); area (int64)"
-    assert feature_type(Audio(8000)) == "WAV or FLAC audio, 8000 samples a second, 1 channel"
-    assert feature_type(Audio(44100, 2, "wav")) == "wav audio, 44100 samples a second, 2 channels"
-    assert feature_type(Other({"pythonClassName": "x.Video"})) == "Video"
 
 
 def test_one_record_is_not_several(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:

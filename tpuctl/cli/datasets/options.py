@@ -65,7 +65,10 @@ SOURCE_OPTIONS = (
     ),
     click.option("--label", default="", help="Column with the class."),
     click.option(
-        "--type", "types", multiple=True, help="Type of a column: COLUMN=int|float|bool|text|bytes|label."
+        "--type",
+        "types",
+        multiple=True,
+        help="Type of a column: COLUMN=int|float|bool|text|bytes|label; labels in metadata.csv.",
     ),
     *TOKEN_OPTIONS,
     click.option(

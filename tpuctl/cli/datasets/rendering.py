@@ -5,22 +5,10 @@ from __future__ import annotations
 from tpuctl.cli import output, printing
 from tpuctl.cli.datasets.tokens import describe_tokens
 from tpuctl.data.output.manifest import Manifest
-from tpuctl.data.schema.features import (
-    Audio,
-    Box,
-    Feature,
-    Image,
-    Label,
-    Objects,
-    Other,
-    Several,
-    Tensor,
-    Text,
-)
+from tpuctl.data.schema.feature_types import feature_type
 
 COLUMNS = ("NAME", "VERSION", "SPLITS", "RECORDS", "SHARDS", "SIZE")
 _MOST_BAD = 5
-_MOST_CLASSES = 6
 
 
 def row(manifest: Manifest) -> tuple[object, ...]:
@@ -88,32 +76,6 @@ def count_of_records(count: int) -> str:
     return f"{count} record{'s' * (count != 1)}"
 
 
-def feature_type(feature: Feature) -> str:
-    """Return the type of a field as text."""
-    match feature:
-        case Image():
-            return f"{feature.encoding or 'PNG or JPEG'} image, {_shape(feature.shape)}, {feature.dtype}"
-        case Label(classes):
-            more = ", ..." if len(classes) > _MOST_CLASSES else ""
-            count = f"{len(classes)} class{'es' * (len(classes) != 1)}"
-            return f"label, {count}: {', '.join(classes[:_MOST_CLASSES])}{more}"
-        case Tensor(dtype, shape):
-            return f"{dtype}, {_shape(shape)}" if shape else dtype
-        case Text():
-            return "text"
-        case Box():
-            return "box: ymin, xmin, ymax, xmax"
-        case Several(item):
-            return f"list of {feature_type(item)}"
-        case Objects(fields):
-            return f"objects: {'; '.join(f'{name} ({feature_type(item)})' for name, item in fields.items())}"
-        case Audio(rate, channels, encoding):
-            kind = f"{encoding or 'WAV or FLAC'} audio, {rate} samples a second"
-            return f"{kind}, {channels} channel{'s' * (channels > 1)}"
-        case Other(content):
-            return str(content.get("pythonClassName", "of TFDS")).rpartition(".")[2]
-
-
 def _facts(manifest: Manifest, bucket: str) -> dict[str, object]:
     source = manifest.source
     tokens = source.options.tokens if source.options else None
@@ -127,10 +89,6 @@ def _facts(manifest: Manifest, bucket: str) -> dict[str, object]:
         "digest": manifest.digest[:12],
         "where": manifest.ref.uri(bucket),
     }
-
-
-def _shape(shape: tuple[int | None, ...]) -> str:
-    return " × ".join("?" if size is None else str(size) for size in shape)
 
 
 def _note_skipped(manifest: Manifest) -> None:

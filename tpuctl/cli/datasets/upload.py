@@ -46,8 +46,10 @@ def upload(
 ) -> None:
     """Convert a dataset to TFRecord shards in the bucket; run again, it converts only missing shards.
 
-    SOURCE is a folder of pictures (any format) or of texts, one folder per class, optionally below train/ and
-    test/; CSV, TSV, JSON Lines or Parquet; .npy, .npz or IDX files; TFRecords; or a dataset of TFDS. The
+    SOURCE is a folder of pictures (any format), sounds or texts, one folder per class, optionally below
+    train/ and test/; pictures with a COCO JSON, masks or a metadata file; CSV, TSV, JSON Lines or
+    Parquet; .npy, .npz or IDX files; shards of WebDataset; TFRecords; a dataset of TFDS or of Hugging
+    Face's save_to_disk. It may be packed, as tar or zip, and be a pattern in quotes: 'train-*.tar'. The
     dataset becomes visible only when the whole upload succeeded.
 
     --tokens replaces text by a vector of token ids. The vocabulary is built from the training split, unless

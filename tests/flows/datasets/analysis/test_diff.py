@@ -43,11 +43,17 @@ def test_features_that_only_one_has_or_that_differ() -> None:
     first = made(features={"image": Text(), "label": Label(("cat",)), "same": Text()})
     second = made(features={"label": Label(("cat", "dog")), "same": Text(), "new": Text()})
     assert facts(first, second) == [
-        ("feature image", str(Text()), None),
-        ("feature label", str(Label(("cat",))), str(Label(("cat", "dog")))),
-        ("feature new", None, str(Text())),
+        ("feature image", "text", None),
+        ("feature label", "label, 1 class: cat", "label, 2 classes: cat, dog"),
+        ("feature new", None, "text"),
     ]
     assert not compared(first, second).is_empty
+
+
+def test_features_that_the_same_words_describe_are_told_apart() -> None:
+    first, second = Label(tuple("abcdefg")), Label(tuple("abcdefh"))
+    facts_of_both = facts(made(features={"label": first}), made(features={"label": second}))
+    assert facts_of_both[0] == ("feature label", str(first), str(second))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from tpuctl.data.analysis.comparison import Comparison, compare
 from tpuctl.data.analysis.fingerprints import Fingerprints, hashes
 from tpuctl.data.output.manifest import Manifest
+from tpuctl.data.schema.feature_types import feature_type
+from tpuctl.data.schema.features import Feature
 from tpuctl.datasets import DatasetRef
 from tpuctl.flows.datasets.analysis.reading import ReportRecords, in_parallel, split_records
 
@@ -68,7 +70,7 @@ def _facts(a: Manifest, b: Manifest) -> list[Difference]:
     for name in dict.fromkeys((*a.features, *b.features)):
         first, second = a.features.get(name), b.features.get(name)
         if first != second:
-            facts.append(Difference(f"feature {name}", _text(first), _text(second)))
+            facts.append(Difference(f"feature {name}", _text(first, second), _text(second, first)))
     if a.classes != b.classes:
         facts.append(Difference("classes", _names(a.classes, b.classes), _names(b.classes, a.classes)))
     for name in dict.fromkeys((*a.splits, *b.splits)):
@@ -78,8 +80,12 @@ def _facts(a: Manifest, b: Manifest) -> list[Difference]:
     return facts
 
 
-def _text(feature: object) -> str | None:
-    return None if feature is None else str(feature)
+def _text(feature: Feature | None, other: Feature | None) -> str | None:
+    """Return its type in words; all of it where the words are those of the other one, too."""
+    if feature is None:
+        return None
+    words = feature_type(feature)
+    return words if other is None or feature_type(other) != words else str(feature)
 
 
 def _names(own: tuple[str, ...], others: tuple[str, ...]) -> str:
