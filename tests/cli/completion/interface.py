@@ -70,7 +70,7 @@ def _facts(param: click.Parameter) -> Iterator[str]:
         if getattr(param, fact, False):
             yield fact.removeprefix("is_")
     default = param.to_info_dict()["default"]
-    if default not in (None, False, ()):
+    if default is not None and default is not False and default != ():
         yield f"default {default}"
 
 

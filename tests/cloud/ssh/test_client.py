@@ -43,7 +43,7 @@ class TestConnecting:
     def test_another_host_key_is_refused(self, cloud: Cloud, ready: Node) -> None:
         error = self.refused(cloud.ssh, ready, OTHER_KEY)
         assert "its host key is not the one it published" in error.message
-        assert error.hint == "Do not trust this address."
+        assert (error.hint, error.facts) == ("Do not trust this address.", {"host_key": "wrong"})
 
     @pytest.mark.parametrize(
         "key",
@@ -61,6 +61,7 @@ class TestConnecting:
         error = self.refused(ssh, ready, host_key)
         assert "it refused the SSH key" in error.message
         assert "tpuctl up" in error.hint
+        assert error.facts == {"login": "refused"}
 
     def test_a_user_that_the_node_does_not_have_is_refused(
         self, cloud: Cloud, ready: Node, host_key: str

@@ -221,7 +221,9 @@ class TestUv:
     ) -> None:
         wheel(index, "optax_of_test")
         assert content(ensure("optax-of-test")) == {"optax_of_test-1.0"}
-        assert "Successfully installed" in (tmp_path / "log").read_text(), "it was pip"
+        first, *more = (tmp_path / "log").read_text().splitlines()
+        assert first == "[tpuctl] installing optax-of-test", "before what pip itself writes"
+        assert any("Successfully installed" in line for line in more), "it was pip"
 
 
 @pytest.mark.usefixtures("small_image")
