@@ -19,6 +19,9 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "if len(batch) >= _MOST_AT_ONCE or size > _LARGEST_BATCH:",
         "if len(batch) >= _MOST_AT_ONCE or size >= _LARGEST_BATCH:",
     ): "batches of any size give the same samples, and one byte is no difference to memory",
+    ("tpuctl/text/printable.py", 'if "\\r" in text:', "if '' in text:"): (
+        "a text without a carriage return is its own only state"
+    ),
 }
 
 

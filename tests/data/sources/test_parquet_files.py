@@ -73,6 +73,15 @@ def test_lists_of_anything_but_numbers_and_texts_are_refused(tmp_path: Path, col
         read(write(tmp_path, {"x": column}))
 
 
+@pytest.mark.parametrize("field", [{"data": b"a"}, {"bytes": "a"}])
+def test_a_struct_without_a_field_bytes_of_bytes_is_not_taken_for_pictures(
+    tmp_path: Path, field: dict[str, object]
+) -> None:
+    with pytest.raises(UsageError, match=r"^The column 'x' holds struct<") as caught:
+        read(write(tmp_path, {"x": pa.array([field])}))
+    assert caught.value.hint == "To have it as text: --type x=text."
+
+
 def test_labels_and_splits_and_row_groups(tmp_path: Path) -> None:
     write(
         tmp_path,

@@ -197,6 +197,15 @@ def test_quotas(catalogues: Catalogues) -> None:
     catalogues(f"{catalogues.quotas}/{compute}/InZone", status=404)
 
 
+def test_a_page_has_up_to_500_quotas(catalogues: Catalogues, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Limits, "ids", lambda _: {f"Quota{number}": "region" for number in range(501)})
+    for options in ("", "?pageSize=501"):
+        first = catalogues(f"{catalogues.quotas}/{QUOTAS}{options}")
+        assert len(first["quotaInfos"]) == 500
+        rest = catalogues(f"{catalogues.quotas}/{QUOTAS}?pageToken={first['nextPageToken']}")
+        assert [info["quotaId"] for info in rest["quotaInfos"]] == ["Quota500"]
+
+
 @pytest.mark.parametrize("path", [QUOTAS, f"{QUOTAS}/InZone"])
 def test_quotas_need_a_permission(catalogues: Catalogues, path: str) -> None:
     def called(permission: str, member: str = ADA) -> tuple[int, str]:
