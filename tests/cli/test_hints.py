@@ -108,6 +108,13 @@ def test_a_word_of_other_programs_names_commands_that_exist(
         assert names in {*PATHS, "sim fault", "--version"}, command
 
 
+def test_each_word_is_known_by_itself() -> None:
+    """A word that is missing would be taken for the nearest one."""
+    assert {(group, word) for group, word, _ in WORDS} == {
+        (group, word) for group, table in COMMAND_HINTS.items() for word in table
+    }
+
+
 @pytest.mark.parametrize(
     ("typed", "commands"),
     [
