@@ -174,6 +174,38 @@ class TestLinkThatStays:
             pack(folder, "level0")
 
 
+@pytest.mark.parametrize(("files", "is_refused"), [(8, False), (9, True)])
+def test_a_folder_of_more_files_than_a_project_has_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, files: int, is_refused: bool
+) -> None:
+    """The folder and the script count, too."""
+    monkeypatch.setattr(project_files, "MOST_FILES", 10)
+    (folder / "train.py").write_text("")
+    (folder / "many").mkdir()
+    for number in range(files):
+        (folder / f"many/{number}").touch()
+    if is_refused:
+        with pytest.raises(UsageError, match="holds too much: 10 files, 100 folders deep, are the most"):
+            pack(folder, "many")
+    else:
+        assert len(pack(folder, "many")) == files + 1
+
+
+@pytest.mark.parametrize(("folders", "is_refused"), [(3, False), (4, True)])
+def test_a_folder_that_is_deeper_than_a_project_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, folders: int, is_refused: bool
+) -> None:
+    monkeypatch.setattr(project_files, "MOST_DEPTH", 3)
+    names = [str(number) for number in range(folders)]
+    folder.joinpath(*names).mkdir(parents=True)
+    folder.joinpath(*names, "x").touch()
+    if is_refused:
+        with pytest.raises(UsageError, match="holds too much: 50,000 files, 3 folders deep, are the most"):
+            pack(folder, "0")
+    else:
+        assert "/".join([*names, "x"]) in pack(folder, "0")
+
+
 def test_a_folder_below_one_that_is_left_out_travels(tmp_path: Path) -> None:
     (tmp_path / ".venv/data").mkdir(parents=True)
     (tmp_path / ".venv/train.py").write_text("")
