@@ -102,3 +102,81 @@ def test_small_amounts_keep_their_digits_and_unknown_stays_unknown() -> None:
     assert Price(Decimal(0), "USD").short == "0.00 USD"
     assert unknown("nobody says.").times(8) == unknown("nobody says")
     assert unknown("nobody says").short == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("amount", "digits"),
+    [("12.880", "12.88"), ("1E+1", "10"), ("100", "100"), ("1E-7", "0.0000001"), ("0.00", "0"), (None, None)],
+)
+def test_json_has_every_digit_and_no_exponent(amount: str | None, digits: str | None) -> None:
+    assert Price(Decimal(amount) if amount else None, "USD").digits == digits
+
+
+@pytest.mark.parametrize(
+    ("amount", "short"),
+    [("0.00120", "0.0012 USD"), ("0.0000001", "0.0000001 USD"), ("0.01", "0.01 USD"), ("0.010", "0.01 USD"),
+     ("7", "7.00 USD"), ("2.345678", "2.35 USD")],
+)  # fmt: skip
+def test_a_column_has_two_digits_or_as_many_as_a_small_amount_needs(amount: str, short: str) -> None:
+    assert Price(Decimal(amount), "USD").short == short
+
+
+def test_seconds_cost_their_share_of_an_hour() -> None:
+    hourly = Price(Decimal("7.20"), "USD", "the list", READ)
+    assert hourly.for_seconds(1800) == Price(Decimal("3.60"), "USD", "the list", READ)
+    assert hourly.for_seconds(9.6) == hourly.for_seconds(10)
+    assert hourly.for_seconds(0).amount == 0
+    assert unknown("nobody says").for_seconds(10) == unknown("nobody says")
+
+
+def test_rounding_leaves_whole_units() -> None:
+    price = Price(Decimal("2.345678"), "USD", "the list", READ)
+    assert price.rounded() == Price(Decimal("2.35"), "USD", "the list", READ)
+    assert str(price.rounded(Decimal(1)).amount) == "2"
+    assert unknown("nobody says").rounded() == unknown("nobody says")
+
+
+def test_a_price_is_known_where_it_has_an_amount() -> None:
+    assert Price(Decimal(0), "USD").is_known is True
+    assert unknown("nobody says").is_known is False
+
+
+def test_what_would_make_a_price_known_is_kept() -> None:
+    price = unknown("nobody says.", "Ask somebody.")
+    assert (str(price), price.hint) == ("unknown: nobody says", "Ask somebody.")
+
+
+def test_a_source_without_a_date_is_named_alone() -> None:
+    assert Price(Decimal(1), "EUR", "tpuctl.toml, line 3").origin == "tpuctl.toml, line 3"
+
+
+def test_a_rate_is_of_its_generation_and_of_any_of_its_regions() -> None:
+    listed = rates(rate("v3", "2", "us-east1", "europe-west4"))
+    assert listed.price(accelerator("v3-8"), "europe-west4-a", spot=False).amount == 8
+    assert listed.price(accelerator("v3-8"), "us-east1-d", spot=False).amount == 8
+    assert str(listed.price(accelerator("v2-8"), "us-east1-d", spot=True)) == (
+        "unknown: the list has no spot price of v2-8 in us-east1"
+    )
+
+
+def test_a_slice_of_two_hosts_has_the_rate_of_slices() -> None:
+    listed = rates(rate("v4", "1", "us-central2", slices=True), rate("v4", "2", "us-central2", slices=False))
+    assert accelerator("v4-16").hosts == 2
+    assert listed.price(accelerator("v4-16"), "us-central2-b", spot=False).amount == 8
+
+
+def test_a_row_of_another_place_or_type_says_nothing() -> None:
+    v3_8 = accelerator("v3-8")
+    assert own_price([row("v3-8", "1", "europe-west4")], v3_8, "us-east1-d", spot=False) is None
+    assert own_price([row("v3-32", "1"), row("v2", "1")], v3_8, "us-east1-d", spot=False) is None
+
+
+def test_a_row_may_give_nothing_for_free() -> None:
+    free = own_price([row("v3", "1"), row("v3-8", "0")], accelerator("v3-8"), "us-east1-d", spot=False)
+    assert free is not None
+    assert free.amount == 0
+
+
+def test_a_rate_of_another_generation_does_not_apply() -> None:
+    listed = rates(rate("v2", "1", "us-east1"))
+    assert not listed.price(accelerator("v3-8"), "us-east1-d", spot=False).is_known
