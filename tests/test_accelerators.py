@@ -12,6 +12,8 @@ from tpuctl.accelerators import (
     Accelerator,
     accelerator,
     catalogue,
+    is_generation,
+    of_topology,
     region,
     zones,
 )
@@ -153,3 +155,113 @@ def test_zones_are_sorted_and_have_a_region() -> None:
 def test_a_slice_is_offered_in_the_zones_of_slices() -> None:
     assert "us-central1-b" in accelerator("v2-8").zones
     assert "us-central1-b" not in accelerator("v2-32").zones
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("v3", True), ("v5e", True), ("trillium", True), ("TPU-V4", True), ("v5litepod", True), ("v3-8", False),
+     ("v9", False), ("v", False), ("v7", False), ("8", False), ("v3-", False), ("", False)],
+)  # fmt: skip
+def test_a_generation_is_a_name_without_a_size(name: str, expected: bool) -> None:
+    assert is_generation(name) is expected
+
+
+@pytest.mark.parametrize(
+    ("topology", "name", "expected"),
+    [("4x4", "v3", "v3-32"), ("4x4", "v6e", "v6e-16"), ("2x4", "trillium", "v6e-8"),
+     ("16x16", "tpu-v5e", "v5litepod-256"), ("2x2x2", "v4", "v4-16"), ("16x32", "", "v3-1024"),
+     ("4x4x212", "", "v5p-6784"), ("4x4", "v3-32", "v3-32"), ("2x8", "v6e-16", "v6e-16"),
+     ("2x4x2", "v4-32", "v4-32")],
+)  # fmt: skip
+def test_a_topology_is_that_of_a_type(topology: str, name: str, expected: str) -> None:
+    assert of_topology(topology, name).type == expected
+
+
+@pytest.mark.parametrize(
+    "topology",
+    ["", "4", "4x", "x4", "0x4", "04x4", "4x0", "4X4", "4x4x4x4", "4x4 ", "4 x 4", "10000x1", "-4x-4"],
+)
+def test_what_is_no_topology_is_told_what_one_is(topology: str) -> None:
+    with pytest.raises(UsageError, match=f"^'{topology}' is no topology") as refused:
+        of_topology(topology, "v3")
+    assert refused.value.hint == "It is chips by chips: 4x4, or 2x2x4."
+
+
+def test_a_topology_of_several_types_is_answered_with_them() -> None:
+    with pytest.raises(UsageError) as refused:
+        of_topology("2x2x1")
+    assert str(refused.value) == "2x2x1 is the topology of v4-8, v5p-8."
+    assert refused.value.hint == "Name one of them."
+
+
+def test_a_topology_of_no_type_is_answered_with_those_that_there_are() -> None:
+    with pytest.raises(UsageError) as refused:
+        of_topology("3x3", "v6e")
+    assert str(refused.value) == "No type of v6e has the topology 3x3."
+    assert refused.value.hint == "There are 1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16."
+    with pytest.raises(UsageError, match=r"^No type has the topology 3x3\.$") as refused:
+        of_topology("3x3")
+    assert refused.value.hint.startswith("There are 2x2, 4x4, 8x8, ")
+    assert refused.value.hint.count(" 2x2,") == 1, "each is named once"
+
+
+@pytest.mark.parametrize("topology", ["4x4", "2x2", "2x8"])
+def test_a_topology_of_another_number_of_chips_is_refused(topology: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        of_topology(topology, "v6e-8")
+    assert str(refused.value).startswith(f"{topology} is no topology of v6e-8: it has 8 chips, as 2x4.")
+
+
+def test_a_topology_of_another_number_of_sides_is_refused() -> None:
+    with pytest.raises(UsageError) as refused:
+        of_topology("2x2x4", "v3-32")
+    assert str(refused.value) == "2x2x4 is no topology of v3-32: it has 16 chips, as 4x4."
+    assert refused.value.hint == "Leave out --topology, or give one of 16 chips."
+    assert refused.value.facts == {"accelerator": "v3-32"}
+    with pytest.raises(UsageError, match="4x4 is no topology of v4-32"):
+        of_topology("4x4", "v4-32")
+
+
+def test_a_topology_of_a_type_that_there_is_not_is_refused_for_the_type() -> None:
+    with pytest.raises(UsageError, match="no accelerator type 'v3-9'"):
+        of_topology("4x4", "v3-9")
+
+
+def test_an_error_has_what_was_typed_and_what_is_nearest_for_programs() -> None:
+    with pytest.raises(UsageError) as refused:
+        accelerator("v3-40")
+    assert refused.value.facts == {"accelerator": "v3-40", "nearest": ["v3-32", "v3-64", "v3-8"]}
+    assert refused.value.hint == "The nearest are v3-32, v3-64, v3-8."
+    with pytest.raises(UsageError) as refused:
+        accelerator("v3")
+    assert refused.value.facts["nearest"] == ["v3-8", "v3-32", "v3-64", "v3-128", "v3-256", "v3-512"]
+
+
+@pytest.mark.parametrize(("typed", "types"), [("v5", "v5litepod-8, v5p-8"), ("v5-16", "v5litepod-8, v5p-8")])
+def test_a_generation_of_several_kinds_is_answered_with_a_type_of_each(typed: str, types: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        accelerator(typed)
+    assert refused.value.hint == f"The nearest are {types}."
+
+
+@pytest.mark.parametrize(
+    ("name", "api_enum"),
+    [("v2-8", "V2"), ("v3-8", "V3"), ("v4-8", "V4"), ("v5litepod-4", "V5LITE_POD"), ("v5p-8", "V5P"),
+     ("v6e-4", "V6E")],
+)  # fmt: skip
+def test_generations_are_named_as_in_the_api(name: str, api_enum: str) -> None:
+    assert accelerator(name).api_enum == api_enum
+
+
+@pytest.mark.parametrize(
+    ("name", "runtime"),
+    [("v3-8", "tpu-ubuntu2204-base"), ("v5e-8", "v2-alpha-tpuv5-lite"), ("v5p-8", "v2-alpha-tpuv5"),
+     ("v6e-8", "v2-alpha-tpuv6e")],
+)  # fmt: skip
+def test_the_plain_runtime_is_that_of_the_generation(name: str, runtime: str) -> None:
+    assert accelerator(name).base_runtime == runtime
+
+
+def test_the_region_of_a_zone_is_all_but_its_letter() -> None:
+    assert region("us-central1-b") == "us-central1"
+    assert {region(zone) for zone in zones()} >= {"us-central1", "europe-west4"}
