@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from types import SimpleNamespace
 
 import pytest
 
 from tests.display.test_markup import HOSTILE, Reader, check_harmless
-from tpuctl.display.following import MOST_LINES, FollowScreen, RunView
+from tpuctl.display.following import MOST_LINES, FollowScreen, RunView, log_text
 
 
 class Handle:
@@ -78,3 +79,103 @@ def test_hostile_names_values_and_lines_are_text(notebook: Handle, text: str) ->
     (document,) = notebook.documents
     check_harmless(document["text/html"])
     assert "\n" not in document["text/plain"]
+
+
+def document(notebook: Handle, screen: FollowScreen, view: RunView | None = None) -> str:
+    """The text of what a notebook shows after an update."""
+    screen.update(view or RunView("r1", "running"))
+    return Reader(notebook.documents[-1]["text/html"]).text
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ({}, "r1: running"),
+        ({"node": "n1", "step": 0, "loss": "", "exit": None}, "r1: running, node n1, step 0"),
+        ({"node": "a\nb"}, r"r1: running, node a\nb"),
+    ],
+)
+def test_a_run_in_one_line_has_what_is_known(content: dict[str, object], sentence: str) -> None:
+    assert RunView("r1", "running", content).sentence == sentence
+
+
+def test_the_caller_may_choose_the_display(notebook: Handle, capsys: pytest.CaptureFixture[str]) -> None:
+    FollowScreen(labels=True, live=False).update(RunView("r1", "running"))
+    assert not notebook.documents
+    assert capsys.readouterr().out == "r1: running\n"
+    FollowScreen(labels=True, live=True).update(RunView("r1", "running"))
+    assert len(notebook.documents) == 1
+    assert capsys.readouterr().out == ""
+
+
+def test_lines_without_labels_are_the_bare_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = FollowScreen(labels=False, live=False)
+    screen.line(3, "loss 0.5")
+    screen.unfinished([(3, "50%")])
+    assert capsys.readouterr().out == "loss 0.5\n"
+
+
+def test_a_state_that_comes_again_is_said_again(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = FollowScreen(labels=False, live=False)
+    for state in ("running", "running", "preempted", "running", "running"):
+        screen.update(RunView("r1", state))
+    assert capsys.readouterr().out == "r1: running\nr1: preempted\nr1: running\n"
+
+
+def test_lines_that_have_no_end_yet_are_shown_last_and_replaced(notebook: Handle) -> None:
+    screen = FollowScreen(labels=True)
+    screen.line(0, "loss 0.5")
+    screen.unfinished(iter([(0, "50%"), (1, "\x1b[31m60%\x1b[0m")]))
+    assert document(notebook, screen).endswith("running[0] loss 0.5\n[0] 50%\n[1] 60%")
+    screen.unfinished([(1, "70%")])
+    assert document(notebook, screen).endswith("running[0] loss 0.5\n[1] 70%")
+    screen.unfinished([])
+    assert document(notebook, screen).endswith("running[0] loss 0.5")
+
+
+def test_lines_before_the_newest_are_counted(notebook: Handle) -> None:
+    screen = FollowScreen(labels=False)
+    for number in range(MOST_LINES):
+        screen.line(0, f"line {number}")
+    assert "before" not in document(notebook, screen)
+    screen.line(0, "last but one")
+    screen.line(0, "last")
+    shown = document(notebook, screen).splitlines()
+    assert shown[0].endswith("... 2 lines before")
+    assert shown[1:] == [*(f"line {number}" for number in range(2, MOST_LINES)), "last but one", "last"]
+
+
+def test_a_run_that_has_printed_nothing_has_no_block_of_lines(notebook: Handle) -> None:
+    screen = FollowScreen(labels=False)
+    assert document(notebook, screen, RunView("r1", "queued", hint="wait")) == "r1: ● queuednextwait"
+    assert "<pre" not in notebook.documents[0]["text/html"]
+    screen.unfinished([(0, "50%")])
+    screen.update(RunView("r1", "running"))
+    assert "<pre" in notebook.documents[1]["text/html"]
+
+
+def test_what_is_next_stands_below_what_is_known(notebook: Handle) -> None:
+    view = RunView("r1", "running", {"step": 7}, "run.pull()")
+    assert document(notebook, FollowScreen(labels=False), view) == "r1: ● runningstep7nextrun.pull()"
+    assert "next" not in document(notebook, FollowScreen(labels=False), RunView("r1", "running", {"step": 7}))
+
+
+def test_the_line_of_a_log_has_no_colours() -> None:
+    assert log_text(2, "\x1b[31mred\x1b[0m\ta", labels=True) == "[2] red\ta"
+    assert log_text(2, "\x1b[31mred\x1b[0m", labels=False) == "red"
+
+
+def test_what_is_written_arrives_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stream(io.StringIO):
+        arrived = ""
+
+        def flush(self) -> None:
+            self.arrived = self.getvalue()
+
+    stream = Stream()
+    monkeypatch.setattr(sys, "stdout", stream)
+    screen = FollowScreen(labels=False, live=False)
+    screen.line(0, "loss 0.5")
+    assert stream.arrived == "loss 0.5\n"
+    screen.update(RunView("r1", "running"))
+    assert stream.arrived == "loss 0.5\nr1: running\n"

@@ -7,7 +7,7 @@ import pickle
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
-from tests.display.test_markup import HOSTILE, check_harmless
+from tests.display.test_markup import HOSTILE, Reader, check_harmless
 from tpuctl.display.listing import MOST_LINES, MOST_ROWS, Listing
 
 
@@ -62,3 +62,45 @@ def test_it_can_be_copied_and_pickled() -> None:
     names = Listing([("a",), ("b",)], "names", {"name": itemgetter(0)})
     assert repr(copy.copy(names)) == repr(names)
     assert repr(pickle.loads(pickle.dumps(names))) == repr(names)
+
+
+def numbered(count: int) -> Listing[City]:
+    return Listing([City(f"city{number}", number) for number in range(count)], "cities", COLUMNS)
+
+
+def test_a_listing_that_fits_says_nothing_of_more() -> None:
+    assert repr(numbered(MOST_LINES)).endswith(f"\ncity{MOST_LINES - 1}  {MOST_LINES - 1}")
+    assert "more" in repr(numbered(MOST_LINES + 1))
+    assert repr(numbered(MOST_LINES + 2)).endswith("\n... and 2 more cities")
+    assert Reader(numbered(MOST_ROWS)._repr_html_()).text.endswith(f"{MOST_ROWS} cities")
+    assert "more" in Reader(numbered(MOST_ROWS + 1)._repr_html_()).text
+    assert Reader(numbered(MOST_ROWS + 2)._repr_html_()).text.endswith("... and 2 more cities")
+
+
+def test_a_notebook_counts_the_records() -> None:
+    runs = Listing(["a", "b"], "runs", {"name": str})
+    assert Reader(runs._repr_html_()).text == "nameab2 runs"
+    assert Reader(runs[:1]._repr_html_()).text == "namea1 run"
+    assert Reader(runs[:0]._repr_html_()).text == "no runs"
+    assert 'class="tpuctl"' in runs[:0]._repr_html_()
+
+
+def test_a_column_is_shown_where_any_record_has_a_value() -> None:
+    records = [City("Oslo", 0), City("Paris", 0, "Fluctuat nec mergitur")]
+    cities = Listing(records, "cities", COLUMNS)
+    assert repr(cities) == ("NAME   PEOPLE  MOTTO\nOslo   0\nParis  0       Fluctuat nec mergitur"), (
+        "0 is a value"
+    )
+    assert repr(cities[:1]) == "NAME  PEOPLE\nOslo  0"
+
+
+def test_a_column_beyond_the_rows_that_are_shown_is_left_out() -> None:
+    hidden = Listing([*numbered(MOST_LINES), City("last", 1, "motto")], "cities", COLUMNS)
+    assert "MOTTO" not in repr(hidden)
+    assert "motto" in Reader(hidden._repr_html_()).text
+
+
+def test_slices_have_the_noun_and_the_columns_of_the_whole() -> None:
+    part = numbered(9)[2:8:3]
+    assert part == (City("city2", 2), City("city5", 5))
+    assert (part.noun, part.columns) == ("cities", COLUMNS)

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tpuctl.display.markup import Coloured, Markup, element, escaped, facts, lines, table
+from tpuctl.display.markup import DOTS, Coloured, Markup, element, escaped, facts, joined, lines, table
 
 HOSTILE = [
     "<script>alert(1)</script>", "</td></table><img src=x onerror=alert(1)>", "\"><svg/onload=alert(1)>",
@@ -88,3 +88,99 @@ def test_facts_leave_out_what_is_empty() -> None:
     assert Reader(facts("Run r1", {"state": "running", "ended": "", "exit": None, "step": 0})).text == (
         "Run r1staterunningstep0"
     )
+
+
+def style(document: str, text: str, name: str = "td") -> str:
+    """The style of the element that has a text."""
+    found = next(item for item in ElementTree.fromstring(document).iter(name) if item.text == text)
+    return found.attrib["style"]
+
+
+def test_names_of_attributes_are_those_of_html() -> None:
+    assert element("a", 1, "<", class_="x", stroke_width=1.5, aria_label='"') == (
+        '<a class="x" stroke-width="1.5" aria-label="&quot;">1&lt;</a>'
+    )
+    assert element("b") == "<b></b>"
+
+
+def test_parts_are_joined_without_anything_between() -> None:
+    shown = joined(("<", Markup("<b></b>"), 1))
+    assert shown == "&lt;<b></b>1"
+    assert isinstance(shown, Markup)
+
+
+@pytest.mark.parametrize("colour", DOTS)
+def test_a_dot_has_its_colour_and_is_not_read_aloud(colour: str) -> None:
+    dot = ElementTree.fromstring(f"<p>{escaped(Coloured('<READY>', colour))}</p>")[0]
+    assert dot.get("style") == f"color:{DOTS[colour]}"
+    assert dot.get("aria-hidden") == "true"
+    assert dot.tail == " <READY>"
+
+
+def test_every_colour_is_another_one() -> None:
+    assert len(set(DOTS.values())) == len(DOTS)
+    assert all(len(colour) == 7 and int(colour.removeprefix("#"), 16) for colour in DOTS.values())
+
+
+def test_a_table_has_its_headings_rows_and_caption() -> None:
+    root = ElementTree.fromstring(table(["a", "b"], [["1", "2"], ["3", "4"]], "two rows"))
+    assert root.get("class") == "tpuctl"
+    assert [item.text for item in root.iter("th")] == ["a", "b"]
+    assert {item.get("scope") for item in root.iter("th")} == {"col"}
+    rows = [[cell.text for cell in row] for row in root.findall(".//tbody/tr")]
+    assert rows == [["1", "2"], ["3", "4"]]
+    assert root[-1].text == "two rows"
+    assert "overflow:auto" in root[0].attrib["style"], "it scrolls"
+    assert len(ElementTree.fromstring(table(["a"], [["1"]]))) == 1, "without a caption nothing is below"
+
+
+def test_facts_have_a_title_and_a_row_for_each_name() -> None:
+    root = ElementTree.fromstring(facts("Run r1", {"state": "running", "step": 1234}))
+    assert root.get("class") == "tpuctl"
+    assert root[0].text == "Run r1"
+    assert [[cell.text for cell in row] for row in root.findall(".//tbody/tr")] == [
+        ["state", "running"],
+        ["step", "1,234"],
+    ]
+    assert {item.get("scope") for item in root.iter("th")} == {"row"}
+    assert "overflow:auto" in root[1].attrib["style"], "it scrolls"
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "side"),
+    [(1234, "1,234", "right"), (0.5, "0.5", "right"), ("1234", "1234", "left")],
+)
+def test_a_cell_is_aligned_by_what_it_is(value: object, text: str, side: str) -> None:
+    assert f"text-align:{side}" in style(table(["a"], [[value]]), text)
+    assert "text-align:left" in style(facts("", {"a": value}), text), "a fact is read from the left"
+
+
+def test_a_truth_value_is_no_number_of_something() -> None:
+    assert Reader(table(["a"], [[True], [False]])).text == "aTrueFalse"
+
+
+def test_long_texts_wrap_and_short_ones_do_not() -> None:
+    for length, wraps in ((1, False), (60, False), (61, True)):
+        assert ("white-space:normal" in style(table(["a"], [["x" * length]]), "x" * length)) is wraps
+        assert ("white-space:nowrap" in style(table(["a"], [["x" * length]]), "x" * length)) is not wraps
+    assert "white-space:normal" in style(facts("", {"a": "x"}), "x"), "facts always wrap"
+    picture = Markup(f"<img alt='{'x' * 100}'/>")
+    cell = ElementTree.fromstring(table(["a"], [[picture]])).find(".//td")
+    assert cell is not None
+    assert "white-space:nowrap" in cell.attrib["style"], "of markup it is not known how long it looks"
+
+
+def test_headings_are_bold_and_left() -> None:
+    for document in (table(["a"], [["x"]]), facts("", {"a": "x"})):
+        assert "text-align:left;font-weight:600" in style(document, "a", "th")
+
+
+def test_a_block_of_lines_scrolls_and_keeps_its_spaces() -> None:
+    root = ElementTree.fromstring(lines(iter(["a  b", " c"])))
+    assert (root.tag, root.text) == ("pre", "a  b\n c")
+    assert "overflow:auto" in root.attrib["style"]
+    assert "white-space:pre-wrap" in root.attrib["style"]
+
+
+def test_lines_of_a_log_are_not_changed_again() -> None:
+    assert Reader(lines(["a\tb", '"quoted"'])).text == 'a\tb\n"quoted"'
