@@ -68,6 +68,11 @@ def test_spot_and_slices_of_several_hosts_have_rows_of_their_own() -> None:
     assert quota("v3-32", "us-east1-d", *rows, spot=True).limit == 16
 
 
+def test_a_slice_of_two_hosts_is_limited_as_slices_are() -> None:
+    assert accelerator("v4-16").hosts == 2
+    assert quota("v4-16", "us-central2-b", limit("v4", 64, "us-central2", slices=True)).limit == 64
+
+
 def test_of_a_zone_and_its_region_the_least_limit_holds() -> None:
     zone, region = limit("v3", 24, "us-east1-d"), limit("v3", 16, "us-east1")
     assert quota("v3-8", "us-east1-d", zone, region) == Quota(16, "cores")
