@@ -111,10 +111,17 @@ def verdict(outcome: str = runs.FAILED, **fields: object) -> runs.Verdict:
         (RECORDS[2], {"created": "yesterday"}, "'yesterday' does not match"),
         (RECORDS[2], {"workers": (1, 0)}, "its workers are not in order"),
         (RECORDS[2], {"workers": (0, 0)}, "its workers are not in order"),
+        (RECORDS[2], {"workers": (8, 0)}, "its workers are not in order"),
+        (RECORDS[2], {"workers": (0, 8, 1)}, "its workers are not in order"),
         (RECORDS[2], {"workers": ()}, "length >= 1"),
         (RECORDS[2], {"log_layout": 0}, ">= 1"),
         (RECORDS[2], {"log_layout": 3}, "<= 2"),
         (RECORDS[4], {"decided": ""}, "'' does not match"),
+        (
+            RECORDS[4],
+            {"decided": "", "ended": CREATED, "started": CREATED, "begun": CREATED},
+            "'' does not match",
+        ),
         (RECORDS[4], {"ended": "yesterday"}, "'yesterday' does not match"),
         (RECORDS[4], {"started": "yesterday"}, "'yesterday' does not match"),
         (RECORDS[4], {"begun": "yesterday"}, "'yesterday' does not match"),
@@ -148,7 +155,7 @@ def test_the_record_of_a_node_has_what_the_provider_says_of_it() -> None:
         accelerator="v3-32",
         runtime="tpu-vm-tf-2.18.0",
         created=CREATED,
-        created_at=clock.parse(CREATED),
+        created_at=clock.parse(CREATED).timestamp(),
         addresses=("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"),
         spot=True,
     )
@@ -160,7 +167,7 @@ def test_the_record_of_a_node_has_what_the_provider_says_of_it() -> None:
 
 def test_records_of_earlier_versions_lack_what_was_added() -> None:
     """A default that changes would say of old runs what nobody recorded."""
-    of_run = {
+    of_run: dict[str, object] = {
         "dataset": None, "git": None, "requires_python": "", "requirements": "", "packages": "image",
         "setup": "", "token": "", "machine": None, "unpacked_size": 0, "wheelhouse": "", "data_bucket": "",
         "not_kept": None, "seeds": {}, "of_header": (), "pins": {}, "origin": "",

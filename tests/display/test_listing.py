@@ -81,8 +81,7 @@ def test_a_notebook_counts_the_records() -> None:
     runs = Listing(["a", "b"], "runs", {"name": str})
     assert Reader(runs._repr_html_()).text == "nameab2 runs"
     assert Reader(runs[:1]._repr_html_()).text == "namea1 run"
-    assert Reader(runs[:0]._repr_html_()).text == "no runs"
-    assert 'class="tpuctl"' in runs[:0]._repr_html_()
+    assert runs[:0]._repr_html_() == '<div class="tpuctl">no runs</div>'
 
 
 def test_a_column_is_shown_where_any_record_has_a_value() -> None:
@@ -102,5 +101,5 @@ def test_a_column_beyond_the_rows_that_are_shown_is_left_out() -> None:
 
 def test_slices_have_the_noun_and_the_columns_of_the_whole() -> None:
     part = numbered(9)[2:8:3]
-    assert part == (City("city2", 2), City("city5", 5))
     assert (part.noun, part.columns) == ("cities", COLUMNS)
+    assert part == (City("city2", 2), City("city5", 5))
