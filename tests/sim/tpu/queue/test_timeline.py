@@ -3,61 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.sim.tpu.recorded_hosts import ManualTime, RecordedHosts
-from tpuctl.sim.faults import FaultRegistry
-from tpuctl.sim.settings import Profile
-from tpuctl.sim.state.database import Database
-from tpuctl.sim.world import Code, QueuedResource, World
-
-PARENT = "projects/rehearsal/locations/europe-west4-a"
-NAME = f"{PARENT}/queuedResources/q"
-NODE = f"{PARENT}/nodes/one"
-DELAYS = {"create": 60, "delete": 20, "accept": 2, "queue": 3, "retry": 30, "suspend": 5, "dequeue": 5}
-CAPACITY = ("europe-west4-a", "v3-8")
-
-
-def sent(**fields: Any) -> dict[str, Any]:
-    node = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
-    return {"tpu": {"nodeSpec": [{"parent": PARENT, "nodeId": "one", "node": node}]}, **fields}
-
-
-@asynccontextmanager
-async def opened(database: Path, time: ManualTime) -> AsyncIterator[World]:
-    """A world on a database file for as long as the block; its tasks then stop, as after a kill."""
-    store = Database(database)
-    world = World(
-        store, Profile(DELAYS, clock=time.clock, sleep=time.sleep), RecordedHosts(), FaultRegistry()
-    )
-    await world.resume()
-    try:
-        yield world
-    finally:
-        await world.close()
-        store.close()
-
-
-async def pass_time(time: ManualTime, seconds: int, step: int = 1) -> None:
-    for _ in range(0, seconds, step):
-        await settle()
-        await time.advance(step)
-    await settle()
-
-
-async def settle() -> None:
-    """Let everything run that need not wait for the clock."""
-    for _ in range(30):
-        await asyncio.sleep(0)
-
-
-def state(world: World) -> str:
-    return world.queued_resources.get(NAME).state
+from tests.sim.tpu.queue.timed_world import (
+    CAPACITY,
+    NAME,
+    NODE,
+    PARENT,
+    opened,
+    pass_time,
+    sent,
+    settle,
+    state,
+)
+from tests.sim.tpu.recorded_hosts import ManualTime
+from tpuctl.sim.world import Code, QueuedResource
 
 
 @pytest.fixture
