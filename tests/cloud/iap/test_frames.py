@@ -70,6 +70,24 @@ def test_an_unknown_tag_is_left_out_to_the_end_of_its_message() -> None:
     assert list(decoder.feed(wire(Data(b"c")))) == [Data(b"c")]
 
 
+def test_an_unknown_tag_alone_takes_nothing_of_the_next_message_with_it() -> None:
+    decoder = FrameDecoder()
+    assert list(decoder.feed(b"\x00\x09")) == []
+    assert list(decoder.feed(wire(Data(b"a")))) == [Data(b"a")]
+
+
+@pytest.mark.parametrize(
+    "frame", [Connected(bytes(1 << 20)), Data(bytes(1 << 20)), LongClose(1, bytes(1 << 20))]
+)
+def test_a_frame_of_a_mebibyte_is_read_and_no_longer_one(frame: Connected | Data | LongClose) -> None:
+    encoded = wire(frame)
+    assert list(FrameDecoder().feed(encoded)) == [frame]
+    header = bytearray(encoded[: len(encoded) - (1 << 20)])
+    header[-1] += 1
+    with pytest.raises(Ending, match="a frame of 1048577 bytes"):
+        list(FrameDecoder().feed(bytes(header)))
+
+
 @pytest.mark.parametrize("tag", [1, 4])
 def test_a_length_that_no_relay_sends_is_refused_before_it_is_read(tag: int) -> None:
     with pytest.raises(Ending, match="a frame of 4294967295 bytes"):

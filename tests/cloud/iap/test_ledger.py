@@ -64,13 +64,76 @@ def test_an_acknowledgement_of_bytes_that_were_never_sent_is_refused() -> None:
         ledger.confirm(2)
 
 
+@pytest.mark.parametrize("sent", [b"", b"abc"])
+def test_one_byte_more_than_was_sent_is_refused(sent: bytes) -> None:
+    ledger = Ledger()
+    ledger.add(b"abc")
+    if sent:
+        assert ledger.next_chunk() == sent
+    with pytest.raises(Ending, match="which cannot be"):
+        ledger.confirm(len(sent) + 1)
+    ledger.confirm(len(sent))
+    assert ledger.confirmed == len(sent)
+
+
+def test_a_chunk_that_was_confirmed_is_not_sent_again() -> None:
+    ledger = Ledger()
+    for data in (b"ab", b"cd", b"ef"):
+        ledger.add(data)
+        ledger.next_chunk()
+    ledger.confirm(2)
+    assert not ledger.has_unsent
+    ledger.rewind(3)
+    assert [ledger.next_chunk(), ledger.next_chunk()] == [b"d", b"ef"]
+    ledger.rewind(6)
+    assert not ledger.has_unsent
+
+
+def test_what_is_added_after_all_was_confirmed_is_sent() -> None:
+    ledger = Ledger()
+    for data in (b"ab", b"cd"):
+        ledger.add(data)
+    ledger.next_chunk()
+    ledger.confirm(2)
+    assert ledger.next_chunk() == b"cd"
+    ledger.confirm(4)
+    ledger.add(b"ef")
+    assert ledger.has_unsent
+    assert ledger.next_chunk() == b"ef"
+    ledger.confirm(6)
+
+
+def test_what_a_lost_connection_carried_may_turn_up_late() -> None:
+    ledger = Ledger()
+    for data in (b"ab", b"cd"):
+        ledger.add(data)
+        ledger.next_chunk()
+    ledger.rewind(0)
+    assert ledger.next_chunk() == b"ab"
+    ledger.rewind(4)
+    assert (ledger.has_unsent, ledger.confirmed) == (False, 4)
+
+
+@pytest.mark.parametrize(("frames", "awaits"), [(1, False), (2, False), (3, True)])
+def test_a_confirmation_is_awaited_after_more_than_two_full_frames(frames: int, awaits: bool) -> None:
+    """As the relay sends it, says gcloud's client."""
+    ledger = Ledger()
+    for _ in range(frames):
+        ledger.add(bytes(16_384))
+    assert ledger.awaits_confirmation == awaits
+    ledger.add(b"x")
+    assert ledger.awaits_confirmation == (frames >= 2)
+
+
 def test_a_relay_that_acknowledges_nothing_holds_up_the_sender() -> None:
     ledger = Ledger()
     while not ledger.is_full:
         ledger.add(bytes(16_384))
     assert ledger.awaits_confirmation
-    for _ in range(WINDOW // 16_384):
-        ledger.next_chunk()
+    count = 0
+    while ledger.has_unsent:
+        count += len(ledger.next_chunk())
+    assert count == WINDOW
     ledger.confirm(1)
     assert not ledger.is_full
 
