@@ -1,13 +1,16 @@
-"""Streams to ports of a host, on a connection that is lost."""
+"""Streams to ports of a host, and connections that are lost."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from typing import Any
 
+import paramiko
 import pytest
 
-from tpuctl.cloud.ssh import SshSession
+from tests.cloud.ssh.scripted_channel import LOST, ScriptedChannel, ScriptedTransport
+from tpuctl.cloud.ssh import SshSession, ports
 from tpuctl.cloud.ssh.dialing import ByteStream
 from tpuctl.cloud.ssh.ports import HostPorts
 
@@ -35,3 +38,51 @@ def test_a_lost_connection_is_an_error_of_the_network(
         with pytest.raises(ConnectionError, match="is lost"):
             use(stream)
         stream.close()
+
+
+ORIGIN = ("127.0.0.1", 40_000)
+
+
+def test_a_port_is_one_of_the_hosts_own() -> None:
+    transport: Any = ScriptedTransport(ScriptedChannel([b"answer"]))
+    stream = HostPorts(transport).open(6006, ORIGIN)
+    assert transport.opened == [{"kind": "direct-tcpip", "place": (("localhost", 6006), ORIGIN)}]
+    assert (stream.send(b"question"), stream.recv(100), stream.recv(100)) == (8, b"answer", b"")
+    stream.close()
+    assert transport.channel.closed.is_set()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (paramiko.ChannelException(2, "Connect failed"), ConnectionRefusedError, "Connect failed"),
+        (paramiko.SSHException("No active session"), ConnectionError, "No active session"),
+        (EOFError("gone"), ConnectionError, "gone"),
+        (OSError("broken"), ConnectionError, "broken"),
+    ],
+)
+def test_a_port_that_does_not_open_is_an_error_of_the_network(
+    error: Exception, kind: type[OSError], text: str
+) -> None:
+    transport: Any = ScriptedTransport(error)
+    with pytest.raises(kind, match=f"^{text}$") as raised:
+        HostPorts(transport).open(6006, ORIGIN)
+    assert type(raised.value) is kind
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_connection_is_watched_for_some_seconds(is_lost: bool) -> None:
+    transport: Any = ScriptedTransport(LOST, is_lost=is_lost)
+    assert HostPorts(transport).is_lost_within(7.0) == is_lost
+    assert transport.joined == [7.0]
+
+
+@pytest.mark.parametrize(
+    ("is_silent", "is_lost", "answers"), [(False, False, True), (True, True, False), (False, True, False)]
+)
+def test_a_host_answers_unless_it_is_silent_or_the_connection_is_lost(
+    monkeypatch: pytest.MonkeyPatch, is_silent: bool, is_lost: bool, answers: bool
+) -> None:
+    monkeypatch.setattr(ports, "is_silent", lambda transport, seconds: is_silent and seconds == 9.0)
+    transport: Any = ScriptedTransport(LOST, is_lost=is_lost)
+    assert HostPorts(transport).answers(9.0) == answers

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import paramiko
 import pytest
 
+from tests.cloud.ssh.scripted_channel import LOST, ScriptedChannel, ScriptedTransport
 from tpuctl.cloud.ssh import SshSession
 from tpuctl.errors import HostError
 
@@ -101,3 +103,54 @@ class TestCommands:
     def test_a_missing_folder_is_an_error_of_the_host(self, session: SshSession) -> None:
         with pytest.raises(HostError, match=r"worker 0 of 'n1': .*No such file"):
             session.put(b"", "nowhere/data.bin")
+
+
+class TestConnectionsThatEnd:
+    """At each step of a command: a lost connection is told from a host that refuses."""
+
+    def session(self, channel: ScriptedChannel | Exception, *, is_lost: bool = False) -> SshSession:
+        transport: Any = ScriptedTransport(channel, is_lost=is_lost)
+        return SshSession(transport, "worker 1 of 'n1'", "ada")
+
+    def test_a_command_has_its_code_and_its_output(self) -> None:
+        channel = ScriptedChannel([b"o\xffut"], [b"err"], code=3)
+        result = self.session(channel, is_lost=True).run(["a b", "$c"], stdin=b"in")
+        assert (result.exit_code, result.stdout, result.stderr) == (3, "o\ufffdut", "err")
+        assert (channel.commands, channel.sent) == (["'a b' '$c'"], [b"in"])
+        assert channel.closed.is_set()
+
+    @pytest.mark.parametrize(
+        ("is_lost", "text"), [(True, "it closed the connection"), (False, r"Channel closed\.")]
+    )
+    def test_no_channel(self, is_lost: bool, text: str) -> None:
+        with pytest.raises(HostError, match=f"^worker 1 of 'n1': {text}"):
+            self.session(LOST, is_lost=is_lost).run(["true"])
+
+    @pytest.mark.parametrize(
+        ("is_lost", "text"), [(True, "it closed the connection"), (False, "it refused to run a command")]
+    )
+    def test_no_command(self, is_lost: bool, text: str) -> None:
+        channel = ScriptedChannel()
+        channel.refusal = LOST
+        with pytest.raises(HostError, match=f"^worker 1 of 'n1': {text}"):
+            self.session(channel, is_lost=is_lost).run(["true"])
+        assert channel.closed.is_set()
+
+    def test_no_exit_code_on_a_lost_connection(self) -> None:
+        with pytest.raises(HostError, match=r"^worker 1 of 'n1': it closed the connection"):
+            self.session(ScriptedChannel(code=-1), is_lost=True).run(["true"])
+
+    def test_no_exit_code_of_a_command_that_a_signal_ended(self) -> None:
+        assert self.session(ScriptedChannel(code=-1)).run(["true"]).exit_code == -1
+
+    def test_a_command_that_goes_on_has_its_own_window(self) -> None:
+        channel = ScriptedChannel([b"out"])
+        session = self.session(channel)
+        process = session.start(["tail", "a b"], window=99)
+        assert (process.read(), channel.commands) == (b"out", ["tail 'a b'"])
+        transport: Any = session.transport
+        assert transport.opened == [{"window_size": 99}]
+
+    def test_whether_it_is_open(self) -> None:
+        assert self.session(LOST).is_open
+        assert not self.session(LOST, is_lost=True).is_open
