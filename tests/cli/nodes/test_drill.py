@@ -1,14 +1,24 @@
-"""Tests the command drill: the API's own simulated maintenance, and the simulator's preemption."""
+"""Tests the command drill: the simulated maintenance of the API, preemptions, and what a run has lost."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import click
 import pytest
 
 from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl.catalogue.prices import Price
+from tpuctl.cli.runs import drill as run_drill
+from tpuctl.errors import UsageError
+from tpuctl.flows.runs.recovery.drill import RunDrillReport
 
 Tpuctl = Callable[..., CommandResult]
 JOB = """
@@ -113,3 +123,123 @@ def test_a_stopped_node_has_no_drill(tpuctl: Tpuctl, simulator: RunningSimulator
     result = tpuctl("drill", node, "--yes")
     assert result.code == 4
     assert f"tpuctl start {node}" in result.err
+
+
+REPORT = RunDrillReport(
+    run="r1",
+    kind="preemption",
+    begun="12:00",
+    ended="12:01",
+    outcome="preempted",
+    evidence="its node is gone",
+    saved="ckpt-30",
+    resumed_from="ckpt-30",
+    steps_lost=0,
+    attempt=2,
+    node="r1-2",
+    zone="europe-west4-a",
+    restarted="12:02",
+    next_step="12:03",
+    seconds_without_steps=180.4,
+    cost=Price(Decimal("0.5"), "USD"),
+)
+POOR = replace(REPORT, saved="", resumed_from="", steps_lost=None, next_step="", seconds_without_steps=None)
+
+
+def shown(capsys: pytest.CaptureFixture[str], report: RunDrillReport) -> tuple[dict[str, str], str]:
+    session: Any = SimpleNamespace(as_json=False)
+    run_drill._show(session, report)
+    printed = capsys.readouterr()
+    lines = [line.split("  ", 1) for line in printed.out.splitlines()]
+    return {name: text.strip() for name, text in lines}, printed.err
+
+
+def test_a_drill_shows_what_the_loss_has_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    facts, said = shown(capsys, REPORT)
+    assert facts == {
+        "run": "r1",
+        "preemption": "12:00",
+        "ended": "12:01, preempted: its node is gone",
+        "saved": "ckpt-30",
+        "resumed from": "ckpt-30",
+        "steps lost": "0",
+        "restarted": "12:02, attempt 2 on r1-2 in europe-west4-a",
+        "next step": "12:03",
+        "without progress": f"180 s, {REPORT.cost.short}",
+    }
+    assert said == "Next: tpuctl describe r1\n"
+
+
+def test_what_a_drill_could_not_find_out_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    facts, _ = shown(capsys, POOR)
+    assert [
+        facts[name] for name in ("saved", "resumed from", "steps lost", "next step", "without progress")
+    ] == [
+        "nothing after the notice",
+        "no checkpoint",
+        "unknown",
+        "none was told: its log has no 'step N'",
+        "unknown",
+    ]
+
+
+def test_programs_read_every_field(capsys: pytest.CaptureFixture[str]) -> None:
+    session: Any = SimpleNamespace(as_json=True)
+    run_drill._show(session, POOR)
+    printed = capsys.readouterr()
+    content = json.loads(printed.out)["drill"]
+    cost = content.pop("cost")
+    assert (cost["amount"], cost["currency"]) == (POOR.cost.digits, "USD")
+    assert content == {
+        name: value for name, value in vars(POOR).items() if name != "cost"
+    }  # fmt: skip
+    assert printed.err == ""
+
+
+class TestWhichDrill:
+    """Of a TPU or of a run: a name may be both."""
+
+    @pytest.fixture
+    def call(self, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[object]]:
+        """Calls the command in a world with a run, a TPU or both; returns what was drilled."""
+
+        def call(*, run: bool, tpu: bool, bucket: str = "b", **options: object) -> list[object]:
+            done: list[object] = []
+            session: Any = SimpleNamespace(
+                config={"bucket": bucket}, cloud=SimpleNamespace(bucket="b"), close=lambda: None
+            )
+            monkeypatch.setattr(run_drill, "find_described", lambda bucket, name: "stored" if run else None)
+            monkeypatch.setattr(
+                run_drill, "node_drill",
+                SimpleNamespace(
+                    exists=lambda session, name: tpu, drill=lambda *facts, **_: done.append(facts[1:])
+                ),
+            )  # fmt: skip
+            monkeypatch.setattr(run_drill, "_drill_run", lambda *facts, **_: done.append(facts[1:]))
+            values = {"preempt": False, "reboot": False, "worker": 0, "notice": 0.0, "owner": "", "yes": True,
+                      "dry_run": False, **options}  # fmt: skip
+            assert isinstance(run_drill.drill, click.Command)
+            command: Any = run_drill.drill.callback
+            command.__wrapped__(session, name="x", **values)
+            return done
+
+        return call
+
+    def test_a_run_is_preempted_or_rebooted(self, call: Callable[..., list[object]]) -> None:
+        assert call(run=True, tpu=False) == [("stored", "preemption", 0.0)]
+        assert call(run=True, tpu=True, notice=9.0) == [("stored", "preemption", 9.0)]
+        assert call(run=True, tpu=True, reboot=True) == [("stored", "reboot", 0.0)]
+        assert call(run=True, tpu=True, reboot=True, preempt=True) == [("stored", "reboot", 0.0)]
+        assert call(run=True, tpu=False, preempt=True) == [("stored", "preemption", 0.0)]
+
+    def test_a_tpu_is_preempted_though_a_run_has_its_name(self, call: Callable[..., list[object]]) -> None:
+        assert call(run=True, tpu=True, preempt=True) == [("x", True, 0, 0.0, "")]
+
+    def test_without_a_run_of_that_name_it_is_a_tpu(self, call: Callable[..., list[object]]) -> None:
+        node = [("x", False, 1, 0.0, "bob")]
+        assert call(run=False, tpu=True, worker=1, owner="bob") == node
+        assert call(run=True, tpu=True, worker=1, owner="bob", bucket="") == node
+
+    def test_a_tpu_is_not_rebooted(self, call: Callable[..., list[object]]) -> None:
+        with pytest.raises(UsageError, match="--reboot is for a run, and 'x' is none"):
+            call(run=False, tpu=True, reboot=True)

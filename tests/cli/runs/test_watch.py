@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from tests.flows.runs.records import CREATED
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import runs
+from tpuctl.cli.runs import watch as command
 from tpuctl.cloud.endpoints import Cloud
+from tpuctl.errors import InterruptedByUser, JobFailedError
 from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.recovery import watch
+from tpuctl.flows.runs.recovery.events import Event
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.polling import Backoff, poll
 
@@ -201,3 +209,94 @@ def test_who_follows_the_run_of_somebody_else_does_not_start_it_again(
     followed = tpuctl("logs", "-f", "r1")
     assert (followed.code, "tpuctl watch r1" in followed.err) == (7, True)
     assert billing(simulator) == ["n1"]
+
+
+class TestWhatIsTold:
+    """By a watcher of runs whose ends are known."""
+
+    def session(self, *, as_json: bool = False) -> Any:
+        return SimpleNamespace(as_json=as_json, owner="ada", context="context")
+
+    def stored(self, outcome: str | None) -> Any:
+        verdict = runs.Verdict("r1", outcome, 1, CREATED, "this is how") if outcome else None
+        return SimpleNamespace(name="r1", verdict=lambda: verdict)
+
+    @pytest.mark.parametrize("outcomes", [[], [None], [None, None]])
+    def test_runs_that_have_not_ended_are_no_error(
+        self, outcomes: list[str | None], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        command._end([self.stored(outcome) for outcome in outcomes])
+        assert capsys.readouterr() == ("", "")
+
+    def test_the_next_command_is_that_of_the_first_run_that_has_ended(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        command._end([self.stored(outcome) for outcome in (None, runs.SUCCEEDED, runs.SUCCEEDED)])
+        assert capsys.readouterr() == ("", "Next: tpuctl pull r1\n")
+
+    def test_the_error_is_that_of_the_first_run_that_did_not_succeed(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(JobFailedError, match="Run 'r1' failed: this is how"):
+            command._end([self.stored(name) for name in (runs.SUCCEEDED, None, runs.FAILED, runs.LOST)])
+        assert capsys.readouterr() == ("", "")
+
+    def test_an_event_is_a_line(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(command.clock, "now", lambda: datetime(2026, 1, 1, 12, tzinfo=UTC))
+        event = Event("r1", 2, "restarted", "on r1-2")
+        command._show(self.session(), event)
+        assert capsys.readouterr().out == "2026-01-01T12:00:00Z  r1: attempt 2 restarted: on r1-2\n"
+        command._show(self.session(as_json=True), event)
+        line = json.loads(capsys.readouterr().out)
+        del line["schema"]
+        assert line == {
+            "at": "2026-01-01T12:00:00Z", "run": "r1", "attempt": 2, "action": "restarted",
+            "detail": "on r1-2",
+        }  # fmt: skip
+
+    def test_a_run_that_is_named_twice_is_watched_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(command.steps, "named", lambda context, run: f"{run} of {context}")
+        found: Any = command._stored(self.session(), ("b", "a", "b"))
+        assert found == ["b of context", "a of context"]
+
+
+class TestWhoStartsAgain:
+    """A command that has followed a run of its user to the end of an attempt."""
+
+    VERDICT = runs.Verdict("r1", runs.PREEMPTED, 1, CREATED, "its node is gone", restarts=True)
+
+    @pytest.fixture
+    def start(self, monkeypatch: pytest.MonkeyPatch) -> Callable[..., bool]:
+        def start(owner: str, act: Callable[[], None]) -> bool:
+            monkeypatch.setattr(command, "is_own", lambda run, name: name == "ada")
+            monkeypatch.setattr(command, "tools", lambda *_: "tools")
+            monkeypatch.setattr(command, "await_restart", lambda run, tools: act())
+            stored: Any = SimpleNamespace(name="r1", attempt_numbers=lambda: [1])
+            session: Any = SimpleNamespace(owner=owner)
+            return command.starts_again(session, stored, self.VERDICT)
+
+        return start
+
+    def test_its_user_does(self, start: Callable[..., bool], capsys: pytest.CaptureFixture[str]) -> None:
+        done: list[str] = []
+        assert start("ada", lambda: done.append("restart"))
+        assert done == ["restart"]
+        said = capsys.readouterr().err
+        assert "Run 'r1' preempted: its node is gone. It is started again." in said
+
+    def test_nobody_else_does(self, start: Callable[..., bool], capsys: pytest.CaptureFixture[str]) -> None:
+        done: list[str] = []
+        assert not start("bob", lambda: done.append("restart"))
+        assert (done, capsys.readouterr().err) == ([], "")
+
+    @pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), InterruptedByUser("Interrupted.")])
+    def test_an_interrupt_names_the_machine_that_may_bill(
+        self, start: Callable[..., bool], interrupt: BaseException
+    ) -> None:
+        def act() -> None:
+            raise interrupt
+
+        with pytest.raises(InterruptedByUser, match="its machine 'r1-2' may bill already"):
+            start("ada", act)

@@ -1,0 +1,520 @@
+"""The order of a whole run's steps, with every step but the order replaced: what each end leads to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.flows.runs.records import CREATED, TPU
+from tpuctl import runs
+from tpuctl.cli.runs import outset, steps
+from tpuctl.cli.runs.outset import Outset
+from tpuctl.cli.runs.steps import Steps
+from tpuctl.errors import (
+    ConfigError,
+    DeclinedError,
+    InterruptedByUser,
+    JobFailedError,
+    NotFoundError,
+    StateError,
+    TpuctlError,
+    UsageError,
+)
+from tpuctl.flows.runs.local_copy.copy import Refusal
+from tpuctl.flows.runs.pull import PullResult
+from tpuctl.flows.runs.whole.stage import Stage
+from tpuctl.runs import Verdict
+
+DONE = Verdict("r1", runs.SUCCEEDED, 1, CREATED, "all workers have finished")
+FAILED = Verdict("r1", runs.FAILED, 1, CREATED, "worker 0 exited with 3", exit_code=3)
+LOST = Verdict("r1", runs.PREEMPTED, 1, CREATED, "its node was preempted", restarts=True)
+LAUNCHED = Stage(tpu=TPU, attempt=1, is_launched=True)
+
+
+@dataclass
+class Site:
+    """What the steps find, and what they have done."""
+
+    stage: Stage = field(default_factory=Stage)
+    verdicts: list[Verdict | BaseException] = field(default_factory=lambda: [DONE])
+    """How following the log ends, time by time."""
+    node: Any = field(default_factory=lambda: SimpleNamespace(name="fits", is_kept_by_terraform=False))
+    """None for one that is gone."""
+    start_error: TpuctlError | None = None
+    recorded: Verdict | None = None
+    pulled: PullResult = field(default_factory=lambda: PullResult(Path("out"), 3, 2048, 0, ()))
+    removed: tuple[str, ...] = ()
+    kept: str = ""
+    others: tuple[str, ...] = ()
+    done: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    listed: list[tuple[str, str, object]] = field(default_factory=list)
+    as_json: bool = False
+    types: tuple[str, ...] | None = None
+    users: list[str] = field(default_factory=list)
+
+    def steps(self) -> Steps:
+        session: Any = SimpleNamespace(
+            context="context", as_json=self.as_json, owner="ada", witnesses="witnesses",
+            warn=self.warnings.append,
+            cloud=SimpleNamespace(
+                bucket=SimpleNamespace(name="b"), provider=SimpleNamespace(get_node=self._get_node)
+            ),
+            listed=SimpleNamespace(
+                add=lambda kind, name: self.listed.append(("add", kind, name)),
+                remove=lambda kind, names: self.listed.append(("remove", kind, names)),
+            ),
+        )  # fmt: skip
+        whole: Any = SimpleNamespace(
+            run="r1", again="tpuctl run job.py", folder=Path("out"), types=self.types, policy="policy",
+            is_deleted=True, request=SimpleNamespace(script=Path("job.py"), environment={"A": "1"}),
+        )  # fmt: skip
+        return Steps(session, whole)
+
+    def _get_node(self, identity: object) -> object:
+        if self.node is None:
+            raise NotFoundError("It is gone.")
+        return self.node
+
+    def follow(self, session: object, stored: object) -> Verdict:
+        self.done.append("follow")
+        verdict = self.verdicts.pop(0)
+        if isinstance(verdict, BaseException):
+            raise verdict
+        return verdict
+
+    def act(self, what: str, result: Any = None) -> Callable[..., Any]:
+        """A step that is noted."""
+
+        def noted(*_: object, **__: object) -> Any:
+            self.done.append(what)
+            return result
+
+        return noted
+
+    def plan_on(self, node: Any) -> Any:
+        return SimpleNamespace(node=node, notes=())
+
+
+@contextmanager
+def silent() -> Iterator[Callable[..., None]]:
+    yield lambda *_: None
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Site:
+    site = Site()
+
+    def go_on(context: object, plan: object, report: object) -> object:
+        site.done.append("start")
+        if site.start_error:
+            raise site.start_error
+        return SimpleNamespace(notes=["It waits in line."])
+
+    def plan_removal(inventory: object, verdict: object, owner: str, users: Any, **_: object) -> object:
+        site.users = users("node")
+        allocations = tuple(SimpleNamespace(name=name) for name in site.removed)
+        return SimpleNamespace(kept=site.kept, plan=SimpleNamespace(allocations=allocations))
+
+    def on_free_node(session: object, plan: Any, policy: str, script: Path, command: str) -> Any:
+        assert (policy, script, command) == ("policy", Path("job.py"), "run")
+        site.done.append("free node")
+        return plan
+
+    def pull(stored: object, folder: Path, report: object) -> PullResult:
+        site.done.append(f"pull to {folder}")
+        return site.pulled
+
+    class Stored:
+        """The run's records."""
+
+        name = "r1"
+        bucket = SimpleNamespace(name="b")
+        paths = SimpleNamespace(folder="runs/r1/")
+
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def verdict(self) -> Verdict | None:
+            return site.recorded
+
+        def attempt_numbers(self) -> list[int]:
+            return [1, 2]
+
+        def last_readable_attempt(self) -> object:
+            return SimpleNamespace(record=SimpleNamespace(tpu=SimpleNamespace(name="run-r1-3")))
+
+    class Begin:
+        """The way to a node."""
+
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def planned(self, node: object = None) -> object:
+            site.done.append("plan" if node is None else "plan on its node")
+            return site.plan_on(node or site.node)
+
+        def make_node(self, begin: Callable[[str], None]) -> object:
+            begin("made")
+            site.done.append("make node")
+            return site.plan_on(SimpleNamespace(name="made", is_kept_by_terraform=False))
+
+    occupants = [SimpleNamespace(run="r1"), *(SimpleNamespace(run=name) for name in site.others)]
+    for name, value in {
+        "StoredRun": Stored,
+        "Outset": Begin,
+        "show_steps": silent,
+        "show_late_count": silent,
+        "require_same": site.act("compare"),
+        "look": lambda stored, witnesses: site.stage,
+        "follow_to_end": site.follow,
+        "await_restart": site.act("restart"),
+        "tools": lambda session, report, values: values,
+        "on_free_node": on_free_node,
+        "occupants": lambda *_: [*occupants, *(SimpleNamespace(run=name) for name in site.others)],
+        "take_inventory": lambda provider: "inventory",
+        "results": SimpleNamespace(check_folder=site.act("check folder"), pull=pull),
+        "submission": SimpleNamespace(admit=lambda context, plan, say: plan, go_on=go_on),
+        "machine": SimpleNamespace(plan_removal=plan_removal),
+        "changes": SimpleNamespace(down=site.act("delete")),
+        "launch_values": SimpleNamespace(forget=site.act("forget")),
+    }.items():
+        monkeypatch.setattr(steps, name, value)
+    return site
+
+
+LAST = ["pull to out", "delete", "forget"]
+
+
+def test_a_run_that_has_ended_is_fetched_and_cleaned_up(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.stage = Stage(DONE, TPU, 1, is_launched=True)
+    site.steps().go()
+    assert site.done == ["check folder", "compare", *LAST]
+    said = capsys.readouterr().err
+    assert "Run 'r1' has ended: all workers have finished." in said
+    assert said.endswith("Run 'r1' succeeded.\n")
+
+
+def test_a_run_that_goes_on_is_followed(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.stage = LAUNCHED
+    site.steps().go()
+    assert site.done == ["check folder", "compare", "follow", *LAST]
+    assert "has ended" not in capsys.readouterr().err
+
+
+def test_a_run_that_failed_is_fetched_before_its_error(site: Site) -> None:
+    site.stage, site.verdicts = LAUNCHED, [FAILED]
+    with pytest.raises(JobFailedError, match="Run 'r1' failed: worker 0 exited with 3"):
+        site.steps().go()
+    assert site.done[-3:] == LAST
+
+
+def test_a_run_that_was_preempted_is_started_again_until_it_ends(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.stage, site.verdicts = LAUNCHED, [LOST, LOST, DONE]
+    site.steps().go()
+    assert site.done[2:] == ["follow", "restart", "follow", "restart", "follow", *LAST]
+    said = capsys.readouterr().err
+    assert said.count("Run 'r1' was preempted: its node was preempted. It is started again.") == 2
+
+
+@pytest.mark.parametrize("stage", [Stage(LOST, TPU, 1, is_launched=True), Stage(None, TPU, 2)])
+def test_a_run_that_is_to_be_started_again_is_not_submitted(site: Site, stage: Stage) -> None:
+    site.stage = stage
+    site.steps().go()
+    assert site.done[2:] == ["restart", "follow", *LAST]
+
+
+@pytest.mark.parametrize(
+    ("stage", "types", "begin", "node"),
+    [
+        (Stage(), None, ["plan", "free node", "start"], "fits"),
+        (Stage(), (), ["make node", "free node", "start"], "made"),
+        (Stage(None, TPU, 1), (), ["plan on its node", "start"], "fits"),
+    ],
+)
+def test_a_run_is_started_where_it_fits(
+    site: Site, stage: Stage, types: tuple[str, ...] | None, begin: list[str], node: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    site.stage, site.types = stage, types
+    site.verdicts = [KeyboardInterrupt()]
+    with pytest.raises(InterruptedByUser, match=f"run 'r1' goes on, and node '{node}' bills") as raised:
+        site.steps().go()
+    assert site.done == ["check folder", "compare", *begin, "follow"]
+    assert raised.value.hint == (
+        f"Continue: tpuctl run job.py. Stop the run: tpuctl cancel r1. Delete the node: tpuctl down {node}"
+    )
+    assert site.listed == [("add", "runs", "r1")]
+    assert "It waits in line." in capsys.readouterr().err
+
+
+def test_a_node_that_terraform_keeps_is_not_offered_for_deletion(site: Site) -> None:
+    site.node.is_kept_by_terraform = True
+    site.verdicts = [InterruptedByUser("Interrupted.")]
+    with pytest.raises(InterruptedByUser) as raised:
+        site.steps().go()
+    assert "tpuctl down" not in raised.value.hint
+
+
+def test_a_node_that_is_gone_settles_the_run_as_any_end(site: Site) -> None:
+    site.stage, site.node = Stage(None, TPU, 1), None
+    site.steps().go()
+    assert site.done[2:] == ["follow", *LAST]
+
+
+def test_a_run_that_could_not_be_started_and_says_so_is_cleaned_up(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.start_error, site.recorded = ConfigError("No pip there."), FAILED
+    with pytest.raises(JobFailedError):
+        site.steps().go()
+    assert site.done[2:] == ["plan", "free node", "start", *LAST]
+    assert "No pip there." in capsys.readouterr().err
+    assert site.listed == [("remove", "nodes", [])]
+
+
+def test_a_start_that_is_left_open_says_what_bills(site: Site) -> None:
+    site.start_error = ConfigError("No answer.")
+    with pytest.raises(ConfigError) as raised:
+        site.steps().go()
+    standing = "Run 'r1' may have started, and goes on then, and node 'fits' bills."
+    assert raised.value.message == f"No answer. {standing}"
+    assert site.done[-1] == "start"
+
+
+def test_a_no_is_passed_on_as_it_is(site: Site) -> None:
+    declined = DeclinedError("Declined: nothing was started.", hint="mine")
+    site.stage, site.verdicts = LAUNCHED, [declined]
+    with pytest.raises(DeclinedError) as raised:
+        site.steps().go()
+    assert raised.value is declined
+    assert raised.value.hint == "mine"
+
+
+def test_an_interrupted_restart_names_the_next_machine(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(steps, "await_restart", interrupt)
+    site.stage = Stage(None, TPU, 2)
+    with pytest.raises(InterruptedByUser, match=r"is to be started again, and node 'r1-3' may bill"):
+        site.steps().go()
+
+
+def test_after_a_restart_it_is_the_new_node_that_bills(site: Site) -> None:
+    site.stage, site.verdicts = LAUNCHED, [LOST, KeyboardInterrupt()]
+    with pytest.raises(InterruptedByUser, match="run 'r1' goes on, and node 'run-r1-3' bills"):
+        site.steps().go()
+
+
+def test_files_that_this_disk_cannot_hold_keep_the_node(site: Site) -> None:
+    site.stage = LAUNCHED
+    site.pulled = PullResult(Path("out"), 3, 2048, 0, (), (Refusal("../x", "leads out of the folder"),))
+    with pytest.raises(StateError, match="1 object of run 'r1' cannot be written to this disk") as raised:
+        site.steps().go()
+    assert site.warnings == ["../x leads out of the folder: it is left out."]
+    assert site.done[-1] == "pull to out"
+    assert "Run 'r1' has ended, and its files are not all here" in raised.value.message
+
+
+def test_what_was_fetched_and_deleted_is_told(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.stage, site.removed = LAUNCHED, ("r1", "r1-2")
+    site.pulled = PullResult(Path("out"), 3, 2048, 0, ("a", "b"))
+    site.steps().go()
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "files    3 (2.0 kB), verified\n" in printed.err
+    assert "where    out\nskipped  2 files of unfinished checkpoints\n" in printed.err
+    assert "Deleted r1, r1-2.\n" in printed.err
+    assert site.listed == [("remove", "nodes", ["r1", "r1-2"])]
+
+
+def test_what_stays_is_told(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.stage, site.kept = LAUNCHED, "n1 was not made for this run."
+    site.steps().go()
+    said = capsys.readouterr().err
+    assert "n1 was not made for this run.\n" in said
+    assert "skipped" not in said
+    assert "Deleted" not in said
+
+
+def test_the_other_runs_on_its_node_are_its_users(site: Site) -> None:
+    site.stage, site.others = LAUNCHED, ("r2", "r3")
+    site.steps().go()
+    assert site.users == ["r2", "r3"]
+
+
+def test_programs_read_the_end_as_a_line_of_json(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.stage, site.verdicts, site.as_json = LAUNCHED, [FAILED], True
+    site.removed, site.kept = ("r1",), "It stays."
+    site.pulled = PullResult(Path("out"), 3, 2048, 0, ("a",))
+    with pytest.raises(JobFailedError):
+        site.steps().go()
+    line = json.loads(capsys.readouterr().out)
+    del line["schema"]
+    assert line == {
+        "run": "r1", "outcome": "failed", "evidence": "worker 0 exited with 3", "exit_code": 3,
+        "folder": "out", "files": 3, "bytes": 2048, "uncommitted": ["a"], "deleted": ["r1"],
+        "kept": "It stays.",
+    }  # fmt: skip
+
+
+class TestPlan:
+    """What a dry run shows, by what is done already."""
+
+    @pytest.fixture
+    def planned(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+        shown: list[str] = []
+        monkeypatch.setattr(steps.output, "requests", lambda found, as_json: shown.extend(found))
+        monkeypatch.setattr(steps.submission, "requests", lambda *_: ["submit"], raising=False)
+        monkeypatch.setattr(steps, "rehearsal", SimpleNamespace(requests=lambda *_: ["restart"]))
+        monkeypatch.setattr(steps.machine, "own_nodes", lambda *_: (), raising=False)
+        monkeypatch.setattr(steps.changes, "down_requests", lambda *_: ["delete"], raising=False)
+
+        def plan() -> list[str]:
+            site.steps().show_plan()
+            return shown
+
+        return plan
+
+    @pytest.mark.parametrize(
+        ("stage", "requests"),
+        [
+            (Stage(), ["submit"]),
+            (LAUNCHED, ["delete"]),
+            (Stage(DONE, TPU, 1, is_launched=True), ["delete"]),
+            (Stage(DONE), ["delete"]),
+            (Stage(LOST, TPU, 1, is_launched=True), ["restart"]),
+        ],
+    )
+    def test_the_rest_of_the_way(
+        self, site: Site, planned: Callable[[], list[str]], stage: Stage, requests: list[str]
+    ) -> None:
+        site.stage = stage
+        assert planned() == requests
+        assert site.done[0] == "compare"
+
+    @pytest.mark.parametrize(
+        ("existing", "requests"),
+        [(None, ["create", "write run", "delete new"]), ("n1", ["create", "write run", "delete"])],
+    )
+    def test_a_node_to_make(
+        self, site: Site, planned: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch,
+        existing: str | None, requests: list[str],
+    ) -> None:  # fmt: skip
+        site.types = ()
+        first = SimpleNamespace(existing=existing)
+        plans = [first, SimpleNamespace(existing="another")]
+        monkeypatch.setattr(steps.Outset, "up_plans", lambda self: plans, raising=False)
+        monkeypatch.setattr(steps.Outset, "facts", {}, raising=False)
+        monkeypatch.setattr(steps, "show_plan", site.act("show"))
+        monkeypatch.setattr(steps.machine, "node_of", lambda plan: plan, raising=False)
+        monkeypatch.setattr(steps.machine, "deletion_requests", lambda *_: ["delete new"], raising=False)
+        monkeypatch.setattr(steps, "creation", SimpleNamespace(requests=lambda *_: ["create"]))
+        monkeypatch.setattr(steps, "submit", SimpleNamespace(requests=lambda *_: ["write run"]))
+        assert planned() == requests
+        assert ("show" in site.done) == (existing is None)
+        assert "plan on its node" in site.done
+
+
+def outset_of(*types: str, config: str | None = None, is_deleted: bool = True) -> Outset:
+    session: Any = SimpleNamespace(
+        context="context", cloud=SimpleNamespace(provider="provider", ssh="ssh", data_bucket="data"),
+        config={"accelerator": config}, listed=SimpleNamespace(add=lambda *_: None),
+    )  # fmt: skip
+    whole: Any = SimpleNamespace(
+        run="r1", request=SimpleNamespace(script=Path("job.py")), folder=Path("out"), types=types,
+        is_deleted=is_deleted, yes=False,
+    )  # fmt: skip
+    return Outset(session, whole)
+
+
+class TestOutset:
+    """Which types the node may have, and what is asked before anything bills."""
+
+    @pytest.mark.parametrize(
+        ("types", "header", "config", "found"),
+        [
+            (["v2-8"], ["v3-8"], "v3-32", ["v2-8"]),
+            ([], ["v3-8", "v2-8"], "v3-32", ["v3-8", "v2-8"]),
+            ([], [], "v3-32", ["v3-32"]),
+            (["v5e-4"], [], None, ["v5litepod-4"]),
+        ],
+    )
+    def test_the_types_are_those_of_the_option_or_the_header_or_the_configuration(
+        self, types: list[str], header: list[str], config: str | None, found: list[str]
+    ) -> None:
+        assert outset_of(*types, config=config)._types(header) == found
+
+    def test_without_any_type_there_is_no_node_to_make(self) -> None:
+        with pytest.raises(UsageError, match="There is no TPU type") as raised:
+            outset_of()._types(())
+        assert raised.value.hint == "Name one: --up v3-8, or accelerator in the header."
+
+    @pytest.mark.parametrize(
+        ("types", "found"), [(["v3-8"], []), (["v3-8", "v2-8"], ["v2-8"]), (["v3-8", "v3-32"], [])]
+    )
+    def test_the_node_that_an_earlier_command_has_made_decides_between_types(
+        self, monkeypatch: pytest.MonkeyPatch, types: list[str], found: list[str]
+    ) -> None:
+        listed = [
+            SimpleNamespace(name="other", accelerator="v3-8"),
+            SimpleNamespace(name="r1", accelerator="v2-8"),
+            SimpleNamespace(name="r1", accelerator="v2-8"),
+        ]
+        monkeypatch.setattr(outset, "take_inventory", lambda provider: SimpleNamespace(nodes=listed))
+        assert outset_of()._existing("r1", types) == found
+
+    @pytest.mark.parametrize(
+        ("is_deleted", "afterwards", "question"),
+        [
+            (True, "the TPU is deleted", "Create r1, run job.py there, and delete it afterwards?"),
+            (False, "the TPU stays, and bills, until 'tpuctl down'", "Create r1, run job.py there?"),
+        ],
+    )
+    def test_what_becomes_of_the_node_is_said_before_it_is_made(
+        self, monkeypatch: pytest.MonkeyPatch, is_deleted: bool, afterwards: str, question: str
+    ) -> None:
+        done: list[object] = []
+
+        def ask(session: object, plan: object, *, yes: bool, more: dict[str, str], question: str) -> None:
+            done.append((more, question, yes))
+
+        def acquire(provider: object, ssh: object, ups: list[Any], report: object) -> object:
+            done.append([up.request.accelerator for up in ups])
+            return SimpleNamespace(name="r1", nodes=("node",))
+
+        ups = [
+            SimpleNamespace(
+                stopped=None, options=SimpleNamespace(name="r1"), request=SimpleNamespace(accelerator=name)
+            )
+            for name in ("v3-8", "v2-8")
+        ]
+        begin = outset_of(is_deleted=is_deleted)
+        monkeypatch.setattr(begin, "up_plans", lambda: ups)
+        monkeypatch.setattr(begin, "planned", lambda node: f"plan on {node}")
+        notes: list[str] = []
+        monkeypatch.setattr(outset, "output", SimpleNamespace(note=notes.append))
+        monkeypatch.setattr(outset, "show_steps", silent)
+        monkeypatch.setattr(outset, "ask", ask)
+        monkeypatch.setattr(outset, "on_node", lambda plan, node, bucket: (plan, node, bucket))
+        monkeypatch.setattr(
+            outset,
+            "machine",
+            SimpleNamespace(acquire=acquire, planned_node=lambda up: up.request.accelerator),
+        )
+        assert begin.make_node(done.append) == ("plan on v3-8", "node", "data")
+        facts = {"run": "r1: job.py", "results": "out", "afterwards": afterwards}
+        assert done == [(facts, question, False), "r1", ["v3-8", "v2-8"]]
+        assert notes == ["Without capacity: v2-8 instead."]
