@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.catalogue.prices import Price
 from tpuctl.cli.runs import drill as run_drill
-from tpuctl.errors import UsageError
+from tpuctl.errors import DeclinedError, UsageError
 from tpuctl.flows.runs.recovery.drill import RunDrillReport
 
 Tpuctl = Callable[..., CommandResult]
@@ -243,3 +244,59 @@ class TestWhichDrill:
     def test_a_tpu_is_not_rebooted(self, call: Callable[..., list[object]]) -> None:
         with pytest.raises(UsageError, match="--reboot is for a run, and 'x' is none"):
             call(run=False, tpu=True, reboot=True)
+
+
+class TestDrillOfARun:
+    """What is done to its TPU, and what is asked before."""
+
+    @pytest.fixture
+    def call(self, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[object]]:
+        def call(kind: str, *, answer: bool = True, yes: bool = False, **options: bool) -> list[object]:
+            done: list[object] = []
+
+            def confirm(question: str, *, yes: bool) -> None:
+                done.append((question, yes))
+                if not answer:
+                    raise DeclinedError("no")
+
+            def drill(planned: object, tools: object, strike: Callable[[], None], price: object) -> str:
+                strike()
+                return "report"
+
+            cloud = SimpleNamespace(
+                require_simulator=lambda: done.append("simulator"),
+                preempt=lambda node, notice: done.append(("preempt", node, notice)),
+                reboot=lambda node, notice: done.append(("reboot", node, notice)),
+            )
+            planned = SimpleNamespace(tpu=SimpleNamespace(name="n1"), node="node")
+            flow = SimpleNamespace(
+                PREEMPTION="preemption", REBOOT="reboot", plan=lambda *_: planned, drill=drill
+            )
+            monkeypatch.setattr(run_drill, "flow", flow)
+            monkeypatch.setattr(run_drill, "tools", lambda *_: "tools")
+            monkeypatch.setattr(run_drill, "confirm", confirm)
+            monkeypatch.setattr(run_drill, "_show", lambda session, report: done.append(report))
+            session: Any = SimpleNamespace(cloud=cloud, owner="ada", as_json=False)
+            stored: Any = SimpleNamespace(name="r1")
+            with suppress(DeclinedError):
+                run_drill._drill_run(
+                    session, stored, kind, 9.0, yes=yes, dry_run=options.get("dry_run", False)
+                )
+            return done
+
+        return call
+
+    @pytest.mark.parametrize(("kind", "strike"), [("preemption", "preempt"), ("reboot", "reboot")])
+    def test_its_tpu_is_struck_once_its_user_agrees(
+        self, call: Callable[..., list[object]], kind: str, strike: str
+    ) -> None:
+        question = f"Have run 'r1' lose n1 by a {kind}?"
+        assert call(kind) == ["simulator", (question, False), (strike, "node", 9.0), "report"]
+        assert call(kind, yes=True)[1] == (question, True)
+        assert call(kind, answer=False) == ["simulator", (question, False)]
+
+    def test_a_dry_run_shows_what_it_would_do(
+        self, call: Callable[..., list[object]], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert call("reboot", dry_run=True) == ["simulator"]
+        assert capsys.readouterr().out.startswith("SIMULATOR n1\n")

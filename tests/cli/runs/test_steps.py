@@ -27,6 +27,8 @@ from tpuctl.errors import (
     TpuctlError,
     UsageError,
 )
+from tpuctl.flows.nodes.lifetime import Lifetime
+from tpuctl.flows.nodes.options import UpOptions
 from tpuctl.flows.runs.local_copy.copy import Refusal
 from tpuctl.flows.runs.pull import PullResult
 from tpuctl.flows.runs.whole.stage import Stage
@@ -318,6 +320,34 @@ def test_after_a_restart_it_is_the_new_node_that_bills(site: Site) -> None:
         site.steps().go()
 
 
+def test_a_run_that_goes_on_is_interrupted_on_the_node_of_its_attempt(site: Site) -> None:
+    site.stage, site.verdicts = LAUNCHED, [KeyboardInterrupt()]
+    with pytest.raises(InterruptedByUser, match="run 'r1' goes on, and node 'n1' bills"):
+        site.steps().go()
+
+
+def test_a_node_of_tpuctl_after_one_of_terraform_is_offered_for_deletion(site: Site) -> None:
+    site.node.is_kept_by_terraform = True
+    site.verdicts = [LOST, KeyboardInterrupt()]
+    with pytest.raises(InterruptedByUser) as raised:
+        site.steps().go()
+    assert raised.value.hint.endswith("Delete the node: tpuctl down run-r1-3")
+
+
+def test_a_node_that_cannot_be_deleted_is_told_with_the_files(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise StateError("It is locked.")
+
+    monkeypatch.setattr(steps.changes, "down", refuse)
+    site.stage = LAUNCHED
+    with pytest.raises(StateError) as raised:
+        site.steps().go()
+    standing = "Run 'r1' has ended, and its files are here, and node 'n1' bills."
+    assert raised.value.message == f"It is locked. {standing}"
+
+
 def test_files_that_this_disk_cannot_hold_keep_the_node(site: Site) -> None:
     site.stage = LAUNCHED
     site.pulled = PullResult(Path("out"), 3, 2048, 0, (), (Refusal("../x", "leads out of the folder"),))
@@ -428,14 +458,24 @@ class TestPlan:
         assert "plan on its node" in site.done
 
 
+def options_of(*, accelerator: str, name: str, framework: str) -> UpOptions:
+    return UpOptions(accelerator, name, None, framework, False, "net", None, "ada")
+
+
+LISTED: list[tuple[str, str]] = []
+"""What was added to the names for the shell's completion."""
+
+
 def outset_of(*types: str, config: str | None = None, is_deleted: bool = True) -> Outset:
     session: Any = SimpleNamespace(
         context="context", cloud=SimpleNamespace(provider="provider", ssh="ssh", data_bucket="data"),
-        config={"accelerator": config}, listed=SimpleNamespace(add=lambda *_: None),
+        config={"accelerator": config, "bucket": "b"},
+        listed=SimpleNamespace(add=lambda *names: LISTED.append(names)),
     )  # fmt: skip
     whole: Any = SimpleNamespace(
         run="r1", request=SimpleNamespace(script=Path("job.py")), folder=Path("out"), types=types,
-        is_deleted=is_deleted, yes=False,
+        is_deleted=is_deleted, yes=False, again="tpuctl run job.py --up v3-8", zones=("z",), wait=7,
+        lifetime=Lifetime(idle=3600), machine=options_of,
     )  # fmt: skip
     return Outset(session, whole)
 
@@ -515,6 +555,67 @@ class TestOutset:
             SimpleNamespace(acquire=acquire, planned_node=lambda up: up.request.accelerator),
         )
         assert begin.make_node(done.append) == ("plan on v3-8", "node", "data")
+        assert LISTED.pop() == ("nodes", "r1")
         facts = {"run": "r1: job.py", "results": "out", "afterwards": afterwards}
         assert done == [(facts, question, False), "r1", ["v3-8", "v2-8"]]
         assert notes == ["Without capacity: v2-8 instead."]
+
+    def test_a_plan_is_made_for_each_type(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        warned: list[UpOptions] = []
+        searches: list[tuple[object, ...]] = []
+
+        def search_of(context: str, kind: object, zones: tuple[str, ...], **options: object) -> str:
+            searches.append((zones, options))
+            return f"search for {kind}"
+
+        header = SimpleNamespace(tpuctl=SimpleNamespace(accelerators=("v3-8", "v2-8"), framework="jax"))
+        creation = SimpleNamespace(
+            search_of=search_of, plan_of=lambda _, *plan: SimpleNamespace(options=plan[0])
+        )
+        existing: list[Any] = []
+        monkeypatch.setattr(outset, "read_header", lambda script: header)
+        monkeypatch.setattr(outset, "creation", creation)
+        monkeypatch.setattr(outset, "warn_of_secrets", warned.append)
+        monkeypatch.setattr(outset, "take_inventory", lambda provider: SimpleNamespace(nodes=existing))
+        options = [plan.options for plan in outset_of().up_plans()]
+        assert [(each.accelerator, each.name, each.framework) for each in options] == [
+            ("v3-8", "r1", "jax"),
+            ("v2-8", "r1", "jax"),
+        ]
+        first = options[0]
+        assert (first.run, first.bucket, first.lifetime.idle) == ("r1", "b", 3600)
+        assert first.typed == ("run", "job.py", "--up", "v3-8")
+        assert searches == [(("z",), {"race": False, "wait": 7, "detach": False})] * 2
+        assert warned == [first]
+        existing.append(SimpleNamespace(name="r1", accelerator="v2-8"))
+        assert [plan.options.accelerator for plan in outset_of().up_plans()] == ["v2-8"]
+
+    def test_a_lifetime_that_cannot_be_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        header = SimpleNamespace(tpuctl=SimpleNamespace(accelerators=("v3-8",), framework="jax"))
+        begin = outset_of()
+        begin._whole.__dict__["lifetime"] = Lifetime(ttl=1)
+        monkeypatch.setattr(outset, "read_header", lambda script: header)
+        with pytest.raises(UsageError, match="--ttl is from"):
+            begin.up_plans()
+
+    def test_what_a_plan_has_to_say_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        notes: list[str] = []
+        plan = SimpleNamespace(notes=("one", "two"))
+        monkeypatch.setattr(outset, "output", SimpleNamespace(note=notes.append))
+        monkeypatch.setattr(outset, "show_late_count", silent)
+        monkeypatch.setattr(outset, "submission", SimpleNamespace(plan=lambda *_: plan))
+        planned: Any = outset_of().planned()
+        assert (planned, notes) == (plan, ["one", "two"])
+
+    def test_a_stopped_node_needs_time_before_anything_is_asked(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(node: object, time: object) -> None:
+            raise StateError(f"{node} ends soon.")
+
+        begin = outset_of()
+        monkeypatch.setattr(begin, "up_plans", lambda: [SimpleNamespace(stopped="r1")])
+        monkeypatch.setattr(begin, "_cloud", SimpleNamespace(server_time="now"))
+        monkeypatch.setattr(outset, "require_time_left", refuse)
+        with pytest.raises(StateError, match="r1 ends soon"):
+            begin.make_node(lambda name: None)

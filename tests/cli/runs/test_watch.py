@@ -16,7 +16,7 @@ from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import runs
 from tpuctl.cli.runs import watch as command
 from tpuctl.cloud.endpoints import Cloud
-from tpuctl.errors import InterruptedByUser, JobFailedError
+from tpuctl.errors import InterruptedByUser, JobFailedError, UsageError
 from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.recovery import watch
 from tpuctl.flows.runs.recovery.events import Event
@@ -300,3 +300,58 @@ class TestWhoStartsAgain:
 
         with pytest.raises(InterruptedByUser, match="its machine 'r1-2' may bill already"):
             start("ada", act)
+
+
+class TestWhatIsWatched:
+    """By the command: runs that are named, or all, until they have ended or for one step."""
+
+    @pytest.fixture
+    def call(self, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[object]]:
+        def call(
+            *names: str, everything: bool = False, once: bool = False, dry: bool = False
+        ) -> list[object]:
+            done: list[object] = []
+
+            def watched(context: object, stored: object, tools: object, *, once: bool) -> list[str]:
+                done.append((stored, once))
+                return ["event"]
+
+            monkeypatch.setattr(command, "_stored", lambda session, runs: list(runs))
+            monkeypatch.setattr(command, "tools", lambda *_: "tools")
+            monkeypatch.setattr(command, "_show", lambda session, event: done.append(event))
+            monkeypatch.setattr(command, "_end", lambda stored: done.append(("end", stored)))
+            monkeypatch.setattr(command, "steps", SimpleNamespace(watched=watched))
+            monkeypatch.setattr(command, "open_runs", lambda bucket, owner: [f"all of {owner}"])
+            monkeypatch.setattr(
+                command, "rehearsal", SimpleNamespace(requests=lambda run, tools: [f"requests for {run}"])
+            )
+            monkeypatch.setattr(command.output, "requests", lambda shown, as_json: done.append(shown))
+            session: Any = SimpleNamespace(
+                context="context", owner="ada", as_json=False, cloud=SimpleNamespace(bucket="b")
+            )
+            callback: Any = command.watch.callback
+            callback.__wrapped__(
+                session, runs=names, everything=everything, once=once, environment=(), env_files=(),
+                secrets=(), dry_run=dry,
+            )  # fmt: skip
+            return done
+
+        return call
+
+    def test_runs_until_they_have_ended(self, call: Callable[..., list[object]]) -> None:
+        assert call("a", "b") == [(["a", "b"], False), "event", ("end", ["a", "b"])]
+        assert call(everything=True) == [([], False), "event", ("end", [])]
+
+    def test_one_step_has_no_end(self, call: Callable[..., list[object]]) -> None:
+        assert call("a", once=True) == [(["a"], True), "event"]
+
+    def test_a_dry_run_takes_no_step(self, call: Callable[..., list[object]]) -> None:
+        assert call("a", "b", dry=True) == [["requests for a", "requests for b"]]
+        assert call(everything=True, dry=True) == [["requests for all of ada"]]
+
+    def test_runs_are_named_or_all_are_meant(self, call: Callable[..., list[object]]) -> None:
+        for options in ({"everything": True}, {"everything": True, "dry": True}):
+            with pytest.raises(UsageError, match="Name the runs to watch, or all with --all"):
+                call("a", **options)
+        with pytest.raises(UsageError, match="Name the runs to watch"):
+            call()

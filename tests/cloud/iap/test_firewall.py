@@ -48,10 +48,14 @@ def found(rules: list[dict[str, Any]], network: str = "lab") -> str | None:
         {"sourceRanges": ["35.235.240.1/20"]},
         {"allowed": [{"IPProtocol": "icmp"}, {"IPProtocol": "tcp", "ports": ["80", "20-30"]}]},
         {"allowed": [{"IPProtocol": "all"}]},
+        {"allowed": [{"IPProtocol": "6", "ports": ["22-23"]}]},
+        {"allowed": [{"IPProtocol": "TCP", "ports": ["21-22"]}]},
+        {"direction": None},
     ],
 )
 def test_a_rule_that_admits_the_relay(change: dict[str, Any]) -> None:
-    assert found([{**RULE, "name": "other", "disabled": True}, {**RULE, **change}]) == "ssh-through-iap"
+    rule = {name: value for name, value in {**RULE, **change}.items() if value is not None}
+    assert found([{**RULE, "name": "other", "disabled": True}, rule]) == "ssh-through-iap"
 
 
 def test_a_shared_network_has_the_rules_of_its_own_project() -> None:
@@ -70,6 +74,7 @@ def test_a_shared_network_has_the_rules_of_its_own_project() -> None:
         {"targetTags": ["web"]},
         {"targetServiceAccounts": ["a@b.c"]},
         {"allowed": [{"IPProtocol": "udp"}]},
+        {"allowed": [{"ports": ["22"]}]},
         {"allowed": [{"IPProtocol": "tcp", "ports": ["23-90", "2"]}]},
         {"allowed": []},
     ],

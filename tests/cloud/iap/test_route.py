@@ -8,9 +8,11 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
+import requests
 
 from tpuctl.cloud.iap import route
 from tpuctl.cloud.iap.endings import Interruption
@@ -133,3 +135,60 @@ def test_hosts_of_no_proxy_and_the_simulator_are_reached_without_one(
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         route.connect(url, 5, is_local=False).close()
     assert proxy.requests == []
+
+
+@pytest.mark.parametrize(
+    ("url", "place"), [(f"ws://{NAME}/v4", f"{NAME}:80"), (f"ws://{NAME}:8443/v4", f"{NAME}:8443")]
+)
+def test_a_url_without_a_port_has_the_port_of_its_scheme(proxy: Proxy, url: str, place: str) -> None:
+    with route.connect(url, 60, is_local=False) as stream:
+        assert stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert not isinstance(stream, ssl.SSLSocket)
+    assert proxy.requests[0].startswith(f"CONNECT {place} HTTP/1.")
+
+
+def test_the_authorities_of_our_other_clients_are_known(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests.utils, "DEFAULT_CA_BUNDLE_PATH", str(proxy.ca_file))
+    with route.connect(f"wss://{NAME}/v4/connect", 60, is_local=False) as stream:
+        assert stream.recv(5) == b"hello"
+
+
+def test_a_connection_is_closed_where_no_certificates_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/no/such/file")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with pytest.raises(Interruption, match="cannot be read") as raised:
+            route.connect(f"wss://127.0.0.1:{server.getsockname()[1]}/v4", 60, is_local=True)
+        stream, _ = server.accept()
+        with stream:
+            stream.settimeout(60)
+            assert stream.recv(1) == b""
+    assert raised.value.__traceback__  # until here nothing else could close it
+
+
+@pytest.mark.parametrize(
+    ("proxy_url", "place"), [("http://proxy.lab", "proxy.lab:80"), ("proxy.lab:3128", "proxy.lab:3128")]
+)
+def test_a_proxy_without_a_port_is_at_port_80(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch, proxy_url: str, place: str
+) -> None:
+    asked: list[str] = []
+
+    class Connection(HTTPConnection):
+        """One that reaches nobody."""
+
+        def connect(self) -> None:
+            asked.append(f"{self.host}:{self.port}")
+            raise OSError("no such host")
+
+        def set_tunnel(self, *_: object, **__: object) -> None:
+            """Leave the place of the proxy itself."""
+
+    monkeypatch.setattr(route, "HTTPConnection", Connection)
+    monkeypatch.setenv("https_proxy", proxy_url)
+    with pytest.raises(
+        Interruption, match=f"the proxy {place} does not open a connection to {NAME}: no such"
+    ):
+        route.connect(f"wss://{NAME}/v4", 60, is_local=False)
+    assert asked == [place]

@@ -254,6 +254,7 @@ def test_an_answer_that_breaks_off_is_an_interruption(connect: Connect, text: by
     [
         (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 8\r\n\r\nnot you.", "not you."),
         (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", "Forbidden"),
+        (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 3\r\n\r\n\xffno", "\ufffdno"),
     ],
 )
 def test_a_refusal_has_its_status_and_says_what_its_body_says(

@@ -29,6 +29,7 @@ class ScriptedChannel:
         self.closed = threading.Event()
         self.commands: list[str] = []
         self.refusal: Exception | None = None
+        self.timeout = 0.0
 
     def exec_command(self, command: str) -> None:
         if self.refusal:
@@ -36,7 +37,7 @@ class ScriptedChannel:
         self.commands.append(command)
 
     def settimeout(self, seconds: float) -> None:
-        assert seconds > 0
+        self.timeout = seconds
 
     def recv_ready(self) -> bool:
         return bool(self.out) and isinstance(self.out[0], bytes)
@@ -55,7 +56,7 @@ class ScriptedChannel:
     def send(self, data: bytes) -> int:
         size = self.sends.popleft() if self.sends else len(data)
         if isinstance(size, Exception):
-            raise size
+            raise self._possible(size)
         self.sent.append(bytes(data[:size]))
         return size
 
@@ -77,17 +78,26 @@ class ScriptedChannel:
     def _next(self, stream: deque[bytes | Exception], size: int) -> bytes:
         piece = stream.popleft() if stream else b""
         if isinstance(piece, Exception):
-            raise piece
+            raise self._possible(piece)
         assert len(piece) <= size
         return piece
+
+    def _possible(self, error: Exception) -> Exception:
+        """An error that paramiko may raise."""
+        assert self.timeout > 0 or not isinstance(error, TimeoutError), "without a timeout it waits for ever"
+        return error
 
 
 class ScriptedTransport:
     """A connection with one channel."""
 
-    def __init__(self, channel: ScriptedChannel | Exception, *, is_lost: bool = False) -> None:
+    def __init__(
+        self, channel: ScriptedChannel | Exception, *, is_lost: bool = False, is_late: bool = False
+    ) -> None:
         self.channel = channel
         self.is_lost = is_lost
+        self.is_late = is_late
+        """Whether its loss shows only to who waits for its end."""
         self.opened: list[dict[str, object]] = []
         self.joined: list[float] = []
 
@@ -101,7 +111,7 @@ class ScriptedTransport:
         return self.open_session(kind=kind, place=place)
 
     def is_active(self) -> bool:
-        return not self.is_lost
+        return not self.is_lost or (self.is_late and not self.joined)
 
     def join(self, seconds: float) -> None:
         self.joined.append(seconds)

@@ -50,6 +50,13 @@ def test_output_is_taken_while_the_input_waits() -> None:
     assert channel.calls[:5] == ["out", "out", "errors", "errors", "end of input"]
 
 
+def test_errors_are_taken_while_the_output_waits() -> None:
+    """A command that prints them until it may print on."""
+    channel = ScriptedChannel([TimeoutError(), b"a"], [b"x", b"y"])
+    assert talk(channel) == (b"a", b"xy")
+    assert channel.calls[:4] == ["end of input", "errors", "errors", "out"]
+
+
 def test_no_output_for_a_while_is_no_end_of_it() -> None:
     channel = ScriptedChannel([TimeoutError(), b"a", TimeoutError()], [TimeoutError(), b"x", TimeoutError()])
     assert talk(channel) == (b"a", b"x")
@@ -89,14 +96,14 @@ class TestLimit:
 
     def test_a_channel_that_is_bound_too_late_is_closed(self) -> None:
         channel: Any = ScriptedChannel()
+        Limit(HOUR).bind(channel)
+        assert not channel.closed.is_set()
+        Limit(0).bind(channel)
+        assert channel.closed.is_set()
 
-        def use() -> None:
-            with Limit(0) as limit:
-                limit.bind(channel)
-                assert channel.closed.is_set()
-
-        with pytest.raises(CommandTimeout):
-            use()
+    def test_a_block_without_time_is_a_timeout(self) -> None:
+        with pytest.raises(CommandTimeout), Limit(0):
+            pass
 
     def test_a_channel_is_closed_when_its_time_has_passed(self) -> None:
         channel: Any = ScriptedChannel()

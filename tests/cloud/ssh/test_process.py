@@ -111,6 +111,12 @@ def test_without_an_exit_code_the_connection_or_the_shell_has_ended(is_lost: boo
         started(ScriptedChannel(code=-1), is_lost=is_lost).exit_code()
 
 
+def test_a_connection_that_ends_after_its_channels_is_waited_for() -> None:
+    transport: Any = ScriptedTransport(ScriptedChannel(code=-1), is_lost=True, is_late=True)
+    with pytest.raises(HostError, match="it closed the connection"):
+        RemoteProcess(transport, WORKER, "true").exit_code()
+
+
 def test_a_command_that_cannot_be_started_names_the_worker() -> None:
     channel = ScriptedChannel()
     channel.refusal = LOST

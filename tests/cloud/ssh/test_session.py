@@ -109,7 +109,7 @@ class TestConnectionsThatEnd:
     """At each step of a command: a lost connection is told from a host that refuses."""
 
     def session(self, channel: ScriptedChannel | Exception, *, is_lost: bool = False) -> SshSession:
-        transport: Any = ScriptedTransport(channel, is_lost=is_lost)
+        transport: Any = ScriptedTransport(channel, is_lost=is_lost, is_late=True)
         return SshSession(transport, "worker 1 of 'n1'", "ada")
 
     def test_a_command_has_its_code_and_its_output(self) -> None:
@@ -152,5 +152,7 @@ class TestConnectionsThatEnd:
         assert transport.opened == [{"window_size": 99}]
 
     def test_whether_it_is_open(self) -> None:
-        assert self.session(LOST).is_open
-        assert not self.session(LOST, is_lost=True).is_open
+        session = self.session(LOST, is_lost=True)
+        assert session.is_open  # as far as is known
+        session.transport.join(1)
+        assert not session.is_open
