@@ -63,6 +63,9 @@ class ScriptedChannel:
     def shutdown_write(self) -> None:
         self.calls.append("end of input")
 
+    def shutdown(self, how: int) -> None:
+        self.calls.append(f"shutdown {how}")
+
     def recv_exit_status(self) -> int:
         return self.code
 

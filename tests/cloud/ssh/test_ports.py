@@ -48,6 +48,8 @@ def test_a_port_is_one_of_the_hosts_own() -> None:
     stream = HostPorts(transport).open(6006, ORIGIN)
     assert transport.opened == [{"kind": "direct-tcpip", "place": (("localhost", 6006), ORIGIN)}]
     assert (stream.send(b"question"), stream.recv(100), stream.recv(100)) == (8, b"answer", b"")
+    stream.shutdown(socket.SHUT_WR)
+    assert transport.channel.calls[-1] == f"shutdown {socket.SHUT_WR:d}"
     stream.close()
     assert transport.channel.closed.is_set()
 

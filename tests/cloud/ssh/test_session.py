@@ -112,10 +112,11 @@ class TestConnectionsThatEnd:
         transport: Any = ScriptedTransport(channel, is_lost=is_lost, is_late=True)
         return SshSession(transport, "worker 1 of 'n1'", "ada")
 
-    def test_a_command_has_its_code_and_its_output(self) -> None:
-        channel = ScriptedChannel([b"o\xffut"], [b"err"], code=3)
+    @pytest.mark.parametrize("code", [0, 1, 255])
+    def test_a_command_has_its_code_and_its_output(self, code: int) -> None:
+        channel = ScriptedChannel([b"o\xffut"], [b"e\xffrr"], code=code)
         result = self.session(channel, is_lost=True).run(["a b", "$c"], stdin=b"in")
-        assert (result.exit_code, result.stdout, result.stderr) == (3, "o\ufffdut", "err")
+        assert (result.exit_code, result.stdout, result.stderr) == (code, "o\ufffdut", "e\ufffdrr")
         assert (channel.commands, channel.sent) == (["'a b' '$c'"], [b"in"])
         assert channel.closed.is_set()
 
