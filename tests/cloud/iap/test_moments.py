@@ -1,0 +1,254 @@
+"""Tests what a tunnel makes of each frame, and when, on connections that the test plays itself."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import struct
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tpuctl.cloud.iap import Instance, Patience, open_tunnel
+from tpuctl.cloud.iap.endings import Ending, Interruption
+from tpuctl.errors import ConfigError, HostError
+
+HOUR = 3600.0
+CALM = Patience(HOUR, HOUR, HOUR, HOUR, pause=0.01, steady=HOUR, linger=0.01, acknowledge=HOUR)
+"""Nothing happens because time passes."""
+GREETING = struct.pack(">HI", 1, 2) + b"s1"
+SIZE = 16_384
+
+
+def data(payload: bytes) -> bytes:
+    return struct.pack(">HI", 4, len(payload)) + payload
+
+
+def number(tag: int, value: int) -> bytes:
+    return struct.pack(">HQ", tag, value)
+
+
+def ending(code: int, reason: bytes) -> bytes:
+    return struct.pack(">HII", 10, code, len(reason)) + reason
+
+
+class Played:
+    """A connection: the messages that come are those that the test pushes."""
+
+    has_input = False
+    output_size = 0
+
+    def __init__(self, *messages: bytes | Ending) -> None:
+        self._inner, self._outer = socket.socketpair()
+        self._messages: deque[bytes | Ending] = deque()
+        self.sent: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self.is_closed = False
+        for message in messages:
+            self.push(message)
+
+    def push(self, message: bytes | Ending) -> None:
+        self._messages.append(message)
+        self._outer.send(b"x")
+
+    def fileno(self) -> int:
+        return self._inner.fileno()
+
+    def receive(self) -> Iterator[tuple[bytes, bool]]:
+        for _ in self._inner.recv(100):
+            message = self._messages.popleft()
+            if isinstance(message, Ending):
+                raise message
+            yield message, True
+
+    def send(self, message: bytes) -> None:
+        self.sent.put(message)
+
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
+    def ping(self) -> None:
+        raise AssertionError("an hour has not passed")
+
+    def say_goodbye(self) -> None:
+        self.sent.put(b"goodbye")
+
+    def close(self) -> None:
+        self.is_closed = True
+        self._inner.close()
+        self._outer.close()
+
+
+class PlayedRelay:
+    """Answers with these connections, one after the other."""
+
+    patience = CALM
+
+    def __init__(self, *connections: Played | Ending) -> None:
+        self._connections = deque(connections)
+        self.asked: queue.SimpleQueue[tuple[object, ...]] = queue.SimpleQueue()
+
+    def begin(self, instance: Instance) -> Played:
+        return self._next()
+
+    def resume(self, instance: Instance, session: bytes, received: int, *, renew: bool) -> Played:
+        self.asked.put((session, received, renew))
+        return self._next()
+
+    def _next(self) -> Played:
+        connection = self._connections.popleft()
+        if isinstance(connection, Ending):
+            raise connection
+        return connection
+
+
+def opened(*connections: Played | Ending) -> tuple[socket.socket, PlayedRelay]:
+    relay: Any = PlayedRelay(*connections)
+    stream = open_tunnel(relay, Instance("p", "z", "host-1"), "Worker 0 of 'n1'")
+    stream.settimeout(60)
+    return stream, relay
+
+
+def read(stream: socket.socket, size: int) -> bytes:
+    received = b""
+    while len(received) < size:
+        part = stream.recv(size - len(received))
+        assert part
+        received += part
+    return received
+
+
+@pytest.mark.parametrize(
+    ("frame", "name"),
+    [(data(b"x"), "Data"), (number(2, 0), "Reconnected"), (number(7, 0), "Acknowledged")],
+)
+def test_a_tunnel_begins_with_its_greeting(frame: bytes, name: str) -> None:
+    connection = Played(frame)
+    with pytest.raises(HostError, match=f"the relay sent {name} at the wrong moment"):
+        opened(connection)
+    assert connection.is_closed
+
+
+def test_a_tunnel_is_refused_by_a_frame_in_place_of_its_greeting() -> None:
+    connection = Played(ending(4033, b"not you"))
+    with pytest.raises(ConfigError, match="you may not use IAP's tunnels to it: not you"):
+        opened(connection)
+    assert connection.is_closed
+
+
+@pytest.mark.parametrize(
+    ("frame", "text"),
+    [
+        (GREETING, "the relay sent Connected at the wrong moment"),
+        (number(2, 0), "the relay sent Reconnected at the wrong moment"),
+        (number(7, 1), "the relay acknowledged 1 bytes, which cannot be"),
+        (ending(4003, b"f\xff"), "IAP cannot reach its port 22: f\ufffd"),
+    ],
+)
+def test_a_frame_that_ends_a_tunnel_is_the_error_of_its_reader(frame: bytes, text: str) -> None:
+    connection = Played(GREETING)
+    stream, _ = opened(connection)
+    with stream:
+        connection.push(data(b"last"))
+        connection.push(frame)
+        assert read(stream, 4) == b"last"
+        with pytest.raises(HostError, match=text):
+            stream.recv(1)
+        assert stream.recv(0) == b""
+
+
+def test_a_tunnel_that_the_host_ends_is_the_end_of_the_stream() -> None:
+    connection = Played(GREETING)
+    stream, _ = opened(connection)
+    with stream:
+        connection.push(data(b"last"))
+        connection.push(ending(4010, b""))
+        assert (read(stream, 4), stream.recv(1)) == (b"last", b"")
+
+
+def test_what_is_received_is_acknowledged_after_more_than_two_full_frames() -> None:
+    connection = Played(GREETING)
+    stream, _ = opened(connection)
+    with stream:
+        for _ in range(2):
+            connection.push(data(bytes(SIZE)))
+            assert read(stream, SIZE) == bytes(SIZE)
+        connection.push(data(b"x"))
+        assert connection.sent.get(timeout=60) == number(7, 2 * SIZE + 1)
+
+
+def test_what_is_sent_is_in_frames_of_sixteen_kibibytes_at_most() -> None:
+    connection = Played(GREETING)
+    stream, _ = opened(connection)
+    content = bytes(range(256)) * 200
+    with stream:
+        stream.sendall(content)
+        arrived = b""
+        while len(arrived) < len(content):
+            frame = connection.sent.get(timeout=60)
+            tag, size = struct.unpack_from(">HI", frame)
+            assert (tag, size) == (4, len(frame) - 6)
+            assert size <= SIZE
+            arrived += frame[6:]
+        assert arrived == content
+
+
+@pytest.mark.parametrize(("code", "renews"), [(0, False), (1006, False), (4004, True)])
+def test_a_lost_connection_is_resumed_where_it_ended(code: int, renews: bool) -> None:
+    first, second = Played(GREETING), Played(number(2, 2))
+    stream, relay = opened(first, second)
+    with stream:
+        stream.sendall(b"abc")
+        assert first.sent.get(timeout=60) == data(b"abc")
+        first.push(data(b"12345"))
+        assert read(stream, 5) == b"12345"
+        first.push(Interruption("lost", code))
+        assert relay.asked.get(timeout=60) == (b"s1", 5, renews)
+        assert second.sent.get(timeout=60) == data(b"c")
+        second.push(data(b"6"))
+        assert read(stream, 1) == b"6"
+        assert first.is_closed
+
+
+def test_attempts_that_fail_are_followed_by_others() -> None:
+    first, last = Played(GREETING), Played(number(2, 0))
+    stream, relay = opened(first, Interruption("no network"), Interruption("again", 4004), last)
+    with stream:
+        first.push(Interruption("lost"))
+        assert [relay.asked.get(timeout=60)[2] for _ in range(3)] == [False, False, True]
+        last.push(data(b"on"))
+        assert read(stream, 2) == b"on"
+
+
+def test_a_relay_that_refuses_to_resume_ends_the_tunnel() -> None:
+    first = Played(GREETING)
+    stream, _ = opened(first, Ending("unknown session", 4001))
+    with stream:
+        first.push(Interruption("lost"))
+        with pytest.raises(HostError, match="was lost and cannot be resumed: unknown session"):
+            stream.recv(1)
+
+
+def test_credentials_that_cannot_be_renewed_are_the_error_of_the_reader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object, **__: object) -> Played:
+        raise ConfigError("Log in again.")
+
+    first = Played(GREETING)
+    stream, relay = opened(first)
+    monkeypatch.setattr(relay, "resume", refuse)
+    with stream:
+        first.push(Interruption("lost", 4004))
+        with pytest.raises(ConfigError, match="Log in again"):
+            stream.recv(1)
+
+
+def test_a_goodbye_is_said_after_everything_else() -> None:
+    connection = Played(GREETING)
+    stream, _ = opened(connection)
+    stream.sendall(b"last words")
+    stream.close()
+    assert connection.sent.get(timeout=60) == data(b"last words")
+    assert connection.sent.get(timeout=60) == b"goodbye"
