@@ -7,6 +7,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -42,6 +43,7 @@ class Played:
 
     def __init__(self, *messages: bytes | Ending) -> None:
         self._inner, self._outer = socket.socketpair()
+        self._inner.setblocking(False)
         self._messages: deque[bytes | Ending] = deque()
         self.sent: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self.is_closed = False
@@ -56,7 +58,11 @@ class Played:
         return self._inner.fileno()
 
     def receive(self) -> Iterator[tuple[bytes, bool]]:
-        for _ in self._inner.recv(100):
+        try:
+            count = len(self._inner.recv(100))
+        except BlockingIOError:
+            return
+        for _ in range(count):
             message = self._messages.popleft()
             if isinstance(message, Ending):
                 raise message
@@ -69,7 +75,7 @@ class Played:
         """Nothing is kept back."""
 
     def ping(self) -> None:
-        raise AssertionError("an hour has not passed")
+        self.sent.put(b"ping")
 
     def say_goodbye(self) -> None:
         self.sent.put(b"goodbye")
@@ -83,9 +89,8 @@ class Played:
 class PlayedRelay:
     """Answers with these connections, one after the other."""
 
-    patience = CALM
-
-    def __init__(self, *connections: Played | Ending) -> None:
+    def __init__(self, *connections: Played | Ending, patience: Patience = CALM) -> None:
+        self.patience = patience
         self._connections = deque(connections)
         self.asked: queue.SimpleQueue[tuple[object, ...]] = queue.SimpleQueue()
 
@@ -103,8 +108,8 @@ class PlayedRelay:
         return connection
 
 
-def opened(*connections: Played | Ending) -> tuple[socket.socket, PlayedRelay]:
-    relay: Any = PlayedRelay(*connections)
+def opened(*connections: Played | Ending, patience: Patience = CALM) -> tuple[socket.socket, PlayedRelay]:
+    relay: Any = PlayedRelay(*connections, patience=patience)
     stream = open_tunnel(relay, Instance("p", "z", "host-1"), "Worker 0 of 'n1'")
     stream.settimeout(60)
     return stream, relay
@@ -192,6 +197,7 @@ def test_what_is_sent_is_in_frames_of_sixteen_kibibytes_at_most() -> None:
             assert size <= SIZE
             arrived += frame[6:]
         assert arrived == content
+        connection.push(number(7, len(content)))  # so that it ends without waiting for that
 
 
 @pytest.mark.parametrize(("code", "renews"), [(0, False), (1006, False), (4004, True)])
@@ -252,3 +258,59 @@ def test_a_goodbye_is_said_after_everything_else() -> None:
     stream.close()
     assert connection.sent.get(timeout=60) == data(b"last words")
     assert connection.sent.get(timeout=60) == b"goodbye"
+
+
+def test_a_relay_that_does_not_greet_is_given_up() -> None:
+    connection = Played()
+    with pytest.raises(HostError, match="the relay did not answer in time"):
+        opened(connection, patience=replace(CALM, connect=0.01))
+    assert connection.is_closed
+
+
+def test_without_a_near_end_there_is_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("Too many open files")
+
+    connection = Played(GREETING)
+    monkeypatch.setattr(socket, "socketpair", refuse)
+    with pytest.raises(OSError, match="Too many open files"):
+        opened(connection)
+    assert connection.is_closed
+
+
+def test_a_silent_relay_is_asked_whether_it_is_there() -> None:
+    connection = Played(GREETING)
+    stream, _ = opened(connection, patience=replace(CALM, ping=0.01))
+    with stream:
+        assert [connection.sent.get(timeout=60) for _ in range(2)] == [b"ping", b"ping"]
+        connection.push(data(b"x"))
+        assert read(stream, 1) == b"x"
+
+
+def test_a_relay_that_stays_silent_is_left() -> None:
+    connection = Played(GREETING)
+    stream, relay = opened(connection, Ending("over", 4001), patience=replace(CALM, silence=0.01))
+    with stream:
+        assert relay.asked.get(timeout=60) == (b"s1", 0, False)
+        with pytest.raises(HostError, match="over"):
+            stream.recv(1)
+        assert connection.is_closed
+
+
+def test_a_little_that_was_received_is_acknowledged_after_a_while() -> None:
+    connection = Played(GREETING)
+    stream, _ = opened(connection, patience=replace(CALM, acknowledge=0.01))
+    with stream:
+        connection.push(data(b"abc"))
+        assert connection.sent.get(timeout=60) == number(7, 3)
+
+
+def test_a_connection_that_cannot_be_resumed_is_given_up_in_the_end() -> None:
+    connection = Played(GREETING)
+    failures = [Interruption("no network", 1006)] * 1000
+    stream, _ = opened(connection, *failures, patience=replace(CALM, resume=0.05))
+    with stream:
+        connection.push(Interruption("cut"))
+        text = r"the connection was lost, and then: no network \(code 1006\)"
+        with pytest.raises(HostError, match=text):
+            stream.recv(1)
