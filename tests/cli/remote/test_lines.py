@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.cli.test_progress import Clock
 from tpuctl.cli.remote import copy_progress
 from tpuctl.cli.remote.copy_progress import show_bytes
 from tpuctl.cli.remote.lines import LinePrinter, write_raw
 from tpuctl.flows.remote.execution import Output
 
 Capture = pytest.CaptureFixture[str]
-
-
-class Clock:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import click
 
 from tpuctl.cli import output
 from tpuctl.cli.datasets.options import source_options
+from tpuctl.cli.datasets.rendering import count_of_records
 from tpuctl.cli.datasets.tokens import describe_tokens
 from tpuctl.cli.progress import show_count
 from tpuctl.cli.session import Session, with_session
@@ -92,7 +93,7 @@ def _show_table(dataset_plan: DatasetPlan) -> None:
     ]
     output.table(("SPLIT", "RECORDS", "SIZE", "SHARDS", "WHY"), rows)
     size = _size(dataset_plan, dataset_plan.bytes)
-    records = f"{dataset_plan.records} record{'s' * (dataset_plan.records != 1)}"
+    records = count_of_records(dataset_plan.records)
     output.note(f"{records} of {dataset_plan.source.kind}, {size} in all.")
     show_notes(dataset_plan)
 

@@ -126,8 +126,7 @@ def _show_plan(plan: DatasetPlan) -> None:
     for split in plan.splits:
         count, why = split.sharding.count, split.sharding.why
         shards = f"{count} shard{'s' if count > 1 else ''}"
-        records = f"{split.records} record{'s' * (split.records != 1)}"
-        output.note(f"{split.name}: {records} in {shards} ({why})")
+        output.note(f"{split.name}: {rendering.count_of_records(split.records)} in {shards} ({why})")
     show_notes(plan)
 
 

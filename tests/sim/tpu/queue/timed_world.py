@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,10 @@ from tpuctl.sim.world import World
 PARENT = "projects/rehearsal/locations/europe-west4-a"
 NAME = f"{PARENT}/queuedResources/q"
 NODE = f"{PARENT}/nodes/one"
+TWO = f"{PARENT}/nodes/two"
 DELAYS = {"create": 60, "delete": 20, "accept": 2, "queue": 3, "retry": 30, "suspend": 5, "dequeue": 5}
 CAPACITY = ("europe-west4-a", "v3-8")
+Story = Callable[[World, ManualTime], Awaitable[None]]
 
 
 def sent(*identifiers: str, **fields: Any) -> dict[str, Any]:

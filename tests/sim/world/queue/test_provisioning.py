@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,8 @@ from tests.sim.tpu.queue.timed_world import (
     NAME,
     NODE,
     PARENT,
+    TWO,
+    Story,
     opened,
     pass_time,
     sent,
@@ -25,23 +27,9 @@ from tpuctl.sim.faults import grpc_fault
 from tpuctl.sim.world import Code, World
 from tpuctl.sim.world.resources import QueuedResource
 
-Story = Callable[[World, ManualTime], Awaitable[None]]
-TWO = f"{PARENT}/nodes/two"
 LATER = f"{PARENT}/queuedResources/later"
 ACTIVE = 70
 """Seconds after which a request that nothing delays is ACTIVE."""
-
-
-@pytest.fixture
-def play(tmp_path: Path) -> Callable[[Story], None]:
-    """Plays a story in a world of its own."""
-
-    async def run(story: Story) -> None:
-        time = ManualTime()
-        async with opened(tmp_path / "world.sqlite", time) as world:
-            await story(world, time)
-
-    return lambda story: asyncio.run(run(story))
 
 
 def queued(world: World, name: str = NAME) -> QueuedResource:

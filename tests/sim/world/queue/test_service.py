@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -13,7 +11,8 @@ from tests.sim.tpu.queue.timed_world import (
     NAME,
     NODE,
     PARENT,
-    opened,
+    TWO,
+    Story,
     pass_time,
     sent,
     settle,
@@ -24,21 +23,7 @@ from tpuctl.sim.world import Code, World
 from tpuctl.sim.world.api_errors import ApiError
 from tpuctl.sim.world.resources import RequestContext
 
-Story = Callable[[World, ManualTime], Awaitable[None]]
-TWO = f"{PARENT}/nodes/two"
 AGAIN = RequestContext(request_id="3f0a1e0e-55a5-4f6d-9f3e-6a2a1a3f9f10")
-
-
-@pytest.fixture
-def play(tmp_path: Path) -> Callable[[Story], None]:
-    """Plays a story in a world of its own."""
-
-    async def run(story: Story) -> None:
-        time = ManualTime()
-        async with opened(tmp_path / "world.sqlite", time) as world:
-            await story(world, time)
-
-    return lambda story: asyncio.run(run(story))
 
 
 def refusal(code: Code, call: Callable[[], object]) -> str:

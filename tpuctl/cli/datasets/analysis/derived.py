@@ -48,7 +48,7 @@ def upload(session: Session, plan: DatasetPlan, *, dry_run: bool) -> None:
         output.requests(flow.requests(bucket, plan), as_json=session.as_json)
         return
     for split in plan.splits:
-        output.note(f"{split.name}: {split.records} record{'s' * (split.records != 1)}")
+        output.note(f"{split.name}: {rendering.count_of_records(split.records)}")
     problem = "It was interrupted: nothing was published."
     with (
         resumable(problem, "complete shards in the bucket are kept"),
