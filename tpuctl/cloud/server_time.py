@@ -30,7 +30,11 @@ def server_time(url: str = "") -> datetime:
 
 
 class AnswerClock:
-    """The time of a service: the Date of its last answer, and what has passed since then."""
+    """The time of a service: what its answers have shown, and what has passed since then.
+
+    An answer tells its second and not which part of it: the time is the latest that all answers allow, and
+    does not go back with the next answer, unless the service's own clock has.
+    """
 
     def __init__(self) -> None:
         self._ahead: float | None = None
@@ -41,7 +45,10 @@ class AnswerClock:
             date = parsedate_to_datetime(response.headers["Date"])
         except (KeyError, ValueError):
             return
-        self._ahead = date.timestamp() - time.monotonic()
+        ahead = date.timestamp() - time.monotonic()
+        margin = 1 + response.elapsed.total_seconds()  # of the second, and of the answer's way
+        if self._ahead is None or not ahead <= self._ahead <= ahead + margin:
+            self._ahead = ahead
 
     def now(self) -> datetime | None:
         """Return the service's time; None before its first answer."""
