@@ -9,6 +9,9 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
     ("tpuctl/data/trees/objects.py", "if file.size <= PART:", "if file.size < PART:"): (
         "a file of one part is read by one request in either branch"
     ),
+    ("tpuctl/data/files/contents.py", "if len(files) <= _OPEN:", "if len(files) < _OPEN:"): (
+        "files that stay open and files that are opened for each read have the same bytes"
+    ),
     (
         "tpuctl/sim/run_progress.py",
         'self.nodes[run] = max(self.nodes.get(run, (0, "")), (int(attempt), uid))',

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import io
 import socket
 from collections.abc import Iterator
 from contextlib import closing
@@ -114,6 +115,32 @@ def test_a_request_is_one_of_http(ends, data: bytes) -> None:
         "Host": "example.com:8080", "Accept-Encoding": "identity", "A": "b", "Content-Length": str(len(data)),
     }  # fmt: skip
     assert body == data
+
+
+class Pieces:
+    """A stream that notes what is sent at once, and answers."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+
+    def sendall(self, data: bytes) -> None:
+        self.sent.append(data)
+
+    def makefile(self, mode: str) -> io.BytesIO:
+        return io.BytesIO(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("size", "count"), [(5, 1), (65_536, 1), (65_537, 2)])
+def test_a_small_body_is_sent_at_once_with_its_head_and_a_large_one_is_not_copied(
+    size: int, count: int
+) -> None:
+    stream, data = Pieces(), b"d" * size
+    Connection(stream, "example.com").exchange("POST", "/", data, {})  # type: ignore[arg-type]
+    assert len(stream.sent) == count
+    assert b"".join(stream.sent).endswith(b"\r\n\r\n" + data)
 
 
 @pytest.mark.parametrize("value", ["a\r\nHost: other", "a\nb"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import select
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator
@@ -56,6 +57,16 @@ class Peer:
         """End the connection as a router does that has forgotten it."""
         self.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.stream.close()
+
+
+class TlsSocket(ssl.SSLSocket):
+    """One that has decrypted so many bytes which nobody has read."""
+
+    def __init__(self, decrypted: int) -> None:
+        self.decrypted = decrypted
+
+    def pending(self) -> int:
+        return self.decrypted
 
 
 Connect = Callable[[Callable[[Peer], object]], tuple[WebSocket, Peer]]
@@ -111,6 +122,18 @@ def test_parts_of_a_message_come_one_by_one_and_the_last_says_so(connect: Connec
     peer.send(Opcode.TEXT, b"e")
     assert arrived(websocket) == [(b"e", True)]
     assert list(websocket.receive()) == []
+
+
+@pytest.mark.parametrize(("decrypted", "expected"), [(0, False), (1, True), (500, True)])
+def test_what_tls_has_decrypted_is_input_that_the_descriptor_does_not_show(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, decrypted: int, expected: bool
+) -> None:
+    websocket, _ = connect(Peer.accept)
+    assert list(websocket.receive()) == []
+    assert not websocket.has_input
+    with monkeypatch.context() as patch:
+        patch.setattr(websocket, "_socket", TlsSocket(decrypted))
+        assert websocket.has_input is expected
 
 
 def test_a_ping_is_answered_and_is_no_data(connect: Connect) -> None:

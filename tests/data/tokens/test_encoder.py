@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tpuctl.data.tokens import encoder as module
 from tpuctl.data.tokens.encoder import TokenEncoder
 from tpuctl.data.tokens.vocabulary import Vocabulary
 
@@ -48,3 +49,14 @@ def test_pieces_are_the_longest_ones_between_a_start_and_an_end(
 )
 def test_words_are_whole_or_unknown(text: str, ids: list[int]) -> None:
     assert TokenEncoder("words", WORDS, 3)(text).tolist() == ids
+
+
+def test_the_ids_of_no_more_words_are_cached_and_of_none_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_CACHED", 3)
+    encoder = TokenEncoder("words", WORDS, 3)
+    encoder("a" * 101 + " " + "b" * 100)
+    assert list(encoder._of_word) == ["b" * 100]
+    for word in ("cat", "dog", "bird"):
+        encoder(word)
+    assert list(encoder._of_word) == ["b" * 100, "cat", "dog"]
+    assert encoder("bird dog").tolist() == [1, 3, 0]

@@ -61,6 +61,9 @@ class TestPieces:
         with pytest.raises(UsageError, match="alone are 11 entries, and there is room for 10"):
             learn_pieces(LOW, 10)
 
+    def test_room_for_the_characters_alone_is_enough(self) -> None:
+        assert len(learn_pieces(LOW, 11)) == 11
+
 
 def learn_slowly(words: list[tuple[str, int]], most: int) -> list[str]:
     """What `learn_pieces` does, without any bookkeeping."""

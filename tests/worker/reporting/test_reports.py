@@ -66,6 +66,24 @@ def test_only_finished_plain_files_below_the_limit_are_shipped(
     assert "the report large has 6 bytes" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("a.json", "application/json"),
+        ("page.html", "text/html"),
+        ("notes", "application/octet-stream"),
+        ("a.unknown-suffix", "application/octet-stream"),
+    ],
+)
+def test_a_report_has_the_content_type_of_its_name(
+    worker_bucket: gcs.Bucket, bucket: Bucket, tmp_path: Path, name: str, kind: str
+) -> None:
+    (tmp_path / name).write_text("text")
+    reports.ship(worker_bucket, FOLDER, str(tmp_path))
+    (report,) = bucket.objects(FOLDER)
+    assert report.content_type == kind
+
+
 def test_reports_that_cannot_be_read_do_not_keep_the_run_from_its_end(host: Host) -> None:
     host.start(SCRIPT + "import shutil\nshutil.rmtree(folder)\n")
     status = host.finished()
