@@ -6,8 +6,11 @@ import fcntl
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -82,6 +85,22 @@ class TestLaunch:
         assert answer() == {"error": "this attempt was started on this host before"}
         assert not (tmp_path / "spec.json").exists()
 
+    @pytest.mark.parametrize(("state", "code"), [("finished", 0), ("running", 1)])
+    def test_the_program_of_a_removed_run_that_is_about_to_end_is_waited_for(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, code: int
+    ) -> None:
+        """It has said its last word, and the name of its run may be used again."""
+        (tmp_path / "started").write_text("7 another")
+        (tmp_path / "last_status.json").write_text(json.dumps({"state": state}))
+        (tmp_path / "spec.json").write_bytes(encode(SPEC))
+        monkeypatch.setattr(main, "_start", lambda spec, folder: 0)
+        with (tmp_path / "lock").open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: lock.close())
+            monkeypatch.setattr(timing, "time", clock)
+            assert main.launch(str(tmp_path / "spec.json")) == code
+        assert (tmp_path / "started").exists() is bool(code)
+
     def test_a_python_that_the_script_does_not_accept_starts_nothing(
         self, tmp_path: Path, answer: Answer
     ) -> None:
@@ -148,6 +167,13 @@ class TestStart:
         assert answer() == {"error": "no answer in 0 s"}
 
 
+def command_lines() -> Iterator[bytes]:
+    """The command lines of all processes of this machine."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended
+            yield path.read_bytes()
+
+
 def files_with_the_value(host: Host) -> list[str]:
     files = [path for path in host.folder.rglob("*") if path.is_file()]
     return [path.name for path in files if SECRET.encode() in path.read_bytes()]
@@ -160,8 +186,7 @@ class TestValuesOfASpec:
         host.start(WAITING, environment={"API_KEY": SECRET})
         poll(lambda: host.status().pid or None, awaiting="the script", timeout=60, backoff=Backoff(0.05))
         assert files_with_the_value(host) == []
-        lines = b"".join(path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists())
-        assert SECRET.encode() not in lines
+        assert not [line for line in command_lines() if SECRET.encode() in line]
         (supervisor,) = host.supervisors()
         assert Path(f"/proc/{supervisor}/fd/0").readlink() == Path("/dev/null")
         (host.folder / "end").touch()

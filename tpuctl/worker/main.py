@@ -11,7 +11,7 @@ import sys
 from typing import BinaryIO, List, Mapping, NoReturn, Optional
 
 from tpuctl.worker import timing
-from tpuctl.worker.attempt_lock import first_lock, is_held, is_started
+from tpuctl.worker.attempt_lock import first_lock, is_held, is_held_in, is_started
 from tpuctl.worker.guard import guarded
 from tpuctl.worker.records import LOCK_FILE, STARTED, STARTED_BEFORE, Spec, read_spec
 
@@ -160,9 +160,15 @@ def _peek(file: BinaryIO) -> Optional[Spec]:
 
 
 def _lock_of_removed_run(spec: Optional[Spec], folder: str) -> Optional[BinaryIO]:
-    """Return the attempt's lock where what was started in its folder was of a removed run of this name."""
-    from tpuctl.worker.preparation.old_runs import make_room  # noqa: PLC0415  a name is rarely used again
+    """Return the attempt's lock where what was started in its folder was of a removed run of this name.
 
+    A program that has said its last word, and is about to end, is waited for.
+    """
+    from tpuctl.worker.preparation.old_runs import make_room  # noqa: PLC0415  a name is rarely used again
+    from tpuctl.worker.reporting.status import has_finished  # noqa: PLC0415  as above
+
+    if spec and has_finished(folder):
+        timing.wait_until(lambda: not is_held_in(folder, LOCK_FILE), timing.END_TIMEOUT, interval=0.05)
     return make_room(folder, spec.key) if spec else None
 
 

@@ -37,6 +37,8 @@ LEFTOVER_GRACE = 5.0
 """Between SIGTERM and SIGKILL for what a script leaves behind."""
 KILL_TIMEOUT = 10.0
 """Within which a process ends that got SIGKILL, unless the kernel holds it."""
+END_TIMEOUT = 10.0
+"""Within which a program ends that has written its last status."""
 SIGNAL_DELAY = 1.0
 """Within which a host that shuts down signals all of its processes."""
 METADATA_TIMEOUT = 2.0
