@@ -386,7 +386,11 @@ def test_a_script_whose_host_lives_goes_on_however_long_it_is_silent(
     states = [tpuctl("runs", "--json").json["runs"][0]["state"] for _ in range(2)]
     assert set(states) <= {"starting", "preparing", "running"}
     simulator.faults.remove(outage.id)
-    next(Path(simulator.folder, "hosts").glob(f"*/w0/home/.tpuctl/runs/{run}/1/code")).joinpath("go").touch()
+    codes = f"*/w0/home/.tpuctl/runs/{run}/1/code"
+    code = poll(
+        lambda: next(Path(simulator.folder, "hosts").glob(codes), None), awaiting="its code", timeout=60
+    )
+    code.joinpath("go").touch()
     followed = tpuctl("logs", "-f", run)
     assert (followed.code, followed.out) == (0, "done\n"), followed.err
 

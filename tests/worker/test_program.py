@@ -550,14 +550,14 @@ class TestCause:
         """Also where nothing of it reaches the bucket."""
 
         pid = host.start(WAIT)
-        host.wait_for_output(b"step 1")
+        script = poll(lambda: host.status().pid or None, awaiting="the script", timeout=60)
         assert host.ask() == {"state": "alive"}
         kill_with_guard(pid)
         wait_for_end(pid)
         gone = host.ask()
         assert (gone["state"], gone["detail"]) == ("gone", "")
-        assert gone["status"]["state"] in ("preparing", "running")  # type: ignore[index]
-        os.killpg(int(host.status().pid) or pid, signal.SIGKILL)
+        assert gone["status"]["state"] == "running"  # type: ignore[index]
+        os.killpg(script, signal.SIGKILL)
         (host.folder / "lock").unlink()
         assert host.ask() == {"state": "absent"}
 

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.runs.test_queue import await_states
 from tests.running_simulator import CommandResult
 from tpuctl import runs
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.runs.control import cancel
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch
+from tpuctl.worker.records import RUNNING
 
 Command = Callable[..., CommandResult]
 HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'
@@ -20,10 +22,11 @@ SCRIPT = HEADER + "import time\ntime.sleep(600)\n"
 
 
 @pytest.fixture
-def run(tpuctl: Command, node: str) -> str:
-    """The name of a run that goes on."""
+def run(tpuctl: Command, node: str, bucket: Bucket) -> str:
+    """The name of a run whose script runs."""
     Path("job.py").write_text(SCRIPT)
     assert tpuctl("submit", "job.py", "--name", "r1").code == 0
+    await_states(bucket, "r1", RUNNING)
     return "r1"
 
 

@@ -28,11 +28,11 @@ HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax
 COUNTS = HEADER + (
     "import os, pathlib, sys, time\n"
     "place = pathlib.Path(os.environ['COUNTS'])\n"
-    "with place.open('a') as stream: stream.write(os.environ['TPUCTL_ATTEMPT'] + '\\n')\n"
     "print('attempt', os.environ['TPUCTL_ATTEMPT'], *sys.argv[1:], flush=True)\n"
+    "with place.open('a') as stream: stream.write(os.environ['TPUCTL_ATTEMPT'] + '\\n')\n"
     "while len(place.read_text().split()) < int(os.environ['ATTEMPTS']): time.sleep(0.05)\n"
 )
-"""Waits to be preempted until it was started so often; says in a file that it was started."""
+"""Waits to be preempted until it was started so often; says in a file that it has printed its line."""
 PATIENCE = 60.0
 
 

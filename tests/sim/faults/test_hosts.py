@@ -162,7 +162,7 @@ def test_one_of_four_hosts_dies_and_comes_back_without_its_programs(slice_of_fou
     rig = slice_of_four
     rig.run(f"nohup python3 -c {shlex.quote(TICKS)} >out 2>&1 & echo", worker=2)
     pid = rig.home(2) / "pid"
-    wait_until(pid.exists)
+    wait_until((rig.home(2) / "ticks").exists)
     waiting = subprocess.Popen(
         ["ssh", "-F", "none", "-i", rig.user.key, "-p", str(rig.dial(2)[1]), "-o", "BatchMode=yes",
          "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",

@@ -1,4 +1,4 @@
-"""A run with restarts on one or four simulated hosts, whose scripts say in a file that they were started."""
+"""A run with restarts on one or four simulated hosts, whose scripts say in a file that they have printed."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ SCRIPT = (
     "import os, pathlib, time\n"
     "attempt, worker = os.environ['TPUCTL_ATTEMPT'], os.environ['TPUCTL_WORKER']\n"
     "place = pathlib.Path(os.environ['PLACE'])\n"
-    "with (place / 'started').open('a') as stream: stream.write(f'{attempt}/{worker}\\n')\n"
     "print(f'attempt {attempt} of worker {worker} in', os.environ['TPUCTL_CHECKPOINT_DIR'], flush=True)\n"
+    "with (place / 'started').open('a') as stream: stream.write(f'{attempt}/{worker}\\n')\n"
     "while not (place / f'end-{attempt}').exists(): time.sleep(0.05)\n"
 )
 

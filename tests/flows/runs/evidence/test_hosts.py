@@ -24,14 +24,17 @@ from tpuctl.worker.records import RUNNING
 
 SCRIPT = (
     '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'
-    "import os, pathlib, time\npathlib.Path('../supervisor').write_text(str(os.getppid()))\ntime.sleep(600)\n"
+    "import os, pathlib, time\npathlib.Path('../new').write_text(str(os.getppid()))\n"
+    "pathlib.Path('../new').rename('../supervisor')\ntime.sleep(600)\n"
 )
 Command = Callable[..., CommandResult]
 
 
 @pytest.fixture
-def run(tpuctl: Command, cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> StoredRun:
-    """A run whose four workers run, and who are asked after no silence at all."""
+def run(
+    tpuctl: Command, cloud: Cloud, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> StoredRun:
+    """A run whose four scripts run, and whose hosts are asked after no silence at all."""
     assert tpuctl("up", "v3-32", "--name", "pod", "--framework", "jax", "--yes").code == 0
     Path("job.py").write_text(SCRIPT)
     submitted = tpuctl("submit", "job.py", "--name", "r1")
@@ -42,6 +45,11 @@ def run(tpuctl: Command, cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Store
         return all(status and status.state == RUNNING for status in run.last_attempt().statuses()) or None
 
     poll(all_run, awaiting="four workers", timeout=120, backoff=Backoff(0.1))
+    told = "hosts/*/w*/home/.tpuctl/runs/r1/1/supervisor"
+    poll(
+        lambda: len(list(simulator.folder.glob(told))) == 4 or None,
+        awaiting="four scripts", timeout=60, backoff=Backoff(0.02, 0.1),
+    )  # fmt: skip
     for name in ("CHECK_NODE_AFTER", "ASK_HOST_AFTER"):
         monkeypatch.setattr(decision, name, -1.0)
     return run
