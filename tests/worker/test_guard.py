@@ -65,7 +65,10 @@ def test_one_that_is_killed_while_it_prepares_has_not_started(host: Host) -> Non
     status = host.finished()
     assert (status.pid, status.error) == (0, "the program that runs the script was ended by SIGKILL")
     assert host.log() == b""
-    assert not host.supervisors()
+    poll(
+        lambda: not host.supervisors() or None,
+        awaiting="the end of the guard", timeout=60, backoff=Backoff(0.02),
+    )  # fmt: skip
 
 
 def test_one_that_is_killed_before_it_has_noted_its_script_has_started_it(host: Host) -> None:
