@@ -99,7 +99,7 @@ class TestScript:
 
     def test_a_script_that_has_ended_by_itself_was_stopped_by_nobody(self, host: Host) -> None:
         host.bucket.create(STOP, encode(REQUEST))
-        with host.supervise("print('done')", "") as process:
+        with host.supervise("print('done')", "timing.HEARTBEAT = 600") as process:
             assert process.wait(60) == 0
             assert (host.status().exit_code, host.status().stopped_by) == (0, "")
 
