@@ -85,7 +85,7 @@ def test_the_users_proxy_and_authorities_are_used(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     monkeypatch.setenv(variable, str(proxy.ca_file))
-    with route.connect(f"wss://{NAME}/v4/connect", 5, is_local=False) as stream:
+    with route.connect(f"wss://{NAME}/v4/connect", 60, is_local=False) as stream:
         assert stream.recv(5) == b"hello"
     assert proxy.requests[0].startswith(f"CONNECT {NAME}:443 HTTP/1.")
     login = base64.b64encode(b"ada:s@cret").decode()
@@ -94,13 +94,13 @@ def test_the_users_proxy_and_authorities_are_used(
 
 def test_an_unknown_authority_is_refused(proxy: Proxy) -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
-        route.connect(f"wss://{NAME}/v4/connect", 5, is_local=False)
+        route.connect(f"wss://{NAME}/v4/connect", 60, is_local=False)
 
 
 def test_a_proxy_that_refuses_is_named_without_its_password(proxy: Proxy) -> None:
     proxy.status = "407 Proxy Authentication Required"
     with pytest.raises(Interruption, match="407 Proxy Authentication Required") as raised:
-        route.connect(f"wss://{NAME}/v4/connect", 5, is_local=False)
+        route.connect(f"wss://{NAME}/v4/connect", 60, is_local=False)
     assert proxy.address in raised.value.reason
     assert "cret" not in raised.value.reason
 
@@ -109,7 +109,7 @@ def test_a_proxy_that_refuses_is_named_without_its_password(proxy: Proxy) -> Non
 def test_the_connection_to_a_proxy_that_refuses_is_closed(proxy: Proxy, status: str) -> None:
     proxy.status = status
     with pytest.raises(Interruption, match="does not open a connection") as raised:
-        route.connect(f"wss://{NAME}/v4/connect", 5, is_local=False)
+        route.connect(f"wss://{NAME}/v4/connect", 60, is_local=False)
     assert proxy.left.wait(60)
     assert raised.value.__traceback__  # until here nothing else could close it
 
@@ -117,7 +117,7 @@ def test_the_connection_to_a_proxy_that_refuses_is_closed(proxy: Proxy, status: 
 def test_another_kind_of_proxy_is_named(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "socks5://ada:secret@127.0.0.1:1")
     with pytest.raises(Interruption, match=r"socks5://127\.0\.0\.1 cannot be used: only http:// proxies can"):
-        route.connect(f"wss://{NAME}/v4/connect", 5, is_local=False)
+        route.connect(f"wss://{NAME}/v4/connect", 60, is_local=False)
 
 
 def test_certificates_that_cannot_be_read_are_named(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,9 +131,9 @@ def test_hosts_of_no_proxy_and_the_simulator_are_reached_without_one(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"ws://127.0.0.1:{server.getsockname()[1]}/v4"
-        route.connect(url, 5, is_local=True).close()
+        route.connect(url, 60, is_local=True).close()
         monkeypatch.setenv("no_proxy", "127.0.0.1")
-        route.connect(url, 5, is_local=False).close()
+        route.connect(url, 60, is_local=False).close()
     assert proxy.requests == []
 
 

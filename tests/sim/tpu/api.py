@@ -21,7 +21,7 @@ from tpuctl.sim.tpu import grpc_api, rest_api
 from tpuctl.sim.world import World
 
 T = TypeVar("T")
-POLLING = DEFAULT_POLLING.with_delay(0.01, 0.1).with_timeout(20)
+POLLING = DEFAULT_POLLING.with_delay(0.01, 0.1).with_timeout(60)
 
 
 class Api:
