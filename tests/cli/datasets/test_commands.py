@@ -289,6 +289,7 @@ def test_what_was_unpacked_is_given_back_before_the_command_ends(
     gc.collect()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.filterwarnings("ignore", r"unclosed <(socket\.socket|ssl\.SSLSocket) \[closed\]")  # as ever
         result = tpuctl("data", command, "digits", "digits.npz", *options)
         gc.collect()
     assert result.code == code, result.err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import msgspec
@@ -129,7 +129,7 @@ def states(bucket: Bucket, *states: str) -> Iterator[RunState]:
 
 def test_waiting_in_line_bills_nothing_and_running_bills_until_now(bucket: Bucket) -> None:
     queued, preparing, running, over = states(bucket, QUEUED, PREPARING, RUNNING, FINISHED)
-    later = bucket.now().replace(year=bucket.now().year + 1)
+    later = bucket.now() + timedelta(days=365)
     run = RunCosts(StoredRun(bucket, "r1"), now_twice, SUBMITTED)
     (waiting,) = run.attempts(queued, later)
     assert (waiting.seconds, waiting.began, waiting.ended) == (0, "", "")
