@@ -22,6 +22,8 @@ from tpuctl.cloud import simulator as simulator_process
 from tpuctl.cloud.simulator import PublishedEndpoints
 from tpuctl.errors import ConfigError
 from tpuctl.sim.access.guard import FOREIGN
+from tpuctl.sim.hosts.network import has_aliases
+from tpuctl.sim.network.ports import LOOPBACK
 
 WRITTEN_BY_OTHERS = ("home", "tmp", "simulator.log")
 """What programs on hosts write, and the log, which is the caller's."""
@@ -137,6 +139,8 @@ def door(folder: Path, address: tuple[str, int]) -> str:
         port: f"{name.split()[0]} of a host"
         for name, port in json.loads((folder / "hosts-ports.json").read_text()).items()
     }
+    if has_aliases():  # a host may have the number of a service's port, at its own address
+        return str((services if address[0] == LOOPBACK else hosts).get(address[1], "TLS"))
     return str({**services, **hosts}.get(address[1], "TLS"))
 
 
