@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -81,7 +82,8 @@ def files(*folders: Path) -> Iterator[tuple[str, bytes]]:
     for folder in folders:
         for path in folder.rglob("*"):
             if path.is_file() and not path.is_symlink():
-                yield str(path), path.read_bytes()
+                with suppress(FileNotFoundError):  # who works there gives files other names
+                    yield str(path), path.read_bytes()
 
 
 def processes(entry: str, leave_out: int = 0) -> Iterator[tuple[str, bytes]]:
