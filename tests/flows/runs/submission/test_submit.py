@@ -102,7 +102,10 @@ def test_a_worker_that_cannot_start_ends_the_run_and_stops_the_others(
 
     statuses = poll(stopped, awaiting="three workers to stop", timeout=60, backoff=Backoff(0.05))
     assert [status.worker for status in statuses] == [0, 2, 3]
-    assert {status.stopped for status in statuses} == {"SIGTERM"}
+    signalled = [status.worker for status in statuses if status.stopped == "SIGTERM"]
+    assert signalled
+    assert all(status.peer in signalled for status in statuses if not status.stopped), "they end together"
+    assert {status.pid for status in statuses} == {0}
 
 
 def test_nothing_is_written_before_everything_is_read(
