@@ -282,7 +282,7 @@ class TestVerbs:
         assert result.code == 7, result.err
         assert "was preempted: the host of worker 0 announced its preemption" in result.err
         assert "step 5\n" in result.out
-        assert (
-            poll(lambda: simulator.world.nodes.all() or None, awaiting="it", timeout=60)[0].state
-            == "PREEMPTED"
-        )
+        poll(
+            lambda: [node.state for node in simulator.world.nodes.all()] == ["PREEMPTED"] or None,
+            awaiting="the end of the node", timeout=60,
+        )  # fmt: skip
