@@ -223,6 +223,7 @@ class TestIdle:
             lambda: keepers.wait_for_look()["activity"] == "run r1, attempt 1", "the run without a login"
         )
         assert keepers.names() == ["n1"]
+        keepers.wait(lambda: keepers.bucket.objects("runs/r1/attempts/1/log/"), "the script's line")
         assert kill(b"worker.zip", keepers.disk().home)  # the supervisor, and what guards its end
         assert keepers.wait_for_look()["activity"] == "run r1, attempt 1", "the script outlives them"
         assert kill(b"job.py", keepers.disk().home)
