@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl.polling import poll
 
 Call = Callable[..., CommandResult]
 pytestmark = pytest.mark.skipif(not shutil.which("ssh"), reason="there is no ssh on PATH")
@@ -130,7 +131,11 @@ def test_a_node_that_was_preempted_says_so(command: Call, config: Path, remote: 
     assert command(*up).code == 0
     assert command("ssh-config", "--install", "lost").code == 0
     remote.faults.add("preemption", node="lost")
-    assert any(command("ssh", "lost", "--dry-run").code == 7 for _ in range(1000))
+    lost = "projects/sim-project/locations/europe-west4-a/nodes/lost"
+    poll(
+        lambda: remote.world.nodes.get(lost).state == "PREEMPTED" or None,
+        awaiting="the end of the node", timeout=60,
+    )  # fmt: skip
     ended = ssh(config, "lost.sim", "true")
     assert (ended.returncode, "Node 'lost' is PREEMPTED" in ended.stderr) == (255, True), ended.stderr
     assert command("down", "lost", "--yes").code == 0
