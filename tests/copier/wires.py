@@ -11,7 +11,7 @@ class ScriptedEnd:
     """An end that sends some records and pieces of files, whatever it gets."""
 
     def __init__(self, *items: Any) -> None:
-        self._incoming = _encoded(*items)
+        self._incoming = encoded(*items)
         self._outgoing = bytearray()
         self.frames = Frames(self._take, self._outgoing.extend)
 
@@ -32,7 +32,8 @@ class ScriptedEnd:
                 return items
 
 
-def _encoded(*items: Any) -> bytes:
+def encoded(*items: Any) -> bytes:
+    """Return some records and pieces of files as they are sent."""
     sent = bytearray()
     frames = Frames(lambda: b"", sent.extend)
     for item in items:
