@@ -8,6 +8,7 @@ from contextlib import closing
 
 import pytest
 
+from tpuctl.data.images import ahead as module
 from tpuctl.data.images.ahead import Ahead
 from tpuctl.data.images.decoding import LARGE, _Budget
 
@@ -68,6 +69,61 @@ def test_files_wait_up_to_a_number_of_bytes(ahead: Ahead) -> None:
     first = next(ahead.map(lambda number, data: number, files()))
     assert first == (0, 0)
     assert read == [0, 1]
+
+
+def test_what_was_handed_on_no_longer_counts_among_the_bytes_that_wait(ahead: Ahead) -> None:
+    read = []
+
+    def files() -> Iterator[tuple[int, bytes, bool]]:
+        for number, size in enumerate([1 << 25, 1, 1, 1]):
+            read.append(number)
+            yield number, bytes(size), True
+
+    results = ahead.map(lambda number, data: number, files())
+    assert (next(results), read) == ((0, 0), [0, 1])
+    assert (next(results), read) == ((1, 1), [0, 1, 2, 3])
+
+
+def test_only_so_many_wait_for_the_one_in_front(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_WAITING", 3)
+    read = []
+
+    def files() -> Iterator[tuple[int, bytes, bool]]:
+        for number in range(9):
+            read.append(number)
+            yield number, b"", True
+
+    results = ahead.map(lambda number, data: number, files())
+    assert (next(results), read) == ((0, 0), [0, 1, 2, 3])
+    assert (next(results), read) == ((1, 1), [0, 1, 2, 3, 4])
+
+
+def test_what_was_not_begun_when_the_reader_stops_is_never_begun(
+    ahead: Ahead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CORES", 1)  # two threads
+    monkeypatch.setattr(module, "_WAITING", 8)
+    begun, release = [], threading.Event()
+
+    def convert(number: int, data: bytes) -> int:
+        begun.append(number)
+        assert number == 0 or release.wait(TIMEOUT)
+        return number
+
+    results = ahead.map(convert, ((number, b"", True) for number in range(20)))
+    assert next(results) == (0, 0)
+    results.close()  # type: ignore[attr-defined]
+    release.set()
+    assert list(ahead.map(convert, [(20, b"", True)])) == [(20, 20)]
+    assert set(begun) <= {0, 1, 2, 20}
+
+
+def test_its_threads_end_with_it() -> None:
+    threads = []
+    ahead = Ahead()
+    assert list(ahead.map(lambda number, data: threads.append(threading.current_thread()), [(0, b"", True)]))
+    ahead.close()
+    assert [thread.is_alive() for thread in threads] == [False]
 
 
 def test_large_images_share_their_pixels_and_one_beyond_them_is_alone() -> None:

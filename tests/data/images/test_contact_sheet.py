@@ -10,7 +10,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from tests.hostile.text import ESCAPES, steers
-from tpuctl.data.images import fonts
+from tpuctl.data.images import decoding, fonts
 from tpuctl.data.images.contact_sheet import contact_sheet, undrawable
 from tpuctl.data.images.fonts import font_of
 from tpuctl.data.images.rule import ImageRule
@@ -59,16 +59,18 @@ def test_an_image_is_in_the_middle_of_its_place(
     assert green.getbbox() == box
 
 
-def test_a_small_image_is_shown_in_squares() -> None:
-    image = Image.new("RGB", (2, 2), (255, 255, 255))
+@pytest.mark.parametrize("side", [2, 64])
+def test_a_small_image_is_shown_in_squares(side: int) -> None:
+    image = Image.new("RGB", (side, side), (255, 255, 255))
     image.putpixel((1, 0), (255, 0, 0))
     stream = io.BytesIO()
     image.save(stream, "PNG")
     place = sheet((stream.getvalue(), "")).crop((4, 4, 132, 132))
-    assert sorted(place.getcolors() or []) == [(64 * 64, (255, 0, 0)), (3 * 64 * 64, (255, 255, 255))]
+    square = (128 // side) ** 2
+    assert sorted(place.getcolors() or []) == [(square, (255, 0, 0)), (128**2 - square, (255, 255, 255))]
 
 
-@pytest.mark.parametrize(
+MODES = pytest.mark.parametrize(
     ("mode", "color", "expected"),
     [
         ("RGBA", (10, 20, 30, 128), (132, 137, 142)),
@@ -83,8 +85,31 @@ def test_a_small_image_is_shown_in_squares() -> None:
         ("I;16", 40_000, (156, 156, 156)),
     ],
 )
+
+
+@MODES
 def test_every_mode_is_shown(mode: str, color: object, expected: tuple[int, int, int]) -> None:
     assert sheet((encoded(mode, (4, 4), color), "")).getpixel((68, 68)) == expected
+
+
+@MODES
+def test_every_mode_of_a_large_image_is_shown(
+    mode: str, color: object, expected: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding, "LARGE", 4)
+    assert sheet((encoded(mode, (512, 512), color), "")).getpixel((68, 68)) == expected
+
+
+@pytest.mark.parametrize("large", [4, 1 << 20])
+def test_the_transparent_colour_of_a_palette_is_white(large: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "LARGE", large)
+    image = Image.new("P", (512, 512), 0)
+    image.putpalette([10, 20, 30, 40, 50, 60])
+    image.paste(1, (0, 0, 512, 256))
+    stream = io.BytesIO()
+    image.save(stream, "PNG", transparency=0)
+    drawn = sheet((stream.getvalue(), ""))
+    assert (drawn.getpixel((68, 34)), drawn.getpixel((68, 102))) == ((40, 50, 60), (255, 255, 255))
 
 
 def test_what_cannot_be_decoded_is_a_box_with_a_cross_from_corner_to_corner() -> None:
@@ -93,7 +118,12 @@ def test_what_cannot_be_decoded_is_a_box_with_a_cross_from_corner_to_corner() ->
     for x in range(128):
         for y in range(128):
             is_line = x in ends or y in ends or x == y or x == 127 - y
-            assert (box.getpixel((x, y)) != white) == is_line, (x, y)
+            assert box.getpixel((x, y)) == ((160, 160, 160) if is_line else white), (x, y)
+
+
+def test_why_each_image_could_not_be_drawn_is_told_in_order() -> None:
+    images = [(b"", "0"), (encoded("L", (4, 4)), "1"), (b"no image", "2")]
+    assert contact_sheet(images).problems == ["is empty", "is not a PNG or JPEG image"]
 
 
 def caption_strip(caption: str) -> Image.Image:
@@ -122,8 +152,9 @@ def test_each_caption_stands_below_its_own_image() -> None:
     assert second.tobytes() == drawn("second").tobytes()
 
 
-def test_a_caption_that_is_wider_than_its_image_is_cut_and_says_so() -> None:
-    caption = "a very long name of a class, longer than the image is wide"
+@pytest.mark.parametrize("more", ["", "!"])
+def test_a_caption_that_is_wider_than_its_image_is_cut_and_says_so(more: str) -> None:
+    caption = f"a very long name of a class, longer than the image is wide{more}"
     font = font_of(caption)
     fitting = [caption[:end] + ".." for end in range(60) if font.getlength(caption[:end] + "..") <= 128]
     assert caption_strip(caption).tobytes() == drawn(fitting[-1]).tobytes()

@@ -31,7 +31,7 @@ class ContactSheet(NamedTuple):
     png: bytes
     problems: Sequence[str]
     """Each completes a sentence about an image: `cannot be decoded (...)`."""
-    converted: int = 0
+    converted: int
     """Images whose files were changed for the dataset: those in frames."""
 
 
