@@ -70,6 +70,7 @@ def test_a_chunk_holds_four_mebibytes_at_most(shipper: LogShipper, log: Path, bu
     append(log, data)
     shipper.ship()
     chunks = list(shipped(bucket).values())
+    assert CHUNK == 4 << 20
     assert [len(chunk) for chunk in chunks] == [CHUNK, CHUNK, len(data) - 2 * CHUNK]
     assert b"".join(chunks) == data
 
@@ -151,13 +152,23 @@ def test_a_chunk_that_has_arrived_is_not_written_again(
 
 
 def test_a_chunk_of_another_program_is_left_to_it(
-    shipper: LogShipper, worker_bucket: gcs.Bucket, log: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+    shipper: LogShipper,
+    worker_bucket: gcs.Bucket,
+    log: Path,
+    bucket: Bucket,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(worker_bucket, "now", lambda: 0.0)
     bucket.create(f"{FOLDER}log/19700101T000000-0003-000001.log", b"squatter", "text/plain")
     bucket.create(f"{FOLDER}log/19700101T000000-0003-000002.log", b"one!", "text/plain")
     append(log, b"one\n")
     shipper.ship()
+    assert capsys.readouterr().err.splitlines() == [
+        f"[tpuctl] another program has written gs://sim-project-tpuctl/{FOLDER}log/19700101T000000-0003-"
+        f"00000{number}.log: it is skipped"
+        for number in (1, 2)
+    ]
     append(log, b"two\n")
     shipper.ship()
     assert shipper.chunks == 4

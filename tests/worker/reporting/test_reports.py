@@ -57,13 +57,29 @@ def test_only_finished_plain_files_below_the_limit_are_shipped(
     monkeypatch.setattr(reports, "LIMIT", 5)
     for name in ("b.txt", "a.json", ".hidden", "draft.json.1.part"):
         (tmp_path / name).write_text("text")
+    (tmp_path / "c.txt").write_text("limit")
     (tmp_path / "large").write_text("longer")
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("/etc/hostname")
     reports.ship(worker_bucket, FOLDER, str(tmp_path))
-    assert names(bucket) == ["a.json", "b.txt"]
+    assert names(bucket) == ["a.json", "b.txt", "c.txt"]
     assert bucket.read(FOLDER + "a.json") == b"text"
-    assert "the report large has 6 bytes" in capsys.readouterr().err
+    assert capsys.readouterr().err == "[tpuctl] the report large has 6 bytes: skipped\n"
+
+
+def test_a_report_of_another_program_is_left_and_the_rest_is_shipped(
+    worker_bucket: gcs.Bucket, bucket: Bucket, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bucket.create(FOLDER + "a.txt", b"theirs")
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("ours")
+    reports.ship(worker_bucket, FOLDER, str(tmp_path))
+    assert (bucket.read(FOLDER + "a.txt"), bucket.read(FOLDER + "b.txt")) == (b"theirs", b"ours")
+    assert capsys.readouterr().err == "[tpuctl] another program has written the report a.txt\n"
+
+
+def test_a_report_has_32_mib_at_most() -> None:
+    assert reports.LIMIT == 32 << 20
 
 
 @pytest.mark.parametrize(
