@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import pwd
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,32 @@ def test_pid_command_and_user_of_who_holds_a_chip_are_named(
     line = log.read_text()
     assert line.startswith(f"[tpuctl] {chip} is held by process {os.getpid()} (")
     assert line.endswith(f") of {getpass.getuser()}\n")
+
+
+def test_ten_of_many_that_hold_a_chip_are_named(
+    chip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = os.getpid()
+    monkeypatch.setattr(chips, "DEVICES", (str(tmp_path / "none"), str(chip)))
+    holders = dict.fromkeys(range(own, own + 11), str(chip))
+    monkeypatch.setattr(processes, "holders", lambda pids: holders)
+    monkeypatch.setattr(processes, "name", lambda pid: f"{pid} (caf\udce9)")
+    log = tmp_path / "log"
+    log.write_text("before\n")
+    chips.write_holders(str(log))
+    first, *lines = log.read_text().splitlines()
+    assert first == "before"
+    assert [line.split()[6] for line in lines] == [str(pid) for pid in range(own, own + 10)]
+    assert lines[0] == f"[tpuctl] {chip} is held by process {own} (caf?) of {getpass.getuser()}"
+
+
+def test_the_user_of_a_process_that_has_ended_is_somebody(tmp_path: Path) -> None:
+    assert chips._user(str(tmp_path / "none")) == "somebody"
+
+
+def test_a_user_without_a_name_is_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    assert chips._user(str(tmp_path)) == f"user {os.getuid()}"
 
 
 def test_a_script_starts_after_its_log_has_named_them(host: Host, chip: Path) -> None:

@@ -188,9 +188,27 @@ class TestRequest:
         assert len(wire.requests) == 1
 
     def test_on_the_host_anything_else_is_deleted_and_stops_nothing(
-        self, worker_bucket: gcs.Bucket, tmp_path: Path
+        self, worker_bucket: gcs.Bucket, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         path = tmp_path / STOP_FILE
         path.write_bytes(b"{}")
         assert not Stops(worker_bucket, SPEC, str(tmp_path)).look()
         assert not path.exists()
+        said = capsys.readouterr().err
+        assert said.startswith(f"[tpuctl] {path} is no request to stop this run: ")
+        assert said.count("\n") == 1
+
+    def test_one_on_the_host_is_heard_though_the_bucket_is_gone_and_is_never_taken_back(
+        self, worker_bucket: gcs.Bucket, tmp_path: Path, wire: FaultyWire, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(timing, "HEARTBEAT", 0.0)
+        stops = Stops(worker_bucket, SPEC, str(tmp_path))
+        path = tmp_path / STOP_FILE
+        path.write_bytes(encode(REQUEST))
+        assert stops.look()
+        path.unlink()
+        assert stops.look()
+        assert stops.request == REQUEST
+        stops.look_in_bucket()
+        assert stops.request == REQUEST
+        assert wire.requests == []

@@ -105,6 +105,14 @@ class TestLine:
             assert counts() == [1]
         assert counts() == [0]
 
+    def test_a_line_without_this_attempt_is_waited_for_as_a_whole(
+        self, counts: Callable[..., list[int]], bucket: Bucket, tmp_path: Path
+    ) -> None:
+        """Whoever deleted its place has let nobody pass."""
+        announce(bucket, "a/1.json", "b/1.json")
+        with held(start(tmp_path, "a")), held(start(tmp_path, "b")):
+            assert counts() == [2]
+
     def test_a_dead_supervisor_does_not_block(
         self, counts: Callable[..., list[int]], bucket: Bucket, tmp_path: Path
     ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -44,6 +45,36 @@ def test_the_line_runs_each_command_that_is_kept_and_nothing_else(home: Path) ->
 def test_without_any_run_the_line_does_nothing(home: Path) -> None:
     command = crontab.LINE.split(None, 1)[1]
     assert subprocess.run(["sh", "-c", command], cwd=home, check=True, capture_output=True).stderr == b""
+
+
+def test_lines_in_other_encodings_stay_as_they_are(home: Path) -> None:
+    own = b"15 3 * * * echo caf\xe9 \xc3\xa9\n"
+    subprocess.run(["crontab", "-"], input=own, check=True)
+    crontab.ensure()
+    assert (home / "crontab").read_bytes() == own + crontab.LINE.encode() + b"\n"
+
+
+def test_whoever_adds_the_line_waits_for_its_turn_in_the_runs_own_folder(home: Path) -> None:
+    crontab.ensure()
+    assert sorted(path.name for path in (home / ".tpuctl").iterdir()) == ["crontab.lock"]
+    assert stat.S_IMODE((home / ".tpuctl").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(("argument", "command"), [("-l", "crontab -l"), ("-", "crontab")])
+def test_what_cron_says_against_it_is_told(
+    home: Path, monkeypatch: pytest.MonkeyPatch, argument: str, command: str
+) -> None:
+    program = home / "refusing/crontab"
+    program.parent.mkdir()
+    refuses = "printf ' you may not, Jos\\351\\n' >&2; exit 1"
+    program.write_text(
+        f'#!/bin/sh\nif [ "$1" = "{argument}" ]; then {refuses}; fi\ncat >/dev/null </dev/null\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    with pytest.raises(OSError, match="you may not") as refused:
+        crontab.ensure()
+    assert str(refused.value) == f"{command}: you may not, Jos\ufffd"
 
 
 def test_a_host_without_cron_is_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

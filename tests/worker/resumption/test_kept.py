@@ -65,6 +65,18 @@ def test_the_command_runs_the_program_as_the_login_did(
     ]  # fmt: skip
 
 
+def test_the_command_sets_what_the_login_had_and_cron_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("PATH", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "USER")
+    for name in names:
+        monkeypatch.setenv(name, f"{name} here")
+    kept.keep(OWN, str(tmp_path))
+    text = (tmp_path / "resume").read_text()
+    assert text.splitlines()[1:-1] == [f"export {name}='{name} here'" for name in names]
+    assert text.endswith("2>&1\n")
+
+
 def test_a_relative_folder_is_kept_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     kept.keep(OWN, ".")
