@@ -3,14 +3,18 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.data.source_trees import items
 from tpuctl.data.bad_records import BadRecord
+from tpuctl.data.files import record_cache
 from tpuctl.data.files.record_cache import CachedSource
 from tpuctl.data.files.source_files import list_files
 from tpuctl.data.schema.features import Text
 from tpuctl.data.source import Part, Records
+from tpuctl.data.tfrecord.frames import Frames
+from tpuctl.data.tfrecord.framing import frame
 from tpuctl.data.trees.local import LocalTree
 from tpuctl.errors import UsageError
 
@@ -44,6 +48,44 @@ def test_records_are_read_in_any_order_from_one_streaming(tmp_path: Path) -> Non
     assert items(streamed.source, 4097, 1) == [b"4097" * 4097, b"1"]
     assert streamed.times == 1
     streamed.source.close()
+
+
+@pytest.mark.parametrize(("block", "sizes"), [(1, [1, 1, 1, 1, 1]), (60, [3, 2]), (4 << 20, [5])])
+def test_records_are_read_together_up_to_a_number_of_bytes(
+    tmp_path: Path, block: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record of one digit has 17 bytes in the file: 16 are its frame's."""
+    monkeypatch.setattr(record_cache, "_BLOCK", block)
+    rows = tmp_path / "rows"
+    rows.touch()
+    source = CachedSource(
+        kind="rows",
+        origin=list_files(LocalTree.at(rows), re.compile("rows")),
+        features={"text": Text()},
+        parts=[Part("", 5, 0)],
+        stream=lambda: (b"%d" % index for index in range(5)),
+    )
+    blocks = list(source.blocks(np.arange(5), {}))
+    assert [len(frames) for frames in blocks] == sizes
+    source.close()
+
+
+def test_records_come_one_by_one_or_many_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_cache, "_BATCH", 2)
+    rows = tmp_path / "rows"
+    rows.touch()
+    many = [Frames.joined([frame(b"%d" % number) for number in numbers]) for numbers in ((1, 22), (5, 666))]
+    source = CachedSource(
+        kind="rows",
+        origin=list_files(LocalTree.at(rows), re.compile("rows")),
+        features={"text": Text()},
+        parts=[Part("", 10, 0)],
+        stream=lambda: iter([b"0", many[0], BAD, b"4", many[1], b"7", b"8", b"9"]),
+    )
+    assert items(source, *range(10)) == [
+        b"0", b"1", b"22", BAD, b"4", b"5", b"666", b"7", b"8", b"9",
+    ]  # fmt: skip
+    source.close()
 
 
 def test_a_stream_that_is_shorter_than_was_listed_has_changed(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tpuctl.data.files import temp_files
 from tpuctl.data.files.temp_files import RecordOffsets, TempFile, decompressed
 from tpuctl.errors import StateError, UsageError
 
@@ -21,6 +23,62 @@ def test_offsets_are_found_again_however_many_there_are(records: int) -> None:
     some = np.unique(np.linspace(0, records - 1, 50).astype(np.int64)) if records else np.array([], np.int64)
     assert offsets.spans(some).tolist() == [[3 * index, 3 * index + 3] for index in some.tolist()]
     offsets.close()
+
+
+@pytest.mark.parametrize("sizes", [(1, 2, 1), (4, 1), (4, 4, 4), (1, 1, 1, 1, 1, 2), (9,)])
+def test_offsets_are_in_their_order_in_the_file_too(
+    sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(temp_files, "_MOST_HELD", 3)
+    offsets = RecordOffsets()
+    every = np.arange(sum(sizes)) * 5
+    for part in np.split(every, np.cumsum(sizes)[:-1]):
+        offsets.extend(part)
+    offsets.finish()
+    order = np.arange(len(every) - 1)[::-1]
+    assert offsets.spans(order).tolist() == [[5 * index, 5 * index + 5] for index in order.tolist()]
+    offsets.close()
+
+
+@pytest.mark.parametrize(("extended", "files"), [(1 << 20, 0), ((1 << 20) + 1, 1)])
+def test_a_million_offsets_are_held_in_memory(
+    extended: int, files: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[TempFile] = []
+
+    def make() -> TempFile:
+        made.append(TempFile())
+        return made[-1]
+
+    monkeypatch.setattr(temp_files, "TempFile", make)
+    offsets = RecordOffsets()
+    offsets.extend(np.arange(extended))
+    offsets.finish()
+    assert len(made) == files
+    offsets.close()
+
+
+@pytest.mark.parametrize(
+    ("before", "left"), [(2000, 1000), (3 << 30, 1 << 30)], ids=["half of a small disk", "1 GiB of a large"]
+)
+def test_unpacked_files_leave_some_of_the_disk_free(
+    before: int, left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = [before]
+    monkeypatch.setattr(os, "fstatvfs", lambda _: os.statvfs_result([1, 1, 0, 0, free[0], *[0] * 5]))
+    monkeypatch.setattr(temp_files, "_CHECKED", 0)
+    scratch = TempFile()
+    free[0] = left
+    scratch.append(b"one")
+    free[0] = left - 1
+    with pytest.raises(StateError) as caught:
+        scratch.append(b"two")
+    assert caught.value.message == (
+        f"There is no space left in '{tempfile.gettempdir()}' for unpacked files: "
+        f"what is unpacked would leave less than {left / 1e9:.1f} GB free."
+    )
+    assert caught.value.hint == "Free some, or name a larger disk: TMPDIR=/large tpuctl data upload ..."
+    scratch.close()
 
 
 def test_a_scratch_file_has_no_name_and_so_leaves_nothing_behind(
@@ -58,6 +116,22 @@ def test_the_space_that_is_left_is_looked_at_every_64_mib(monkeypatch: pytest.Mo
     monkeypatch.setattr(os, "fstatvfs", lambda _: os.statvfs_result([1] * 10))
     with pytest.raises(StateError, match="what is unpacked would leave less than"):
         scratch.append(part)
+    scratch.close()
+
+
+def test_the_space_is_not_looked_at_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(temp_files, "_CHECKED", 10)
+    scratch = TempFile()
+    looks: list[int] = []
+
+    def look(_: int) -> os.statvfs_result:
+        looks.append(scratch.size)
+        return os.statvfs_result([1 << 20] * 10)
+
+    monkeypatch.setattr(os, "fstatvfs", look)
+    for _ in range(12):
+        scratch.append(b"four")
+    assert looks == [12, 24, 36, 48]
     scratch.close()
 
 
