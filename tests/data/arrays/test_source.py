@@ -179,6 +179,30 @@ def test_arrays_that_do_not_agree_are_named(tmp_path: Path, arrays: dict[str, An
     assert message in refused(npz(tmp_path, **arrays))
 
 
+def stored(path: Path, array: NDArray[np.generic], version: tuple[int, int]) -> Path:
+    with path.open("wb") as stream:
+        np.lib.format.write_array(stream, array, version)
+    return path
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0)])
+def test_both_versions_of_a_numpy_header_are_read(tmp_path: Path, version: tuple[int, int]) -> None:
+    file = stored(tmp_path / "x.npy", np.array([[1, 2], [3, 4]]), version)
+    assert examples(read(file)) == [{"x": [1, 2]}, {"x": [3, 4]}]
+
+
+def test_only_columns_that_lie_one_after_the_other_are_refused(tmp_path: Path) -> None:
+    numbers = np.array([[1, 2], [3, 4]])
+    assert refused(stored(tmp_path / "x.npy", np.asfortranarray(numbers), (1, 0))) == (
+        "'x.npy' is in Fortran order, so that its records are spread over the whole file."
+    )
+    header = {"descr": "<i8", "fortran_order": True, "shape": (2,)}
+    with (tmp_path / "x.npy").open("wb") as stream:
+        np.lib.format.write_array_header_1_0(stream, header)
+        stream.write(numbers[0].tobytes())
+    assert examples(read(tmp_path / "x.npy")) == [{"x": [1]}, {"x": [2]}]
+
+
 @pytest.mark.parametrize("packed", [False, True], ids=["stored", "deflated"])
 @pytest.mark.parametrize("damage", ["cut", "flipped"])
 def test_a_damaged_archive_is_named(tmp_path: Path, packed: bool, damage: str) -> None:

@@ -122,6 +122,14 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, message: str) -> None:
     assert only_bad(source).startswith(message)
 
 
+@pytest.mark.parametrize(("others", "fields"), [(99, ["n", "rare"]), (100, ["n"])])
+def test_a_field_of_less_than_one_row_in_a_hundred_is_no_column(
+    tmp_path: Path, others: int, fields: list[str]
+) -> None:
+    source = read(tmp_path, {"n": 1, "rare": 2}, "", "[]", *[{"n": 1}] * others)
+    assert sorted(source.features) == fields
+
+
 def test_a_line_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_bytes(b'{"t": "a"}\n{"t": "\xff"}\n')
     source = opened(read_json_lines(LocalTree.at(tmp_path / "rows.jsonl"), Options(), no_progress))
