@@ -179,6 +179,23 @@ def test_arrays_that_do_not_agree_are_named(tmp_path: Path, arrays: dict[str, An
     assert message in refused(npz(tmp_path, **arrays))
 
 
+def test_a_packed_array_longer_than_any_header_is_read_whole(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(1).integers(0, 1 << 40, (3, 30_000))
+    source = read(npz(tmp_path, packed=True, x=numbers))
+    assert [record["x"] for record in examples(source)] == numbers.tolist()
+
+
+@pytest.mark.parametrize(("cut", "hint"), [(-1, "Copy it again."), (1, "Save it again.")])
+def test_what_to_do_with_an_array_of_another_length_is_told(tmp_path: Path, cut: int, hint: str) -> None:
+    np.save(tmp_path / "x.npy", NUMBERS)
+    data = (tmp_path / "x.npy").read_bytes()
+    (tmp_path / "x.npy").write_bytes(data[:cut] if cut < 0 else data + b"x")
+    with pytest.raises(UsageError) as caught:
+        read(tmp_path / "x.npy")
+    assert caught.value.message == f"'x.npy' has {56 + cut} bytes of numbers, and its header says 56."
+    assert caught.value.hint == hint
+
+
 def stored(path: Path, array: NDArray[np.generic], version: tuple[int, int]) -> Path:
     with path.open("wb") as stream:
         np.lib.format.write_array(stream, array, version)

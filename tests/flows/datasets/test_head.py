@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from tests.running_simulator import RunningSimulator
 from tpuctl.cloud.storage import Bucket
 from tpuctl.data.output.manifest import Manifest
 from tpuctl.data.plan import plan
+from tpuctl.data.tfrecord.framing import read_records
 from tpuctl.errors import NotFoundError, UsageError
+from tpuctl.flows.datasets import head as head_module
 from tpuctl.flows.datasets.head import head, read_vocabulary
 
 
@@ -71,3 +74,46 @@ def test_a_missing_shard_is_named(bucket: Bucket, manifest: Manifest) -> None:
 
 def test_a_dataset_without_tokens_has_no_vocabulary(bucket: Bucket, manifest: Manifest) -> None:
     assert read_vocabulary(bucket, manifest) is None
+
+
+LIMITS = f"more than {head_module.MOST_BYTES / 1e6:.0f} MB or"
+
+
+@pytest.mark.parametrize(
+    ("most", "message", "hint"),
+    [
+        (0, f"The first example has {LIMITS} 0 values", "Read it with TensorFlow: tf.data.TFRecordDataset."),
+        (
+            1,
+            f"2 examples of the dataset 'pets' have {LIMITS} 1 values",
+            "Show fewer: tpuctl data head pets -n 1",
+        ),
+        (
+            5,
+            f"6 examples of the dataset 'pets' have {LIMITS} 5 values",
+            "Show fewer: tpuctl data head pets -n 5",
+        ),
+    ],
+)
+def test_more_values_than_can_be_shown_are_refused(
+    bucket: Bucket, manifest: Manifest, most: int, message: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(head_module, "MOST_VALUES", most)
+    with pytest.raises(UsageError) as refused:
+        numbers(bucket, manifest, "train", 8)
+    assert (refused.value.message, refused.value.hint) == (f"{message}: too much to show.", hint)
+    if most:
+        assert len(numbers(bucket, manifest, "train", most)) == most
+
+
+@pytest.mark.parametrize("count", [2, 6])
+def test_more_bytes_than_can_be_shown_are_refused(
+    bucket: Bucket, manifest: Manifest, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards = [bucket.read(PETS.folder + entry.file) for entry in manifest.splits["train"].shards]
+    sizes = [len(record) for data in shards for record in read_records(io.BytesIO(data), len(data))]
+    monkeypatch.setattr(head_module, "MOST_BYTES", sum(sizes[:count]))
+    assert len(numbers(bucket, manifest, "train", count)) == count
+    monkeypatch.setattr(head_module, "MOST_BYTES", sum(sizes[:count]) - 1)
+    with pytest.raises(UsageError, match=f"^{count} examples of the dataset 'pets' have more than 0 MB or"):
+        numbers(bucket, manifest, "train", count)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.flows.datasets.pets import plan_pets, send
+from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.cloud.storage import Bucket
 from tpuctl.data.plan import plan
 from tpuctl.datasets import DatasetRef
@@ -61,3 +63,34 @@ def test_a_run_pins_the_very_content(bucket: Bucket, pictures: Path) -> None:
     digest = send_version(bucket, pictures, "pets", "1.0.0")
     pinned = pin(bucket, DatasetRef.parse("pets"))
     assert (pinned.name, pinned.version, pinned.manifest_sha256) == ("pets", "1.0.0", digest)
+
+
+def damage(bucket: Bucket, *versions: str) -> None:
+    for version in versions:
+        bucket.upload(f"datasets/pets/{version}/manifest.json", [b"{}"], "application/json")
+
+
+def test_a_newer_version_that_cannot_be_read_is_named_and_passed_over(bucket: Bucket, pictures: Path) -> None:
+    send_version(bucket, pictures, "pets", "1.0.0")
+    damage(bucket, "2.0.0", "0.9.0", "3.0.0")
+    warned: list[str] = []
+    assert read_manifest(bucket, DatasetRef.parse("pets"), warned.append).version == "1.0.0"
+    assert [re.findall(r"pets/([0-9.]+)/", line) for line in warned] == [["3.0.0"], ["2.0.0"]]
+
+
+def test_of_several_that_cannot_be_read_the_newest_is_named(bucket: Bucket) -> None:
+    damage(bucket, "1.0.0", "2.0.0")
+    warned: list[str] = []
+    with pytest.raises(BadObjectError, match=r"pets/2\.0\.0/manifest\.json"):
+        read_manifest(bucket, DatasetRef.parse("pets"), warned.append)
+    assert warned == []
+
+
+def test_a_list_names_what_cannot_be_read_and_goes_on(bucket: Bucket, pictures: Path) -> None:
+    send_version(bucket, pictures, "pets", "1.0.0")
+    damage(bucket, "0.9.0", "2.0.0", "latest")
+    warned: list[str] = []
+    listed = [manifest.version for manifest in list_manifests(bucket, warned.append)]
+    assert listed == ["1.0.0"]
+    assert [re.findall(r"pets/([a-z0-9.]+)/", line) for line in warned] == [["0.9.0"], ["2.0.0"], ["latest"]]
+    assert "is in a folder that cannot be a dataset's" in warned[2]
