@@ -55,3 +55,26 @@ def test_for_other_processes_the_path_is_absolute(pictures: Path, monkeypatch: p
     monkeypatch.chdir(pictures.parent)
     fixed = UploadRequest(source="pictures", ref=PETS).fixed(("[PAD]",))
     assert (fixed.source, fixed.vocabulary) == (str(pictures), ("[PAD]",))
+
+
+def test_what_is_not_said_is_one_host_no_bad_records_and_the_first_order() -> None:
+    assert (SMALLEST.hosts, SMALLEST.seed, SMALLEST.skip_bad) == (1, 0, False)
+    assert (SMALLEST.kind, SMALLEST.splits, SMALLEST.shards, SMALLEST.vocabulary) == (None, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("source", "is_in_bucket", "exists"),
+    [
+        ("gs://b/rows", True, True), ("gs:/b/rows", False, False), ("rows", False, True),
+        ("none", False, False), ("folder", False, True),
+    ],
+)  # fmt: skip
+def test_a_source_on_this_machine_is_looked_for(
+    tmp_path: Path, source: str, is_in_bucket: bool, exists: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows").touch()
+    (tmp_path / "folder").mkdir()
+    request = UploadRequest(source=source, ref=PETS)
+    assert (request.is_in_bucket, request.source_exists) == (is_in_bucket, exists)
+    assert request.fixed(None).source == (source if is_in_bucket else str(tmp_path / source))
