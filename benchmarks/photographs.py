@@ -55,7 +55,8 @@ def unpacked(name: str, cache: Path) -> Path:
     if name in NPM:
         subprocess.run(["npm", "pack", "--silent", name], cwd=folder, check=True, stdout=subprocess.DEVNULL)
         with tarfile.open(next(folder.glob("*.tgz"))) as archive:
-            archive.extractall(folder / "files", filter="data")
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)  # from Python 3.11.4 on
+            archive.extractall(folder / "files")
     else:
         subprocess.run(
             ["apt-get", "download", "-qq", name], cwd=folder, check=True, stderr=subprocess.DEVNULL

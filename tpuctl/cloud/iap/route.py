@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+import traceback
 from http.client import HTTPConnection, HTTPException
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -74,6 +75,7 @@ def _through(proxy: SplitResult, host: str, port: int, timeout: float) -> socket
         connection.connect()
     except (OSError, HTTPException) as error:
         connection.close()
+        traceback.clear_frames(error.__traceback__)  # of Python 3.11.2: its answer keeps the connection open
         place = f"{proxy.hostname}:{proxy.port or 80}"
         raise Interruption(f"the proxy {place} does not open a connection to {host}: {error}") from error
     return connection.sock

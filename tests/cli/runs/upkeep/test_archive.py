@@ -6,12 +6,12 @@ import re
 import subprocess
 import sys
 import sysconfig
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.data.archives.tar_files import unpack
 from tests.running_simulator import CommandResult
 from tpuctl.cloud.storage import Bucket
 
@@ -64,9 +64,8 @@ def submit(tpuctl: Command, name: str, arguments: tuple[str, ...], *options: str
     return name
 
 
-def unpack(archive: Path, folder: Path) -> Path:
-    with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="data")
+def unpacked(archive: Path, folder: Path) -> Path:
+    unpack(archive, folder)
     (top,) = folder.iterdir()
     return top
 
@@ -105,7 +104,7 @@ def test_the_archive_makes_the_same_weights_on_a_machine_without_the_bucket(
     exported = tpuctl("export", run, "--json")
     assert exported.code == 0, exported.err
     assert exported.json["missing"] == ["TOKEN"]
-    top = unpack(Path("r1.tar.gz"), tmp_path / "elsewhere")
+    top = unpacked(Path("r1.tar.gz"), tmp_path / "elsewhere")
     assert commands_of((top / "README.md").read_text())[1:] == [
         ".venv/bin/pip install -r requirements.txt -c constraints.txt", "sh run.sh",
         ".venv/bin/python compare.py",
@@ -138,7 +137,7 @@ def test_no_secret_is_in_the_archive_and_each_has_to_be_given(
            "--store-env", "KEPT")  # fmt: skip
     exported = tpuctl("export", "r1", "--to", "out.tar.gz", "--json")
     assert exported.json["missing"] == ["PLAIN", "TOKEN", "argument 2"]
-    top = unpack(Path("out.tar.gz"), tmp_path / "elsewhere")
+    top = unpacked(Path("out.tar.gz"), tmp_path / "elsewhere")
     everything = b"".join(path.read_bytes() for path in top.rglob("*") if path.is_file())
     assert SECRET.encode() not in everything
     assert b"export KEPT=1" in everything
@@ -157,10 +156,10 @@ def test_the_dataset_is_in_it_if_asked_for(tpuctl: Command, run: str, tmp_path: 
     assert (refused.code, "Run 'r1' has no dataset." in refused.err) == (2, True)
     without = tpuctl("export", "r2", "--to", "without.tar.gz", "--json")
     assert without.json["missing"] == ["TOKEN", "dataset rows/1.0.0"]
-    readme = (unpack(Path("without.tar.gz"), tmp_path / "without") / "README.md").read_text()
+    readme = (unpacked(Path("without.tar.gz"), tmp_path / "without") / "README.md").read_text()
     assert "tpuctl data pull rows/1.0.0 --to data/rows/1.0.0" in readme
     assert tpuctl("export", "r2", "--with-data", "--to", "data.tar.gz").code == 0
-    top = unpack(Path("data.tar.gz"), tmp_path / "with")
+    top = unpacked(Path("data.tar.gz"), tmp_path / "with")
     assert (top / "data/rows/1.0.0/manifest.json").is_file()
     assert repeat(top, TOKEN="x").stdout.endswith("2 of 2 files are the same, byte for byte.\n")
     assert tpuctl("pull", "r2", "--to", "copy").code == 0

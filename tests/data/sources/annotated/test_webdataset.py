@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.data.archives.tar_files import unpack
 from tests.data.archives.test_tree import zstd
 from tests.data.source_trees import examples, items, no_progress, opened, png
 from tpuctl.data.bad_records import BadRecord
@@ -78,9 +79,7 @@ def test_shards_packed_by_zstandard_are_read(tmp_path: Path) -> None:
 
 def test_one_shard_and_unpacked_shards_are_read(tmp_path: Path) -> None:
     path = shard(tmp_path / "a.tar", {**sample("0", 0), **sample("1", 1)})
-    (tmp_path / "unpacked").mkdir()
-    with tarfile.open(path) as file:
-        file.extractall(tmp_path / "unpacked", filter="data")
+    unpack(path, tmp_path / "unpacked")
     assert read(path).kind == read(tmp_path / "unpacked").kind == "webdataset"
     assert examples(read(path)) == examples(read(tmp_path / "unpacked"))
 
