@@ -11,7 +11,6 @@ from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
 
 from tests.sim.tpu.api import POLLING, Api
-from tpuctl.sim.world.filters import matcher
 
 PARENT = "projects/rehearsal/locations/europe-west4-a"
 NODE = f"{PARENT}/nodes/one"
@@ -22,30 +21,6 @@ LOST = "projects/rehearsal/locations/us-central1-b"
 def create(client: tpu_v2.TpuClient, parent: str = PARENT, accelerator: str = "v3-8", **fields: Any) -> Any:
     node = tpu_v2.Node(accelerator_type=accelerator, runtime_version="tpu-ubuntu2204-base", **fields)
     return client.create_node(parent=parent, node_id="one", node=node).result(polling=POLLING)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("state=READY", True),
-        ("state:READ", True),
-        ("state:READ*", True),
-        ("state!=READY", False),
-        ("NOT state=READY", False),
-        ('labels.team="deep vision"', True),
-        ("state=READY AND labels.team:vision", True),
-        ("state=READY labels.team=other", False),
-        ("network_config.enable_external_ips=true", True),
-        ("missing=1", False),
-    ],
-)
-def test_a_filter_matches_a_resource_or_does_not(text: str, expected: bool) -> None:
-    entry = {
-        "state": "READY",
-        "labels": {"team": "deep vision"},
-        "networkConfig": {"enableExternalIps": True},
-    }
-    assert matcher(text)(entry) is expected
 
 
 @pytest.mark.parametrize("text", ["state", "(state=READY)", "a=1 OR b=2", "=READY", 'a="open'])
