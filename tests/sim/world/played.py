@@ -1,0 +1,24 @@
+"""Plays a story of nodes in a world of its own, with hosts and a clock that the story holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from tests.sim.tpu.queue.timed_world import opened
+from tests.sim.tpu.recorded_hosts import ManualTime, RecordedHosts
+from tpuctl.sim.world import World
+
+NodeStory = Callable[[World, ManualTime, RecordedHosts], Awaitable[None]]
+
+
+def play(folder: Path, story: NodeStory) -> None:
+    """Play a story in a world whose database is in a folder."""
+
+    async def run() -> None:
+        time, hosts = ManualTime(), RecordedHosts()
+        async with opened(folder / "world.sqlite", time, hosts) as world:
+            await story(world, time, hosts)
+
+    asyncio.run(run())
