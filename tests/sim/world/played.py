@@ -13,12 +13,12 @@ from tpuctl.sim.world import World
 NodeStory = Callable[[World, ManualTime, RecordedHosts], Awaitable[None]]
 
 
-def play(folder: Path, story: NodeStory) -> None:
+def play(folder: Path, story: NodeStory, hosts: RecordedHosts | None = None) -> None:
     """Play a story in a world whose database is in a folder."""
 
     async def run() -> None:
-        time, hosts = ManualTime(), RecordedHosts()
-        async with opened(folder / "world.sqlite", time, hosts) as world:
-            await story(world, time, hosts)
+        time, given = ManualTime(), hosts or RecordedHosts()
+        async with opened(folder / "world.sqlite", time, given) as world:
+            await story(world, time, given)
 
     asyncio.run(run())

@@ -133,7 +133,8 @@ def test_v2_signs_the_parameters_that_choose_what_is_done(
 def test_v2_signs_checksum_type_and_the_headers_of_google_but_for_keys(key: rsa.RSAPrivateKey) -> None:
     headers = [
         ("Content-MD5", "abc"), ("Content-Type", "text/plain"), ("X-Goog-Meta-B", "2"),
-        ("x-goog-acl", "private"), ("X-Goog-Encryption-Key", "secret"), ("X-Goog-Encryption-Key-Sha256", "hash"), ("X-Other", "no"),
+        ("x-goog-acl", "private"), ("X-Goog-Encryption-Key", "secret"),
+        ("X-Goog-Encryption-Key-Sha256", "hash"), ("X-Other", "no"),
         ("x-goog-encryption-algorithm", "AES256"),
     ]  # fmt: skip
     lines = [

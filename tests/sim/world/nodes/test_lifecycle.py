@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import pytest
 from tests.sim.tpu.queue.timed_world import NODE, PARENT, TWO, opened, pass_time, settle
 from tests.sim.tpu.recorded_hosts import ManualTime, RecordedHosts
 from tests.sim.world.played import play
+from tpuctl.sim.records import Host
 from tpuctl.sim.world import Code, World
 from tpuctl.sim.world.resources import Node, Operation
 
@@ -40,18 +44,16 @@ def transitions(world: World) -> list[str]:
 def test_each_operation_passes_through_its_states(tmp_path: Path) -> None:
     async def story(world: World, time: ManualTime, hosts: RecordedHosts) -> None:
         await ready(world, time)
-        for begin in (
-            lambda: world.nodes.stop(NODE),
-            lambda: world.nodes.start(NODE),
-            lambda: world.nodes.perform_maintenance(NODE),
-        ):
-            begun = begin()
+        nodes = world.nodes
+        for begin in (nodes.stop, nodes.start, nodes.perform_maintenance):
+            begun = begin(NODE)
             await settle()
             assert ended(world, begun) == (True, None)
+            assert world.operations.get(begun.name).result == world.nodes.get(NODE)
         assert hosts.calls == [
             ("start", "one"), ("stop", "one"), ("start", "one"), ("stop", "one"), ("start", "one"),
         ]  # fmt: skip
-        begun = world.nodes.delete(NODE)
+        begun = nodes.delete(NODE)
         await pass_time(time, 19)
         assert ended(world, begun) == (False, None)
         await pass_time(time, 1)
@@ -177,6 +179,7 @@ def test_a_start_whose_hosts_do_not_start_leaves_the_node_stopped(tmp_path: Path
         begun = world.nodes.start(NODE)
         await settle()
         assert ended(world, begun) == (True, Code.INTERNAL)
+        assert world.operations.get(begun.name).result is None
         assert (world.nodes.get(NODE).state, hosts.calls[-1]) == ("STOPPED", ("start", "one"))
         hosts.failure = None
         world.nodes.start(NODE)
@@ -184,6 +187,59 @@ def test_a_start_whose_hosts_do_not_start_leaves_the_node_stopped(tmp_path: Path
         assert world.nodes.get(NODE).state == "READY"
 
     play(tmp_path, story)
+
+
+class StubbornHosts(RecordedHosts):
+    """Hosts that neither start nor stop, which they find out when they are let."""
+
+    async def start(self, hosts: Sequence[Host], metadata: dict[str, str]) -> None:
+        await super().start(hosts, metadata)
+        if self.hold:
+            raise OSError("no port")
+
+    async def stop(self, hosts: Sequence[Host], *, keep_disk: bool, grace: float = 30.0) -> None:
+        raise OSError("no end")
+
+
+def test_hosts_that_do_not_stop_hold_up_no_preemption_and_no_failed_create(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(world: World, time: ManualTime, hosts: RecordedHosts) -> None:
+        await ready(world, time)
+        await world.preempt(NODE)
+        assert world.nodes.get(NODE).state == "PREEMPTED"
+        hosts.failure = OSError("no port")
+        begun = world.nodes.create(PARENT, "two", FIELDS)
+        await pass_time(time, 60, step=30)
+        assert ended(world, begun) == (True, Code.INTERNAL)
+        assert not world.nodes.has(TWO)
+        told = [(record.getMessage(), record.exc_info) for record in caplog.records]
+        assert [(text, str(reason and reason[1])) for text, reason in told] == [
+            (f"the hosts of {NODE} did not stop", "no end"),
+            (f"operation {begun.name} failed", "no port"),
+            (f"the hosts of {TWO} did not stop", "no end"),
+        ]
+
+    with caplog.at_level(logging.ERROR, "tpuctl"):
+        play(tmp_path, story, StubbornHosts())
+
+
+def test_the_failure_of_hosts_that_are_not_wanted_any_more_is_no_news(tmp_path: Path) -> None:
+    async def story(world: World, time: ManualTime, hosts: RecordedHosts) -> None:
+        told: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        hosts.hold = asyncio.Event()
+        begun = world.nodes.create(PARENT, "one", FIELDS)
+        await pass_time(time, 60, step=30)
+        world.nodes.delete(NODE)
+        await settle()
+        hosts.hold.set()
+        await settle()
+        assert ended(world, begun) == (True, Code.CANCELLED)
+        gc.collect()
+        assert told == []
+
+    play(tmp_path, story, StubbornHosts())
 
 
 @pytest.mark.parametrize(
@@ -374,6 +430,37 @@ def test_a_preemptible_node_ends_a_day_after_it_was_asked_for(
         await pass_time(time, 1)
         assert (before, world.nodes.get(NODE).state) == states
         assert (hosts.calls[-1] == ("stop", "one")) is ("TERMINATED" in states)
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize(("end", "state"), [("stop", "STOPPED"), ("delete", None), ("replace", "READY")])
+def test_the_day_of_a_node_ends_no_other_and_none_that_is_down(
+    tmp_path: Path, end: str, state: str | None
+) -> None:
+    async def story(world: World, time: ManualTime, _: RecordedHosts) -> None:
+        await ready(world, time, schedulingConfig={"preemptible": True})
+        begun = world.nodes.stop(NODE) if end == "stop" else world.nodes.delete(NODE)
+        await pass_time(time, 20)
+        assert ended(world, begun) == (True, None)
+        if end == "replace":
+            await ready(world, time)
+        await pass_time(time, DAY, step=DAY)
+        assert (world.nodes.get(NODE).state if world.nodes.has(NODE) else None) == state
+
+    play(tmp_path, story)
+
+
+def test_a_node_that_is_gone_or_another_by_now_is_not_taken(tmp_path: Path) -> None:
+    async def story(world: World, time: ManualTime, _: RecordedHosts) -> None:
+        old = await ready(world, time)
+        world.nodes.delete(NODE)
+        await pass_time(time, 20)
+        await world._lifecycle.reclaim(old, "PREEMPTED")
+        assert not world.nodes.has(NODE)
+        await ready(world, time)
+        await world._lifecycle.reclaim(old, "PREEMPTED")
+        assert world.nodes.get(NODE).state == "READY"
 
     play(tmp_path, story)
 

@@ -13,6 +13,7 @@ from tests.sim.tpu.recorded_hosts import ManualTime, RecordedHosts
 from tests.sim.world.played import play
 from tpuctl.sim.records import GuestAttribute
 from tpuctl.sim.world import ApiError, Code, World
+from tpuctl.sim.world.capacity.reservations import Reservation
 from tpuctl.sim.world.resources import Node, Operation, RequestContext
 
 FIELDS: dict[str, Any] = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
@@ -184,11 +185,60 @@ def test_several_hosts_and_nodes_of_the_queue_have_no_power_switch(tmp_path: Pat
         )
         spec = {"parent": PARENT, "nodeId": "two", "node": FIELDS}
         world.queued_resources.create(PARENT, "q", {"tpu": {"nodeSpec": [spec]}})
-        await pass_time(time, 70, step=10)
+        await pass_time(time, 100, step=10)
         assert refusal(lambda: CALLS[call](world, TWO)) == (
             Code.INVALID_ARGUMENT,
             f"{BAD}{call} is not supported for {TWO}, a node of a queued resource",
         )
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("call", ["stop", "start"])
+def test_two_hosts_are_several(tmp_path: Path, call: str) -> None:
+    name = "projects/rehearsal/locations/us-central2-b/nodes/one"
+
+    async def story(world: World, _: ManualTime, __: RecordedHosts) -> None:
+        world.nodes.create(name.partition("/nodes/")[0], "one", FIELDS | {"acceleratorType": "v4-16"})
+        assert refusal(lambda: CALLS[call](world, name)) == (
+            Code.INVALID_ARGUMENT,
+            f"{BAD}{call} is only available with single TPU nodes, {name} has 2 hosts",
+        )
+
+    play(tmp_path, story)
+
+
+def test_a_node_beyond_the_quota_is_refused_and_one_of_the_queue_counts_there_already(tmp_path: Path) -> None:
+    quota = "TPUV3sPerProjectPerZoneForTPUAPI"
+
+    async def story(world: World, time: ManualTime, _: RecordedHosts) -> None:
+        world.capacity.quotas.limits["rehearsal", "europe-west4-a", quota] = 8
+        spec = {"parent": PARENT, "nodeId": "one", "node": FIELDS}
+        world.queued_resources.create(PARENT, "q", {"tpu": {"nodeSpec": [spec]}})
+        await pass_time(time, 100, step=10)
+        assert world.nodes.get(NODE).state == "READY"
+        assert refusal(lambda: world.nodes.create(PARENT, "two", FIELDS)) == (
+            Code.RESOURCE_EXHAUSTED,
+            f"Quota limit '{quota}' has been exceeded. Limit: 8 in zone europe-west4-a.",
+        )
+        assert not world.nodes.has(TWO)
+
+    play(tmp_path, story)
+
+
+def test_a_node_that_asks_for_reserved_capacity_is_of_the_reservation_that_has_some(tmp_path: Path) -> None:
+    reserved = FIELDS | {"schedulingConfig": {"reserved": True}}
+
+    async def story(world: World, time: ManualTime, _: RecordedHosts) -> None:
+        world.capacity.reservations.add(Reservation(f"{PARENT}/reservations/r", "v3-8", 8))
+        world.nodes.create(PARENT, "one", reserved)
+        assert world.nodes.get(NODE).reservation == f"{PARENT}/reservations/r"
+        begun = world.nodes.create(PARENT, "two", reserved)
+        assert world.nodes.get(TWO).reservation == ""
+        await pass_time(time, 60, step=30)
+        error = world.operations.get(begun.name).error
+        assert error is not None
+        assert error.message.startswith("Insufficient reserved capacity.")
 
     play(tmp_path, story)
 
