@@ -271,7 +271,7 @@ def test_the_network_knows_its_own_connections_each_once(site: Site) -> None:
         writer.close()
         await writer.wait_closed()
 
-    asyncio.run(story())
+    asyncio.run(story(), debug=True)  # which checks that no call on the socket blocks
 
 
 def test_a_connection_from_a_program_of_a_host_comes_from_inside(site: Site) -> None:
