@@ -187,8 +187,10 @@ class TestMetadataServer:
 
 
 def test_connections_have_no_delay(site: Site) -> None:
-    _, server = site.connected(site.listen(site.network()))
+    client, server = site.connected(site.listen(site.network()))
     assert server.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    assert server.send(b"at once") == 7
+    assert client.recv(100) == b"at once"
 
 
 def test_what_another_user_sends_is_closed_at_once(site: Site) -> None:
