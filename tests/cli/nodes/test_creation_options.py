@@ -14,6 +14,8 @@ from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cli.nodes.creation_options import typed_words
 
 Tpuctl = Callable[..., CommandResult]
+ACCOUNT = "tpu@sim-project.iam.gserviceaccount.com"
+SENTENCE = "Google's default Compute Engine service account applies, usually an Editor of the project."
 
 
 @pytest.fixture(autouse=True)
@@ -260,3 +262,29 @@ def test_a_secret_in_metadata_or_script_is_warned_of(tpuctl: Tpuctl) -> None:
 def test_the_words_to_type_again_are_those_that_say_what_is_created(word: str) -> None:
     with click.Context(click.Command("up"), obj=("up", word, "v3-8", "--spot")):
         assert typed_words() == ("up", "v3-8", "--spot")
+
+
+def test_without_a_service_account_up_says_which_applies(tpuctl: Tpuctl) -> None:
+    created = tpuctl("up", "v3-8", "--yes")
+    assert created.code == 0
+    assert created.err.count(SENTENCE) == 1
+    assert "tpuctl init --service-account EMAIL" in created.err
+    assert SENTENCE not in tpuctl("up", "v3-8").err, "the node exists"
+
+
+def test_a_configured_service_account_is_that_of_the_hosts(
+    tpuctl: Tpuctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPUCTL_SERVICE_ACCOUNT", ACCOUNT)
+    created = tpuctl("up", "v3-8", "--yes")
+    assert created.code == 0
+    assert SENTENCE not in created.err
+    body = """import os, urllib.request
+path = "/computeMetadata/v1/instance/service-accounts/default/email"
+address = "http://" + os.environ["GCE_METADATA_HOST"] + path
+request = urllib.request.Request(address, headers={"Metadata-Flavor": "Google"})
+print(urllib.request.urlopen(request).read().decode())
+"""
+    Path("job.py").write_text(body)
+    assert tpuctl("submit", "job.py").code == 0
+    assert tpuctl("logs", "-f").out.strip() == ACCOUNT
