@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from tpuctl.sim.gcs import timestamps
 from tpuctl.sim.gcs.timestamps import http_date, microseconds, parse_timestamp, timestamp
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678_900, tzinfo=UTC)
@@ -50,5 +50,5 @@ def test_the_date_of_a_header_has_whole_seconds_of_greenwich() -> None:
 
 
 def test_a_generation_counts_microseconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timestamps.time, "time_ns", lambda: 1_700_000_000_123_456_789)
+    monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000_123_456_789)
     assert microseconds() == 1_700_000_000_123_456

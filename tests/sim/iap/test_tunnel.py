@@ -15,6 +15,7 @@ from tpuctl.sim.iap.close_codes import Closing
 from tpuctl.sim.iap.tunnel import Tunnel
 
 HOST: Any = SimpleNamespace(node="n1")
+PATIENCE = 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -104,7 +105,7 @@ def play(story: Callable[[Site], Awaitable[None]]) -> None:
         finally:
             await site.tunnel.close()
 
-    asyncio.run(run())
+    asyncio.run(asyncio.wait_for(run(), PATIENCE))
 
 
 async def settle() -> None:

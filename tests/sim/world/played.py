@@ -21,4 +21,4 @@ def play(folder: Path, story: NodeStory, hosts: RecordedHosts | None = None) -> 
         async with opened(folder / "world.sqlite", time, given) as world:
             await story(world, time, given)
 
-    asyncio.run(run())
+    asyncio.run(asyncio.wait_for(run(), 60))

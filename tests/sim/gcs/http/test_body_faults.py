@@ -36,12 +36,13 @@ class Transfer:
         self.limits = RecordedLimits()
         self.done: list[str] = []
         self.transport: Any = SimpleNamespace(close=lambda: self.done.append("closed"))
-        self.request: Any = SimpleNamespace(transport=self.transport)
-        self.faults = BodyFaults(self.registry, self.limits, self.request)
+        request: Any = SimpleNamespace(transport=self.transport)
+        self.request = request
+        self.faults = BodyFaults(self.registry, self.limits, request)
         self.pieces: list[bytes] = []
         monkeypatch.setattr(body_faults, "reset", self._reset)
         monkeypatch.setattr(body_faults, "while_in_force", self._wait)
-        monkeypatch.setattr(body_faults.asyncio, "sleep", self._sleep)
+        monkeypatch.setattr(asyncio, "sleep", self._sleep)
 
     def add(self, kind: str, **options: Any) -> Fault:
         fault = self.registry.add(kind, **options)
