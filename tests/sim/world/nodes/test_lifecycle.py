@@ -234,10 +234,21 @@ def test_the_failure_of_hosts_that_are_not_wanted_any_more_is_no_news(tmp_path: 
         world.nodes.delete(NODE)
         await settle()
         hosts.hold.set()
-        await settle()
+        await pass_time(time, 20)  # until nothing holds the task of the start any more
         assert ended(world, begun) == (True, Code.CANCELLED)
         gc.collect()
         assert told == []
+
+    play(tmp_path, story, StubbornHosts())
+
+
+def test_a_delete_ends_although_hosts_do_not_stop(tmp_path: Path) -> None:
+    async def story(world: World, time: ManualTime, _: RecordedHosts) -> None:
+        world.nodes.create(PARENT, "one", FIELDS)
+        deleted = world.nodes.delete(NODE)
+        await pass_time(time, 20)
+        assert ended(world, deleted) == (True, Code.INTERNAL)
+        assert world.nodes.get(NODE).state == "TERMINATED"
 
     play(tmp_path, story, StubbornHosts())
 

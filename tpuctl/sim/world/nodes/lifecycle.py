@@ -177,7 +177,10 @@ class Lifecycle:
         """Leave a node as it was before; an operation that this one has cancelled does not go on."""
         state = CANCELLED.get(operation.before, operation.before)
         if state != operation.before:
-            await self._host_effects.stop_hosts(node, keep_disk=True)
+            try:
+                await self._host_effects.stop_hosts(node, keep_disk=True)
+            except Exception:
+                logger.exception("the hosts of %s did not stop", node.name)
         self._finish(operation, replace(node, state=state), error)
 
     def _finish(self, operation: Operation, node: Node | None, error: Status | None = None) -> None:
