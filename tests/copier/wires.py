@@ -22,14 +22,7 @@ class ScriptedEnd:
     @property
     def got(self) -> list[Any]:
         """The records and pieces that it got so far, in their order."""
-        pieces = [bytes(self._outgoing)]
-        frames = Frames(lambda: pieces.pop() if pieces else b"", lambda data: None)
-        items = []
-        while True:
-            try:
-                items.append(frames.receive())
-            except EOFError:
-                return items
+        return decoded(bytes(self._outgoing))
 
 
 def encoded(*items: Any) -> bytes:
@@ -40,3 +33,15 @@ def encoded(*items: Any) -> bytes:
         frames.send_data(item) if isinstance(item, bytes) else frames.send(item)
     frames.flush()
     return bytes(sent)
+
+
+def decoded(data: bytes) -> list[Any]:
+    """Return the records and pieces that some bytes are."""
+    pieces = [data]
+    frames = Frames(lambda: pieces.pop() if pieces else b"", lambda data: None)
+    items = []
+    while True:
+        try:
+            items.append(frames.receive())
+        except EOFError:
+            return items
