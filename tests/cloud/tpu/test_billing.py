@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,17 @@ from tpuctl import clock
 from tpuctl.accelerators import accelerator
 from tpuctl.catalogue.prices import RateList
 from tpuctl.cloud.endpoints import Cloud, connect
+from tpuctl.cloud.rest import RestApi
 from tpuctl.cloud.tpu import billing
 from tpuctl.config import load
 from tpuctl.config.files import state_folder
 from tpuctl.errors import ConfigError, DeadlineError
 
 MADE_UP = "made up by the simulator"
+
+
+def no_api() -> RestApi:
+    raise AssertionError("nobody should be asked")
 
 
 def sku(description: str, usage: str = "OnDemand", units: Any = "1", nanos: int = 0, **fields: Any) -> Any:
@@ -50,6 +55,8 @@ def sku(description: str, usage: str = "OnDemand", units: Any = "1", nanos: int 
         (sku("TpuV5e running in Columbus", nanos=200_000_000), "v5e", False, None, "1.2"),
         (sku("TpuV5p attached to Spot Preemptible VMs", usage="Preemptible"), "v5p", True, None, "1"),
         (sku("TpuV6e running in Ohio", units="2", nanos=700_000_000), "v6e", False, None, "2.7"),
+        (sku("TpuV6e running in Ohio", usage="Preemptible"), "v6e", True, None, "1"),
+        (sku("TpuV6e running on Spot machines"), "v6e", True, None, "1"),
     ],
 )
 def test_a_row_is_the_rate_of_a_chip(
@@ -60,6 +67,13 @@ def test_a_row_is_the_rate_of_a_chip(
     assert (rate.generation, rate.spot, rate.slices) == (generation, spot, slices)
     assert rate.amount == Decimal(amount)
     assert rate.regions == ("us-central1",)
+
+
+def test_an_amount_without_units_is_below_one() -> None:
+    """Messages in JSON leave out what is 0."""
+    assert msgspec.convert({"currencyCode": "USD", "nanos": 200_000_000}, billing._Money).amount == Decimal(
+        "0.2"
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,6 +153,26 @@ class TestReading:
         assert len(simulator.events.find(service="billing")) == requests
 
     @pytest.mark.parametrize(
+        ("age", "is_kept"),
+        [
+            (timedelta(), True),
+            (timedelta(days=31, microseconds=-1), True),
+            (timedelta(days=31), False),
+            (timedelta(microseconds=-1), False),
+        ],
+    )
+    def test_a_list_counts_from_the_moment_of_its_reading_for_a_month(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, age: timedelta, is_kept: bool
+    ) -> None:
+        read = datetime(2026, 1, 1, tzinfo=UTC)
+        catalog = billing.BillingCatalog(no_api, tmp_path, "here")
+        rates = RateList((), "here", clock.iso(read))
+        catalog._store(tmp_path / f"{billing.CLOUD_TPU}.json", rates)
+        monkeypatch.setattr(clock, "now", lambda: read + age)
+        assert catalog.kept("v3") == (rates if is_kept else None)
+        assert catalog.kept("v5e") is None
+
+    @pytest.mark.parametrize(
         "content", [b"", b"{", b"[" * 100_000, b'{"rates": [], "source": "x", "read": "never"}', b"\xff"]
     )
     def test_a_file_that_is_no_list_is_read_again(self, cloud: Cloud, content: bytes) -> None:
@@ -169,7 +203,8 @@ class TestReading:
         simulator.faults.add("api-off", api="cloudbilling")
         with pytest.raises(ConfigError, match="not enabled") as refused:
             cloud.read_rates("v3")
-        assert "cloudbilling" in refused.value.hint
+        command, _, _ = refused.value.hint.partition(", or at ")
+        assert command == "Enable it: gcloud services enable cloudbilling.googleapis.com"
 
     def test_an_answer_that_is_no_list_is_said(self, cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(billing, "_SkuPage", Impossible)
