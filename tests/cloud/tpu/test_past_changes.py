@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
+from google.cloud import tpu_v2
+from google.longrunning import operations_pb2
 
 from tests.cloud.tpu.test_client import NODE, REQUEST, ZONE, create, named, wait
 from tests.cloud.tpu.test_queued_resources import QUEUE_REQUEST
 from tests.running_simulator import RunningSimulator
 from tpuctl.cloud.tpu.client import CloudTpu
+from tpuctl.cloud.tpu.past_changes import list_operations, read_history
 from tpuctl.errors import ConfigError, DeadlineError, StockoutError
 from tpuctl.nodes import CreateNode, CreateQueuedResource, DeleteNode, PastChange, StopNode
 
@@ -111,3 +115,101 @@ def test_announced_maintenance_is_known_by_the_uid(provider: CloudTpu, simulator
     assert announced.begins.endswith("Z")
     assert announced.ends > announced.begins
     assert replace(NODE, uid=uid) == node.id
+
+
+PLACE = f"projects/p/locations/{ZONE}"
+
+
+class PlayedClient:
+    """A service whose pages of operations are known beforehand; `requests` has what it was asked."""
+
+    def __init__(self, *pages: operations_pb2.ListOperationsResponse) -> None:
+        self._pages = list(pages)
+        self.requests: list[dict[str, object]] = []
+
+    def list_operations(self, request: dict[str, object], **_: object) -> Any:
+        self.requests.append(dict(request))
+        return self._pages.pop(0)
+
+
+def operation(target: str, *, node: str | None = None, **fields: Any) -> operations_pb2.Operation:
+    """Return the creation of a target; its response is a node called so, if any."""
+    made = operations_pb2.Operation(**fields)
+    made.metadata.Pack(tpu_v2.OperationMetadata.pb(tpu_v2.OperationMetadata(target=target, verb="create")))
+    if node is not None:
+        made.response.Pack(tpu_v2.Node.pb(tpu_v2.Node(name=node)))
+    return made
+
+
+def history_of(*operations: operations_pb2.Operation) -> tuple[PastChange, ...]:
+    page = operations_pb2.ListOperationsResponse(operations=operations)
+    return read_history(cast("Any", PlayedClient(page)), "p", None, ZONE).changes
+
+
+def test_only_what_an_operation_ended_with_is_the_node_of_a_change() -> None:
+    target = f"{PLACE}/nodes/n1"
+    failure = {"code": 8, "message": "no"}
+    changes = history_of(
+        operation(target, node=target, done=True),
+        operation(target, node=target),
+        operation(target, done=True),
+        operation(target, node="", done=True),
+        operation(target, error=failure, done=True),
+    )
+    assert [change.node.name if change.node else None for change in changes] == ["n1", None, None, None, None]
+    assert [bool(change.error) for change in changes] == [False, False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("target", "subject"),
+    [("nodes/n1", f"Node 'n1' in {ZONE}"), ("queuedResources/q1", f"Queued resource 'q1' in {ZONE}")],
+)
+def test_the_error_of_a_change_says_what_failed(target: str, subject: str) -> None:
+    (change,) = history_of(operation(f"{PLACE}/{target}", error={"code": 3, "message": "no"}, done=True))
+    assert change.error
+    assert change.error.message.startswith(subject)
+
+
+def test_what_is_no_change_of_a_node_is_left_out() -> None:
+    other = operation(f"{PLACE}/nodes/n1")
+    other.metadata.type_url = "type.googleapis.com/google.cloud.tpu.v2.Other"
+    broken = operation(f"{PLACE}/nodes/n1")
+    broken.metadata.value = b"\xff"
+    assert history_of(other, broken, operation(f"{PLACE}/disks/d1"), operations_pb2.Operation()) == ()
+
+
+def test_a_node_that_cannot_be_read_leaves_the_change() -> None:
+    target = f"{PLACE}/nodes/n1"
+    broken = operation(target, node=target, done=True)
+    broken.response.value += b"\xff"
+    assert [change.node for change in history_of(broken)] == [None]
+
+
+def test_every_page_is_read_and_one_silent_zone_is_an_error_unless_it_is_asked_for() -> None:
+    first = operations_pb2.ListOperationsResponse(
+        operations=[operation(f"{PLACE}/nodes/n1")], next_page_token="more", unreachable=[PLACE]
+    )
+    second = operations_pb2.ListOperationsResponse(operations=[operation(f"{PLACE}/nodes/n2")])
+    client = PlayedClient(first, second)
+    operations, silent = list_operations(cast("Any", client), "The operations", PLACE)
+    assert (len(operations), silent) == (2, [ZONE])
+    assert client.requests == [
+        {"name": PLACE, "return_partial_success": False},
+        {"name": PLACE, "return_partial_success": False, "page_token": "more"},
+    ]
+
+
+@pytest.mark.parametrize(("name", "subject"), [("n1", "The operations on 'n1'"), (None, "The operations")])
+def test_a_list_that_fails_says_which(
+    provider: CloudTpu,
+    simulator: RunningSimulator,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str | None,
+    subject: str,
+) -> None:
+    monkeypatch.setattr("tpuctl.cloud.tpu.sending.RETRY_TIMEOUT", 0.0)
+    simulator.faults.add("unreachable", zone=ZONE)
+    with pytest.raises(DeadlineError) as caught:
+        provider.history(name, ZONE)
+    assert subject in caught.value.message
+    assert ("'n1'" in caught.value.message) is (name is not None)
