@@ -52,7 +52,7 @@ def test_nodes_of_one_name_in_two_zones_have_a_file_each(tmp_path: Path) -> None
              for item, key in zip((NODE, other), KEYS, strict=False)]  # fmt: skip
     for path, key in zip(paths, KEYS, strict=False):
         assert path.read_text().endswith(f"{key}\n")
-    assert paths[0] != paths[1]
+    assert [path.name for path in paths] == [f"p.{ZONE}.n2", "p.z-2.n2"]
     assert known_hosts_file(tmp_path, NODE.id) == known_hosts_file(tmp_path, other.id) not in paths
 
 
