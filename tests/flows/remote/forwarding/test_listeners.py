@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import socket
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ from tpuctl.flows.remote.forwarding.listeners import PortPair, is_port, listen, 
 @pytest.mark.parametrize(
     ("text", "pair"),
     [("6006", (6006, 6006)), ("16006:6006", (16006, 6006)), (":6006", (0, 6006)), ("0:6006", (0, 6006)),
-     ("65535", (65535, 65535))],
+     ("65535", (65535, 65535)), ("1", (1, 1)), ("65535:1", (65535, 1)), (":1", (0, 1))],
 )  # fmt: skip
 def test_ports_are_written_as_for_ssh_and_kubectl(text: str, pair: tuple[int, int]) -> None:
     assert is_port(text)
@@ -28,6 +30,54 @@ def test_ports_are_written_as_for_ssh_and_kubectl(text: str, pair: tuple[int, in
 def test_any_other_text_names_no_port(text: str) -> None:
     with pytest.raises(UsageError, match="names no port"):
         parse_ports(text)
+
+
+@pytest.mark.parametrize("text", ["n1", "tpu", "a6006", ""])
+def test_the_name_of_a_node_means_no_ports(text: str) -> None:
+    assert not is_port(text)
+
+
+@pytest.mark.parametrize("number", [errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT])
+def test_a_machine_without_ipv6_listens_on_ipv4_alone(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    create = socket.create_server
+
+    def without_ipv6(address: tuple[str, int], **options: Any) -> socket.socket:
+        if options["family"] is socket.AF_INET6:
+            raise OSError(number, "no IPv6")
+        return create(address, **options)
+
+    monkeypatch.setattr(socket, "create_server", without_ipv6)
+    (listener,) = listen([PortPair(0, 6006)])
+    with listener.sockets[0] as only:
+        assert (len(listener.sockets), only.getsockname()[0]) == (1, "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("family", "number", "text"),
+    [
+        (socket.AF_INET, errno.EADDRNOTAVAIL, "cannot be used: strange"),
+        (socket.AF_INET, errno.EACCES, "cannot be used: strange"),
+        (socket.AF_INET6, errno.EACCES, "cannot be used: strange"),
+        (socket.AF_INET6, errno.EADDRINUSE, "is used by another program"),
+    ],
+)
+def test_any_other_failure_is_named_and_leaves_nothing_open(
+    monkeypatch: pytest.MonkeyPatch, family: int, number: int, text: str
+) -> None:
+    create, port, opened = socket.create_server, free_port(), list[socket.socket]()
+
+    def failing(address: tuple[str, int], **options: Any) -> socket.socket:
+        if options["family"] is family:
+            raise OSError(number, "strange")
+        opened.append(create(address, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(socket, "create_server", failing)
+    with pytest.raises(StateError) as error:
+        listen([PortPair(port, 60_000)])
+    assert error.value.message == f"Port {port} of this machine {text}."
+    assert error.value.hint == "Choose another one: :60000"
+    assert [listening.fileno() for listening in opened] == [-1] * len(opened)
 
 
 def test_only_this_machine_can_connect() -> None:
