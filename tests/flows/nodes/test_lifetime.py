@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.errors import UsageError
-from tpuctl.flows.nodes.lifetime import MOST_BYTES, Lifetime
+from tpuctl.flows.nodes.lifetime import MOST_BYTES, Lifetime, users_script
 
 
 def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -32,7 +32,7 @@ def test_without_an_end_the_users_script_is_sent_as_it_is() -> None:
     assert Lifetime().metadata("b") == {}
 
 
-@pytest.mark.parametrize(
+SCRIPTS = pytest.mark.parametrize(
     "script",
     [
         "#!/bin/sh\necho 'hello' \"$0\" $(basename x)\nexit 3\n",
@@ -41,6 +41,20 @@ def test_without_an_end_the_users_script_is_sent_as_it_is() -> None:
         "#!/bin/sh\n# ümläut ${not} {a} field\necho hello\nexit 3\n",
     ],
 )
+
+
+def test_without_a_script_of_the_user_none_is_read_back() -> None:
+    assert users_script(Lifetime(ttl=3600).startup_script("")) == ""
+    assert users_script("") == ""
+
+
+@SCRIPTS
+def test_the_users_script_is_read_back_unchanged(script: str) -> None:
+    assert users_script(Lifetime(ttl=3600).startup_script(script)) == script
+    assert users_script(script) == script
+
+
+@SCRIPTS
 def test_the_users_script_runs_unchanged_and_its_exit_code_counts(tmp_path: Path, script: str) -> None:
     result = run(Lifetime(ttl=3600).startup_script(script), tmp_path)
     assert result.stdout.startswith("hello"), result.stderr

@@ -121,3 +121,27 @@ class TestWithoutName:
         with pytest.raises(TpuctlError) as error:
             self.find(types=types)
         assert f"tpuctl up {kind}" in error.value.hint
+
+
+class TestASearch:
+    """Its candidates share a label, which the one that stays keeps."""
+
+    def test_leaves_one_that_is_used(self) -> None:
+        provider = MemoryProvider(made(A, "r1"))
+        assert find_ready(provider, "n1", None, "ada").zone == A
+
+    def test_that_has_ended_elsewhere_leaves_one_that_is_used(self) -> None:
+        provider = MemoryProvider(made(A, "r1"))
+        provider.nodes["second"] = made(B, "r1", state=NodeState.PREEMPTED)
+        assert find_ready(provider, "n1", None, "ada", A).zone == A
+
+    def test_for_another_name_or_of_another_time_does_not_count(self) -> None:
+        provider = MemoryProvider(made(A, "r1"), made(B, "r1", "n2"))
+        provider.nodes["third"] = made(B, "r2")
+        assert find_ready(provider, "n1", None, "ada", A).zone == A
+
+    def test_that_goes_on_elsewhere_has_decided_nothing(self) -> None:
+        provider = MemoryProvider(made(A, "r1"))
+        provider.nodes["second"] = made(B, "r1", state=NodeState.CREATING)
+        with pytest.raises(StateError, match="'n1' is not decided"):
+            find_ready(provider, "n1", None, "ada", A)

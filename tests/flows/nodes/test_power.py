@@ -142,12 +142,14 @@ def test_a_stop_and_a_start_are_given_fifteen_minutes(
     passing_time: PassingTime, operation_done: bool, subject: str
 ) -> None:
     provider = _Slow(NodeState.READY, NodeState.STOPPING, operation_done=operation_done)
-    with pytest.raises(DeadlineError, match=rf"^Waited 900 s for {subject} 'n1' to be STOPPED\."):
+    with pytest.raises(DeadlineError, match=rf"^Waited 900 s for {subject} 'n1' to be STOPPED\.") as late:
         stop(provider, plan_stop(provider, "n1"), silent)
+    assert late.value.hint == "It may still bill: 'tpuctl stop n1' again waits for it."
     assert passing_time.now == pytest.approx(15 * 60)
     provider = _Slow(NodeState.STOPPED, NodeState.STARTING, operation_done=operation_done)
-    with pytest.raises(DeadlineError, match=rf"^Waited 900 s for {subject} 'n1' to be READY\."):
+    with pytest.raises(DeadlineError, match=rf"^Waited 900 s for {subject} 'n1' to be READY\.") as late:
         start(provider, MemorySsh(), plan_start(provider, "n1"), KEY, silent)  # type: ignore[arg-type]
+    assert late.value.hint == "It may still bill: 'tpuctl start n1' again waits for it."
     assert passing_time.now == pytest.approx(30 * 60)
 
 

@@ -148,6 +148,18 @@ class TestUp:
         assert provider.ssh_key_change(provider.nodes["n1"], KEY) is None
         assert reports == ["n1 exists", "adding your SSH key to n1", "waiting for SSH on 1 host"]
 
+    def test_a_node_that_has_ended_is_deleted_first(self) -> None:
+        class Recording(MemoryProvider):
+            begun: list[str] = []  # noqa: RUF012  one provider
+
+            def begin(self, change: Change) -> Operation:
+                self.begun.append(type(change).__name__)
+                return super().begin(change)
+
+        provider = Recording(node(state=NodeState.PREEMPTED))
+        assert run_up(provider, MemorySsh(), [], owner="ada").state is NodeState.READY
+        assert provider.begun == ["DeleteNode", "CreateNode"]
+
     @pytest.mark.parametrize("error", [DeadlineError("No answer."), ConflictError("It exists.")])
     def test_a_create_whose_answer_is_lost_is_not_sent_again(self, error: TpuctlError) -> None:
         provider = MemoryProvider()

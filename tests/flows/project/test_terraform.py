@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from tests.paths import RECORDED_OUTPUT
-from tpuctl.config import load
+from tpuctl.config import Config, load
 from tpuctl.errors import ConfigError, DeadlineError, UsageError
 from tpuctl.flows.project import terraform
 
@@ -170,3 +171,59 @@ class TestForeignFolders:
 def test_an_endless_file_is_refused(base: Path) -> None:
     with pytest.raises(ConfigError, match="/dev/zero is larger than 16 MiB"):
         terraform.read(Path("/dev/zero"))
+
+
+class TestComparison:
+    """What the configuration has, with what Terraform made and what the team's file says."""
+
+    CONFIGURED = MappingProxyType({
+        "project": "my-project", "zone": "us-central1-a", "bucket": "my-bucket", "iap": "yes",
+    })  # fmt: skip
+
+    @pytest.fixture
+    def config(self, home: Path) -> Config:
+        return load({**self.CONFIGURED, "target": "gcp"}, {}, home)
+
+    @pytest.mark.parametrize(
+        ("outputs", "sentences"),
+        [
+            ({}, []),
+            ({"project": "my-project", "zone": "us-central1-f", "bucket": "my-bucket"}, []),
+            ({"iap": "no", "subnetworks": "us-central1=a"}, []),
+            ({"bucket": "other"}, ["bucket is my-bucket (--bucket), Terraform made other"]),
+            ({"zone": "us-central2-b"}, ["zone is us-central1-a (--zone), Terraform made us-central2-b"]),
+            (
+                {"project": "p", "bucket": "b"},
+                ["project is my-project (--project), Terraform made p",
+                 "bucket is my-bucket (--bucket), Terraform made b"],
+            ),
+        ],
+    )  # fmt: skip
+    def test_with_outputs_names_each_setting_that_differs(
+        self, config: Config, outputs: dict[str, str], sentences: list[str]
+    ) -> None:
+        assert terraform.differences(config, outputs) == sentences
+
+    @pytest.mark.parametrize(
+        ("text", "sentences"),
+        [
+            ("", []),
+            ('project = "my-project"\nzone = "us-central1-f"\nbucket = "gs://my-bucket"', []),
+            ('iap = "no"\naccelerator = "v3-8"', []),
+            ('zone = "us-central2-b"', ["zone is us-central1-a (--zone), tpuctl.toml has us-central2-b"]),
+            ('bucket = "other"', ["bucket is my-bucket (--bucket), tpuctl.toml has other"]),
+            ('data_bucket = "data"', ["data_bucket is my-bucket (--bucket), tpuctl.toml has data"]),
+            ('service_account = "a@my-project.iam.gserviceaccount.com"',
+             ["service_account is None (not set), tpuctl.toml has a@my-project.iam.gserviceaccount.com"]),
+            ('network = "lab"', ["network is default (default), tpuctl.toml has lab"]),
+            ('external_ips = "no"', ["external_ips is yes (default), tpuctl.toml has no"]),
+        ],
+    )  # fmt: skip
+    def test_with_the_teams_file_names_what_it_has_otherwise_of_terraforms(
+        self, config: Config, tmp_path: Path, text: str, sentences: list[str]
+    ) -> None:
+        (tmp_path / "tpuctl.toml").write_text(text)
+        assert terraform.overrides(config, tmp_path / "tpuctl.toml") == sentences
+
+    def test_without_a_file_has_nothing_to_say(self, config: Config, tmp_path: Path) -> None:
+        assert terraform.overrides(config, tmp_path / "tpuctl.toml") == []
