@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.flows.runs.records import TPU
@@ -85,3 +86,60 @@ def test_each_end_has_the_command_that_helps(outcome: str, cause: str, hint: str
 def test_what_somebody_stopped_shows_its_log() -> None:
     verdict = Verdict("r", runs.STOPPED, 1, TIME, "stopped by ada", tpu=TPU, stopped_by="ada")
     assert next_command(verdict) == "tpuctl logs r --tail 20"
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        ("", "failed"), ("out of memory", "failed"), ("disk full", "failed"),
+        ("chips held by another process", "failed"), (runs.UNSTARTED, "was not started"),
+    ],
+)  # fmt: skip
+def test_a_failure_of_any_cause_says_what_happened(cause: str, words: str) -> None:
+    error = error_of(Verdict("r", runs.FAILED, 1, TIME, "because.", 7, tpu=TPU, cause=cause))
+    assert isinstance(error, JobFailedError)
+    assert error.message == f"Run 'r' {words}: because."
+
+
+def test_a_run_that_was_not_started_is_started_by_the_same_command() -> None:
+    verdict = Verdict("r", runs.FAILED, 1, TIME, "because", tpu=TPU, cause=runs.UNSTARTED)
+    error = error_of(verdict)
+    assert error
+    assert error.hint == (
+        "The same command with --name r starts it; what is known: tpuctl describe r"
+    )  # fmt: skip
+
+
+def test_a_run_that_restarts_is_started_again_by_who_watches_it() -> None:
+    error = error_of(Verdict("r", runs.PREEMPTED, 1, TIME, "because", tpu=TPU, restarts=True))
+    assert error
+    assert error.message == "Run 'r' was preempted: because."
+    assert error.hint == (
+        "Start it again from its last checkpoint, on another machine where that is needed: tpuctl watch r"
+    )
+
+
+@pytest.mark.parametrize(
+    ("tpu", "hint"),
+    [
+        (None, "See what was asked for: tpuctl describe r"),
+        (TPU, "See the end of its log: tpuctl logs r --tail 20"),
+    ],
+)
+def test_what_somebody_stopped_has_a_log_once_it_was_on_a_tpu(tpu: runs.Tpu | None, hint: str) -> None:
+    verdict = Verdict("r", runs.STOPPED, 1, TIME, "stopped by ada", tpu=tpu, stopped_by="ada")
+    error = error_of(verdict)
+    assert error
+    assert error.hint == hint
+    assert hint.endswith(next_command(verdict))
+
+
+@pytest.mark.parametrize(("spot", "option"), [(True, " --spot"), (False, "")])
+def test_a_preempted_tpu_is_made_again_as_it_was(spot: bool, option: str) -> None:
+    tpu = msgspec.structs.replace(TPU, spot=spot)
+    verdict = Verdict("r", runs.PREEMPTED, 1, TIME, "because", tpu=tpu)
+    assert next_command(verdict) == f"tpuctl up v3-32{option} --zone europe-west4-a"
+
+
+def test_a_success_has_results() -> None:
+    assert next_command(Verdict("r", runs.SUCCEEDED, 1, TIME, "because", 0, tpu=TPU)) == "tpuctl pull r"

@@ -121,7 +121,9 @@ class TestRequest:
         assert known["tags"] == ("keep, team=vision", "notes.json")
         assert known["note"] == ("good", f"ada at {LATER}")
         site.memory.put("runs/r1/notes.json", b"{")
-        assert site.facts()["tags"][0].startswith("unknown: runs/r1/notes.json ")
+        text, source = site.facts()["tags"]
+        assert text.startswith("unknown: runs/r1/notes.json ")
+        assert source == "notes.json"
 
 
 class TestStart:
@@ -186,6 +188,12 @@ class TestStart:
         site.submit()
         site.memory.pass_time(90)
         assert site.facts()["duration"] == ("1m30s", "bucket's clock, since it was submitted")
+
+    @pytest.mark.parametrize(("seconds", "duration"), [(0, "0s"), (-5, "0s"), (1, "1s")])
+    def test_time_is_never_less_than_none(self, site: Site, seconds: float, duration: str) -> None:
+        site.submit()
+        site.memory.pass_time(seconds)
+        assert site.facts()["duration"][0] == duration
 
 
 class TestEnd:

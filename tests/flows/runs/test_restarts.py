@@ -9,7 +9,7 @@ import pytest
 
 from tests.flows.runs.records import TPU
 from tpuctl import runs
-from tpuctl.flows.runs.restarts import decide, needs_other_machine
+from tpuctl.flows.runs.restarts import decide, needs_other_machine, was_lost_at_once
 from tpuctl.recovery.records import Restarts
 from tpuctl.runs import BY_MACHINE, BY_SILENCE, Verdict
 
@@ -90,3 +90,19 @@ def test_a_machine_that_lost_the_same_worker_at_once_twice_is_replaced(
     verdicts: list[Verdict], is_bad: bool
 ) -> None:
     assert needs_other_machine(verdicts) is is_bad
+
+
+@pytest.mark.parametrize(
+    ("verdict", "is_at_once"),
+    [
+        (ended(runs.LOST, at="2026-01-01T12:02:00Z"), True),
+        (ended(runs.LOST, at="2026-01-01T12:02:01Z"), False),
+        (ended(runs.LOST, at="2026-01-01T12:02:01Z", ended="", decided="2026-01-01T12:02:00Z"), True),
+        (ended(runs.LOST, at=SOON, started=""), False),
+        (ended(runs.PREEMPTED, at=SOON), False),
+    ],
+)
+def test_an_attempt_that_was_lost_within_two_minutes_was_lost_at_once(
+    verdict: Verdict, is_at_once: bool
+) -> None:
+    assert was_lost_at_once(verdict) is is_at_once
