@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import cast
 
 import msgspec
 import pytest
 
-from tests.flows.runs.records import ATTEMPT, CREATED, write_run, write_status
+from tests.flows.runs.evidence.memory_bucket import START, MemoryBucket
+from tests.flows.runs.records import ATTEMPT, CREATED, STATUS, write_run, write_status
 from tests.running_simulator import RunningSimulator
 from tpuctl import clock, runs
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import ConflictError, NotFoundError, UsageError
 from tpuctl.flows.runs.lookup import find_run, stored_runs
+from tpuctl.flows.runs.stored_attempt import age_of
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.runs import BY_MACHINE, BY_SILENCE, BY_WORKERS, Attempt, Verdict
-from tpuctl.worker.records import FINISHED, RUNNING
+from tpuctl.worker.records import FINISHED, RUNNING, WorkerStatus, encode, status_type
 
 
 def reads(simulator: RunningSimulator, name: str) -> int:
@@ -218,3 +221,118 @@ def test_evidence_that_is_too_long_is_cut(bucket: Bucket) -> None:
     run = write_run(bucket)
     run.end(msgspec.structs.replace(verdict(runs.FAILED), evidence="x" * 10_000))
     assert StoredRun(bucket, "r1").verdict() is not None
+
+
+class CountingBucket(MemoryBucket):
+    """A bucket in memory that knows which objects were read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: list[str] = []
+
+    def find(self, name: str, most: int = 0) -> bytes | None:
+        self.reads.append(name)
+        return super().find(name, most)
+
+
+class TestInMemory:
+    @pytest.fixture
+    def memory(self) -> CountingBucket:
+        """A bucket with the run r1, of four workers."""
+        memory = CountingBucket()
+        write_run(cast("Bucket", memory))
+        return memory
+
+    def run(self, memory: MemoryBucket, warnings: list[str] | None = None) -> StoredRun:
+        """Return the run as another machine finds it."""
+        return StoredRun(cast("Bucket", memory), "r1", (warnings if warnings is not None else []).append)
+
+    def say(self, memory: MemoryBucket, status: WorkerStatus, content_type: str | None = None) -> None:
+        content_type = status_type(status) if content_type is None else content_type
+        memory.put(self.run(memory).paths.status(1, status.worker), encode(status), content_type)
+
+    def test_the_verdict_of_an_attempt_that_another_follows_is_not_that_of_the_run(
+        self, memory: CountingBucket
+    ) -> None:
+        run = self.run(memory)
+        preempted = msgspec.structs.replace(verdict(runs.PREEMPTED, BY_MACHINE), restarts=True)
+        run.end(preempted)
+        assert self.run(memory).verdict() == preempted
+        run.create_attempt(msgspec.structs.replace(ATTEMPT, attempt=2))
+        assert self.run(memory).verdict() is None
+
+    def test_a_status_that_only_says_that_it_goes_on_is_not_read_again(self, memory: CountingBucket) -> None:
+        attempt = self.run(memory).last_attempt()
+        self.say(memory, replace(STATUS, log_chunks=1))
+        assert attempt.words()[0].status == replace(STATUS, log_chunks=1)
+        memory.reads.clear()
+        memory.pass_time(5)
+        later = clock.iso(START + timedelta(seconds=5))
+        self.say(memory, replace(STATUS, log_chunks=2, heartbeat=later))
+        assert attempt.words()[0].status == replace(STATUS, log_chunks=2, heartbeat=later)
+        assert memory.reads == []
+
+    @pytest.mark.parametrize("content_types", [("", None), (None, ""), ("", "")])
+    def test_a_status_without_such_a_label_is_read_again(
+        self, memory: CountingBucket, content_types: tuple[str | None, str | None]
+    ) -> None:
+        attempt = self.run(memory).last_attempt()
+        for count, content_type in enumerate(content_types):
+            self.say(memory, replace(STATUS, tail=f"line {count}"), content_type)
+            words = attempt.words()
+            assert words[0].status == replace(STATUS, tail=f"line {count}")
+
+    def test_a_status_that_says_something_else_is_read_again(self, memory: CountingBucket) -> None:
+        attempt = self.run(memory).last_attempt()
+        for state in (RUNNING, FINISHED):
+            self.say(memory, replace(STATUS, state=state))
+            assert attempt.statuses() == [replace(STATUS, state=state), None, None, None]
+
+    def test_pieces_of_logs_have_worker_and_number_and_others_are_named(self, memory: CountingBucket) -> None:
+        warnings: list[str] = []
+        attempt = self.run(memory, warnings).last_attempt()
+        folder = attempt.run.paths.ordered_logs(1)
+        memory.put(f"{folder}20260101T120000-0003-000012.log", b"a")
+        memory.put(f"{folder}20260101T120001-0000-000001.log", b"b")
+        memory.put(f"{folder}20260101T120002-0000-000000.log", b"c")
+        assert [(chunk.worker, chunk.number) for chunk in attempt.ordered_chunks()] == [(3, 12), (0, 1)]
+        assert warnings == [f"{folder}20260101T120002-0000-000000.log is no chunk of a log."]
+        assert [chunk.number for chunk in attempt.ordered_chunks("20260101T120001")] == [1]
+
+    def test_pieces_of_a_workers_own_log_come_after_a_number_and_others_are_named(
+        self, memory: CountingBucket
+    ) -> None:
+        warnings: list[str] = []
+        attempt = self.run(memory, warnings).last_attempt()
+        for number in (1, 2, 3):
+            memory.put(attempt.run.paths.log(1, 0, number), b"a")
+        memory.put(f"{attempt.run.paths.logs(1, 0)}x.log", b"b")
+        assert [chunk.number for chunk in attempt.chunks_of([0])] == [1, 2, 3]
+        assert [item.name for item in attempt.log_chunks(0, 2)] == [attempt.run.paths.log(1, 0, 3)]
+        assert warnings == [f"{attempt.run.paths.logs(1, 0)}x.log is no chunk of a log."] * 2
+
+    @pytest.mark.parametrize(("seconds", "age"), [(0.5, 0.5), (0, 0.0), (-1, 0.0), (90, 90.0)])
+    def test_the_age_of_an_object_is_never_less_than_none(
+        self, memory: CountingBucket, seconds: float, age: float
+    ) -> None:
+        item = memory.stat("runs/r1/run.json")
+        assert age_of(item, START + timedelta(seconds=seconds)) == age
+        assert age_of(None, START) == 0.0
+
+    @pytest.mark.parametrize(
+        ("worker", "state", "is_refuted"),
+        [(0, RUNNING, True), (1, RUNNING, False), (0, None, False), (0, "", False)],
+    )
+    def test_only_a_worker_that_was_called_silent_and_writes_again_refutes_a_verdict(
+        self, memory: CountingBucket, worker: int, state: str | None, is_refuted: bool
+    ) -> None:
+        run = self.run(memory)
+        lost = verdict(runs.LOST, BY_SILENCE, silent=(0,))
+        run.end(lost)
+        memory.pass_time(600)
+        if state:
+            self.say(memory, replace(STATUS, worker=worker, state=state))
+        elif state is not None:
+            memory.put(run.paths.status(1, worker), b"{")
+        attempt = run.last_attempt()
+        assert run.is_refuted(lost, attempt, attempt.words()) is is_refuted
