@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.flows.nodes.memory_provider import node, queued_resource
-from tpuctl.flows.nodes.inventory import Allocation
-from tpuctl.nodes import Node, NodeState, QueuedResource, QueueState
+from tpuctl.flows.nodes.inventory import Allocation, Inventory
+from tpuctl.nodes import Node, NodeState, QueuedResource, QueueState, owner_label
 
 SLICES = (node("q1-0", queued_resource="q1"), node("q1-1", queued_resource="q1"))
 
@@ -56,3 +56,11 @@ def test_it_has_capacity_with_all_of_its_nodes(
 )
 def test_it_is_over_once_it_gives_nobody_a_tpu(item: Allocation, is_over: bool, is_leaving: bool) -> None:
     assert (item.is_over, item.is_leaving) == (is_over, is_leaving)
+
+
+def test_what_tpuctl_created_for_others_can_be_left_out() -> None:
+    foreign = node("foreign", labels={})
+    theirs = node("theirs", labels={**node().labels, "tpuctl-owner": owner_label("bob")})
+    inventory = Inventory(tuple(Allocation((item,)) for item in (node(), foreign, theirs)), ("us-east1-d",))
+    own = inventory.without_others("ada")
+    assert (own.nodes, own.unreachable) == ((node(), foreign), ("us-east1-d",))

@@ -8,8 +8,8 @@ import pytest
 
 from tests.flows.nodes.memory_provider import MemoryProvider, node
 from tpuctl.errors import DeadlineError, NotFoundError, PreemptedError, StateError
-from tpuctl.flows.nodes.lookup import find_node, find_ready, node_state
-from tpuctl.nodes import NodeId, NodeState
+from tpuctl.flows.nodes.lookup import find_node, find_ready, is_deletable, node_state
+from tpuctl.nodes import Node, NodeId, NodeState
 from tpuctl.nodes.readiness import require_ready
 
 
@@ -105,3 +105,26 @@ def test_a_silent_zone_does_not_hide_a_node_elsewhere() -> None:
     provider.unreachable = ("us-east1-d",)
     assert find_ready(provider, None, None, "ada").name == "n1"
     assert find_ready(provider, "n1", None, "ada").name == "n1"
+
+
+class Silent(MemoryProvider):
+    """A provider that does not answer about a node."""
+
+    def get_node(self, node: NodeId) -> Node:
+        raise DeadlineError("No answer.")
+
+
+@pytest.mark.parametrize(
+    ("provider", "is_deletable_there"),
+    [
+        (MemoryProvider(node()), True),
+        (MemoryProvider(node(labels={})), True),
+        (MemoryProvider(node(labels={"managed-by": "terraform"})), False),
+        (MemoryProvider(), True),
+        (Silent(node(labels={"managed-by": "terraform"})), True),
+    ],
+)
+def test_a_hint_may_name_the_deletion_of_what_terraform_does_not_keep(
+    provider: MemoryProvider, is_deletable_there: bool
+) -> None:
+    assert is_deletable(provider, node().id) is is_deletable_there

@@ -102,6 +102,7 @@ class TestWithoutName:
         assert self.find(small, large, types=["v3-8", "v2-8"]) == "large"
         assert self.find(small, large, types=["v2-8", "v3-8"]) == "small"
         assert self.find(small, large, types="v2-8") == "small"
+        assert self.find(small, types=["v3-8", "v2-8"]) == "small"
 
     def test_several_have_to_be_told_by_name(self) -> None:
         with pytest.raises(StateError) as error:
@@ -114,13 +115,18 @@ class TestWithoutName:
         with pytest.raises(StateError, match="Node 'n1' is its STOPPED"):
             self.find(made(B, state=NodeState.STOPPED))
 
+    def test_where_none_is_ready_ones_own_says_why_before_that_of_terraform(self) -> None:
+        shared = made(B, name="shared", labels=TERRAFORM, state=NodeState.CREATING)
+        with pytest.raises(StateError, match="Node 'n1' is its STOPPED"):
+            self.find(shared, made(B, state=NodeState.STOPPED))
+
     @pytest.mark.parametrize(
         ("types", "kind"), [(None, "v3-8"), ("v2-8", "v2-8"), (["v2-8", "v3-8"], "v2-8")]
     )
     def test_without_any_the_hint_makes_one(self, types: Any, kind: str) -> None:
         with pytest.raises(TpuctlError) as error:
             self.find(types=types)
-        assert f"tpuctl up {kind}" in error.value.hint
+        assert error.value.hint.split() == ["Create", "one:", "tpuctl", "up", kind]
 
 
 class TestASearch:

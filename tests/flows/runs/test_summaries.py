@@ -344,3 +344,20 @@ def test_following_survives_services_that_do_not_answer(
         "gs://b does not answer. Still following.",
         "What the TPU is doing is unknown: No answer in 60 s. Still following.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("datasets", "name", "is_meant"),
+    [
+        ((), "", True), ((), "pets/1.0.0", True),
+        (("pets",), "pets/1.0.0", True), (("pets/1.0.0",), "pets/1.0.0", True),
+        (("cars", "pets"), "pets/2.0.0", True),
+        (("pets/2.0.0",), "pets/1.0.0", False), (("pet",), "pets/1.0.0", False),
+        (("1.0.0",), "pets/1.0.0", False),
+        (("pets",), "", False),
+    ],
+)  # fmt: skip
+def test_a_dataset_is_meant_with_or_without_its_version(
+    datasets: tuple[str, ...], name: str, is_meant: bool
+) -> None:
+    assert Selection(datasets=datasets).has_dataset(name) is is_meant
