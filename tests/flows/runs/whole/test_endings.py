@@ -1,0 +1,84 @@
+"""A whole run that stops in the middle: what goes on, what bills, and the commands that help."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpuctl.errors import HostError, StockoutError, TpuctlError
+from tpuctl.flows.runs.whole.endings import Phase, Position, failed, interrupted
+
+AGAIN = "tpuctl run job.py --name r1"
+
+
+def position(phase: Phase, node: str = "n1", *, has_node: bool = True, is_kept: bool = False) -> Position:
+    return Position("r1", AGAIN, phase, node, has_node, is_kept)
+
+
+@pytest.mark.parametrize(
+    ("at", "standing", "commands"),
+    [
+        (position(Phase.CREATING, has_node=False), "run 'r1' is not started yet, and node 'n1' may bill.",
+         "Continue: {again}. Delete the node: tpuctl down n1"),
+        (position(Phase.STARTING), "run 'r1' may have started, and goes on then, and node 'n1' bills.",
+         "Continue: {again}. Stop the run: tpuctl cancel r1. Delete the node: tpuctl down n1"),
+        (position(Phase.RUNNING), "run 'r1' goes on, and node 'n1' bills.",
+         "Continue: {again}. Stop the run: tpuctl cancel r1. Delete the node: tpuctl down n1"),
+        (position(Phase.RUNNING, is_kept=True), "run 'r1' goes on, and node 'n1' bills.",
+         "Continue: {again}. Stop the run: tpuctl cancel r1."),
+        (position(Phase.RESTARTING, ""), "run 'r1' is to be started again.",
+         "Continue: {again}. Stop the run: tpuctl cancel r1."),
+        (position(Phase.FETCHING), "run 'r1' has ended, and its files are not all here, and node 'n1' bills.",
+         "Continue: {again}. Delete the node: tpuctl down n1"),
+        (position(Phase.DELETING), "run 'r1' has ended, and its files are here, and node 'n1' bills.",
+         "Continue: {again}. Delete the node: tpuctl down n1"),
+        (position(Phase.DELETING, is_kept=True),
+         "run 'r1' has ended, and its files are here, and node 'n1' bills.", "Continue: {again}."),
+    ],
+)  # fmt: skip
+def test_ctrl_c_says_what_goes_on_and_what_bills(at: Position, standing: str, commands: str) -> None:
+    error = interrupted(at)
+    assert error.message == f"Interrupted; {standing}"
+    assert error.hint == commands.format(again=AGAIN)
+    assert error.facts == {"run": "r1", **({"may_bill": ["n1"]} if at.node else {})}
+
+
+def test_ctrl_c_before_anything_was_sent_says_so() -> None:
+    error = interrupted(Position("r1", AGAIN))
+    assert (error.message, error.hint, error.facts) == ("Interrupted; nothing was started.", "", {})
+
+
+class TestFailure:
+    def test_before_anything_was_sent_is_as_it_is(self) -> None:
+        error = failed(Position("r1", AGAIN), HostError("No.", hint="Look."))
+        assert (error.message, error.hint, error.facts) == ("No.", "Look.", {})
+
+    @pytest.mark.parametrize(
+        ("error", "hint"),
+        [
+            (StockoutError("No.", hint="Wait."),
+             f"Try again: {AGAIN}. More zones: --zone any. Longer: --wait-capacity 6h"),
+            (HostError("No.", hint="Look."), f"Look. Try again: {AGAIN}"),
+            (HostError("No."), f"Try again: {AGAIN}"),
+            (HostError("No.", hint="Look.", may_bill=["n1"]), "Look."),
+        ],
+    )  # fmt: skip
+    def test_of_a_creation_has_said_what_bills(self, error: TpuctlError, hint: str) -> None:
+        bills = error.facts.get("may_bill")
+        told = failed(position(Phase.CREATING), error)
+        assert told is error
+        assert (told.message, told.hint, told.facts["run"]) == ("No.", hint, "r1")
+        assert told.facts.get("may_bill") == bills
+
+    @pytest.mark.parametrize(("node", "bills"), [("n1", {"may_bill": ["n1"]}), ("", {})])
+    def test_of_a_run_says_what_goes_on(self, node: str, bills: dict[str, object]) -> None:
+        at = position(Phase.RUNNING, node)
+        error = failed(at, HostError("It is lost.", hint="Look."))
+        assert error.message == f"It is lost. R{at.standing[1:]}"
+        assert error.hint == f"Look. {at.commands}"
+        assert error.facts == {"run": "r1", **bills}
+
+    def test_that_says_what_bills_is_only_told_how_to_continue(self) -> None:
+        at = position(Phase.STARTING)
+        error = failed(at, HostError("It is lost.", may_bill=["n2"], run="r0"))
+        assert (error.message, error.hint) == ("It is lost.", at.commands)
+        assert error.facts == {"may_bill": ["n2"], "run": "r0"}
