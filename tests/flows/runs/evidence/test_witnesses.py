@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from typing import cast
+import dataclasses
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
+import msgspec
 import pytest
 
+from tests.flows.nodes.memory_provider import MemoryProvider, node
 from tests.flows.runs.evidence.memory_bucket import MemoryBucket
-from tests.flows.runs.records import TPU
+from tests.flows.runs.records import ATTEMPT, STATUS, TPU
 from tpuctl.bucket_layout import NodePaths
+from tpuctl.cloud.ssh import CommandResult
+from tpuctl.cloud.ssh.pool import Pool
 from tpuctl.cloud.storage import Bucket
-from tpuctl.flows.runs.evidence.witnesses import end_by_keeper
-from tpuctl.nodes import NodeId
+from tpuctl.errors import DeadlineError, HostError
+from tpuctl.flows.runs.evidence.witnesses import INTERVAL, QUESTION, Witnesses, end_by_keeper
+from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord, WorkerWord
+from tpuctl.nodes import Node, NodeId, NodeState
+from tpuctl.worker.records import FINISHED, WorkerStatus
 
-NODE = NodeId(TPU.project, TPU.zone, TPU.name, TPU.uid)
+if TYPE_CHECKING:
+    from tpuctl.cloud.ssh import Ssh, SshSession
+
+NODE = TPU.id
 EXPIRED = "the node was deleted: its keeper recorded the end of its --ttl"
 IDLED = "the node was deleted: its keeper recorded that nobody used it for its --idle"
 
@@ -70,3 +85,160 @@ def test_a_folder_that_somebody_has_filled_costs_one_page() -> None:
     assert end_by_keeper(cast("Bucket", bucket), NODE) == ""
     assert len(most) == 1
     assert most[0] <= 1000
+
+
+def keeper_record(memory: MemoryBucket, name: str) -> Bucket:
+    memory.put(NodePaths(NODE.project, NODE.zone, NODE.name, NODE.uid).keeper + name, b"{}")
+    return cast("Bucket", memory)
+
+
+class TestNode:
+    @pytest.mark.parametrize(
+        ("state", "ending"), [(NodeState.READY, ""), (NodeState.STOPPED, ""), (NodeState.DELETING, EXPIRED)]
+    )
+    def test_its_state_is_the_providers_and_its_keeper_says_why_it_ends(
+        self, state: NodeState, ending: str
+    ) -> None:
+        provider = MemoryProvider(node(TPU.name, state, id=NODE))
+        bucket = keeper_record(MemoryBucket(), "expired-2026-01-01T12:00:00Z.json")
+        assert Witnesses(provider).node(bucket, NODE) == NodeWord(state, ending)
+
+    def test_one_that_is_gone_may_have_been_ended_by_its_keeper(self) -> None:
+        bucket = keeper_record(MemoryBucket(), "idle-2026-01-01T12:00:00Z.json")
+        assert Witnesses(MemoryProvider()).node(bucket, NODE) == NodeWord(NodeState.GONE, IDLED)
+
+    def test_one_of_a_provider_that_does_not_answer_is_unknown(self) -> None:
+        class Silent(MemoryProvider):
+            def get_node(self, node: NodeId) -> Node:
+                raise DeadlineError("No answer.")
+
+        word = Witnesses(Silent()).node(cast("Bucket", MemoryBucket()), NODE)
+        assert word == NodeWord(NodeState.UNKNOWN, "No answer.")
+
+    def test_its_provider_is_made_at_the_first_question(self) -> None:
+        made: list[MemoryProvider] = []
+
+        def make() -> MemoryProvider:
+            made.append(MemoryProvider())
+            return made[-1]
+
+        witnesses = Witnesses(make)
+        assert made == []
+        for _ in range(2):
+            witnesses.node(cast("Bucket", MemoryBucket()), NODE)
+        assert len(made) == 1
+
+
+class PlayedHosts:
+    """Hosts whose answers are known beforehand, and a clock that the test moves."""
+
+    user = "ada"
+
+    def __init__(self, **answers: CommandResult | HostError) -> None:
+        """Take the answer of each worker: `w0` is that of worker 0."""
+        self._answers = answers
+        self.now = 100.0
+        self.asked: list[int] = []
+        self.commands: list[Sequence[str]] = []
+        self.witnesses = Witnesses(
+            MemoryProvider(node(TPU.name, id=NODE, addresses=("10.0.0.1",) * 4)),
+            lambda: cast("Ssh", self),
+            lambda: self.now,
+        )
+
+    def pool(self, node: Node, host_key: Callable[[int], str]) -> Pool:
+        @contextmanager
+        def connect(worker: int) -> Iterator[SshSession]:
+            assert host_key(worker) == f"host key {worker}"
+            yield cast("SshSession", PlayedSession(self, worker))
+
+        return Pool(connect)
+
+    def answer(self, worker: int, argv: Sequence[str]) -> CommandResult:
+        self.asked.append(worker)
+        self.commands.append(argv)
+        answer = self._answers[f"w{worker}"]
+        if isinstance(answer, HostError):
+            raise answer
+        return answer
+
+    def words(self, *workers: int, login: str = "ada") -> dict[int, HostWord]:
+        attempt = msgspec.structs.replace(ATTEMPT, login=login)
+        return self.witnesses.hosts("r1", attempt, workers)
+
+
+class PlayedSession:
+    is_open = True
+
+    def __init__(self, hosts: PlayedHosts, worker: int) -> None:
+        self._hosts = hosts
+        self._worker = worker
+
+    def run(self, argv: Sequence[str], timeout: float = 0, data: bytes = b"") -> CommandResult:
+        return self._hosts.answer(self._worker, argv)
+
+
+def said(state: HostState, **fields: object) -> CommandResult:
+    return CommandResult(0, json.dumps({"state": state.value, **fields}), "")
+
+
+class TestHosts:
+    def test_are_not_asked_without_a_client_or_without_workers(self) -> None:
+        assert Witnesses(MemoryProvider()).hosts("r1", ATTEMPT, [0]) == {}
+        hosts = PlayedHosts()
+        assert (hosts.words(), hosts.asked) == ({}, [])
+
+    def test_say_of_an_attempts_program_what_they_know(self) -> None:
+        last = {**dataclasses.asdict(replace(STATUS, worker=1)), "state": FINISHED}
+        hosts = PlayedHosts(w0=said(HostState.ALIVE), w1=said(HostState.GONE, detail="it went", status=last))
+        words = hosts.words(0, 1)
+        assert words[0] == HostWord(HostState.ALIVE)
+        assert (words[1].state, words[1].detail) == (HostState.GONE, "it went")
+        assert words[1].last
+        assert words[1].last.state == FINISHED
+        assert {tuple(command) for command in hosts.commands} == {
+            ("sh", "-c", QUESTION, "ask", ".tpuctl/runs/r1/1")
+        }  # fmt: skip
+
+    def test_are_asked_again_after_a_while_and_not_before(self) -> None:
+        hosts = PlayedHosts(w0=said(HostState.ALIVE), w1=said(HostState.ALIVE))
+        hosts.words(0)
+        hosts.now += INTERVAL - 0.001
+        assert hosts.words(0, 1).keys() == {0, 1}
+        assert hosts.asked == [0, 1]
+        hosts.now += 0.001
+        hosts.words(0, 1)
+        assert hosts.asked == [0, 1, 0]
+
+    @pytest.mark.parametrize(
+        ("answer", "login", "word"),
+        [
+            (HostError("worker 0 is down."), "ada", HostWord(HostState.NO_ANSWER, "worker 0 is down")),
+            (CommandResult(2, "", "python3: can't open file 'x'"), "ada", HostWord(HostState.ABSENT)),
+            (CommandResult(2, "", "python3: can't open file 'x'"), "bob",
+             HostWord(HostState.NO_ANSWER, "ada has no files of it there")),
+            (CommandResult(0, "nonsense", "can't open file 'x'"), "ada",
+             HostWord(HostState.NO_ANSWER, "its program cannot be asked")),
+            (CommandResult(1, "", "KeyError"), "ada",
+             HostWord(HostState.NO_ANSWER, "its program cannot be asked")),
+        ],
+    )  # fmt: skip
+    def test_that_do_not_answer_are_said_with_the_reason(
+        self, answer: CommandResult | HostError, login: str, word: HostWord
+    ) -> None:
+        assert PlayedHosts(w0=answer).words(0, login=login) == {0: word}
+
+    def test_of_a_node_that_cannot_be_looked_up_do_not_answer(self) -> None:
+        witnesses = Witnesses(MemoryProvider(), lambda: cast("Ssh", PlayedHosts()))
+        assert witnesses.hosts("r1", ATTEMPT, [0, 2]) == dict.fromkeys(
+            (0, 2), HostWord(HostState.NO_ANSWER, f"{TPU.name} does not exist")
+        )
+
+    @pytest.mark.parametrize(
+        ("status", "seconds"),
+        [(None, 40.0), (STATUS, 40.0), (replace(STATUS, state=FINISHED), 0.0)],
+    )
+    def test_a_worker_is_silent_until_its_last_word(
+        self, status: WorkerStatus | None, seconds: float
+    ) -> None:
+        assert WorkerWord(0, status, 40.0).silence == seconds
