@@ -110,6 +110,8 @@ class TestWithoutName:
         assert (error.value.message, error.value.hint) == (
             "Several nodes fit: n1, n2.", "Choose one with --tpu NAME.",
         )  # fmt: skip
+        with pytest.raises(StateError, match=r"^Several nodes fit: n1, n2\.$"):
+            self.find(made(B), made(B, name="n2"), types=["v2-8", "v3-8"])
 
     def test_where_none_is_ready_the_first_says_why(self) -> None:
         with pytest.raises(StateError, match="Node 'n1' is its STOPPED"):

@@ -175,7 +175,15 @@ class TestStart:
         site.memory.put("runs/r1/attempts/1/attempt.json", b"{}")
         known = site.facts()
         assert known["attempt 1"][0].startswith("unknown: runs/r1/attempts/1/attempt.json ")
-        assert known["workers"][0].startswith("unknown: ")
+        text, source = known["workers"]
+        assert text.startswith("unknown: runs/r1/attempts/1/attempt.json ")
+        assert source == "bucket"
+
+    def test_a_request_that_cannot_be_read_is_said(self, site: Site) -> None:
+        site.memory.put("runs/r1/run.json", b"{}")
+        text, source = site.facts()["request"]
+        assert text.startswith("unknown: runs/r1/run.json ")
+        assert source == "run.json"
 
     @pytest.mark.parametrize("folder", ["checkpoints", "outputs"])
     def test_results_are_named_once_there_are_any(self, site: Site, folder: str) -> None:
@@ -220,6 +228,18 @@ class TestEnd:
         known = site.facts()
         assert known["exit code"] == ("0", "verdict.json, said by an earlier version")
         assert not known.keys() & {"cause", "last line", "stopped by", "ended"}
+
+    def test_a_verdict_without_an_end_ends_the_time_where_it_was_decided(self, site: Site) -> None:
+        site.submit()
+        site.run.end(Verdict("r1", runs.SUCCEEDED, 1, LATER, "all ended", 0, tpu=TPU))
+        assert site.facts()["duration"][0] == "1h30m"
+
+    def test_a_worker_that_has_ended_runs_no_script(self, site: Site) -> None:
+        site.submit()
+        site.say(replace(STATUS, pid=7), replace(STATUS, worker=1, state=FINISHED, pid=7, exit_code=0))
+        known = site.facts()
+        assert known["worker 0"][0] == "running, the script runs"
+        assert known["worker 1"][0] == "finished, exit code 0"
 
     @pytest.mark.parametrize(
         ("fields", "words"),

@@ -19,7 +19,7 @@ from tpuctl.flows.runs.lookup import find_run, stored_runs
 from tpuctl.flows.runs.stored_attempt import age_of
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.runs import BY_MACHINE, BY_SILENCE, BY_WORKERS, Attempt, Verdict
-from tpuctl.worker.records import FINISHED, RUNNING, WorkerStatus, encode, status_type
+from tpuctl.worker.records import FINISHED, RUNNING, UNKNOWN, WorkerStatus, encode, status_type
 
 
 def reads(simulator: RunningSimulator, name: str) -> int:
@@ -264,8 +264,11 @@ class TestInMemory:
     def test_a_status_that_only_says_that_it_goes_on_is_not_read_again(self, memory: CountingBucket) -> None:
         attempt = self.run(memory).last_attempt()
         self.say(memory, replace(STATUS, log_chunks=1))
+        assert attempt.started == ""
         assert attempt.words()[0].status == replace(STATUS, log_chunks=1)
+        assert attempt.started == clock.iso(START)
         memory.reads.clear()
+        assert attempt.words()[0].status == replace(STATUS, log_chunks=1)
         memory.pass_time(5)
         later = clock.iso(START + timedelta(seconds=5))
         self.say(memory, replace(STATUS, log_chunks=2, heartbeat=later))
@@ -287,6 +290,14 @@ class TestInMemory:
         for state in (RUNNING, FINISHED):
             self.say(memory, replace(STATUS, state=state))
             assert attempt.statuses() == [replace(STATUS, state=state), None, None, None]
+
+    def test_a_status_that_cannot_be_read_is_named_and_hides_no_other(self, memory: CountingBucket) -> None:
+        warnings: list[str] = []
+        attempt = self.run(memory, warnings).last_attempt()
+        self.say(memory, replace(STATUS, worker=1))
+        memory.put(attempt.run.paths.status(1, 0), b"{")
+        assert [status and status.state for status in attempt.statuses()] == [UNKNOWN, RUNNING, None, None]
+        assert [line.partition(" ")[0] for line in warnings] == [attempt.run.paths.status(1, 0)]
 
     def test_pieces_of_logs_have_worker_and_number_and_others_are_named(self, memory: CountingBucket) -> None:
         warnings: list[str] = []
