@@ -99,14 +99,14 @@ class MemoryBucket:
             if self._objects[name].data != data:
                 raise ConflictError(f"{name} exists already.")
             return  # as the real one: an answer that was lost is no conflict
-        self.put(name, data)
+        self.put(name, data, content_type)
 
     def replace(self, item: Object, data: bytes, content_type: str = "") -> None:
         self.meanwhile()
         stored = self._objects.get(item.name)
         if stored is None or stored.generation != item.generation:
             raise ConflictError(f"{item.name} has changed.")
-        self.put(item.name, data)
+        self.put(item.name, data, content_type)
 
     def put(self, name: str, data: bytes, content_type: str = "") -> None:
         self._generation += 1

@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from tests.crashes.world import CrashWorld
+from tests.flows.nodes.memory_provider import MemoryProvider, node
+from tests.flows.runs.evidence.memory_bucket import MemoryBucket
+from tests.flows.runs.records import CREATED
 from tests.flows.runs.recovery.site import Site
-from tpuctl import clock
+from tpuctl import clock, runs
+from tpuctl.errors import (
+    ConfigError,
+    DeadlineError,
+    InterruptedByUser,
+    NotFoundError,
+    TpuctlError,
+    UsageError,
+)
 from tpuctl.flows.runs.recovery import watch
-from tpuctl.flows.runs.recovery.events import RESTARTED, Event
-from tpuctl.flows.runs.recovery.watch import Watcher
+from tpuctl.flows.runs.recovery.events import BUSY, ENDED_FOR_GOOD, GOES_ON, RESTARTED, WAITS, Event
+from tpuctl.flows.runs.recovery.tools import Tools
+from tpuctl.flows.runs.recovery.watch import Watcher, open_runs
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like
+from tpuctl.nodes import RESTART_LABEL
+from tpuctl.recovery.records import Restarts
+from tpuctl.runs import BY_MACHINE, Run, Verdict
 from tpuctl.worker.records import RUNNING, WorkerStatus, encode
 
 LOOKS = 7
@@ -87,3 +105,188 @@ def test_runs_among_many_that_are_preempted_are_started_again(world: CrashWorld)
     with pytest.raises(Enough):
         Watcher(site.tools(), show, sleep).watch_all(site.owner)
     assert sorted(restarted) == ["other", "r1"]
+
+
+class Time:
+    """The time that a watcher reads, which its pauses move on."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds == watch.INTERVAL
+        self.now += seconds
+
+
+Played = Event | TpuctlError
+
+
+class PlayedWatch:
+    """A watcher of runs whose steps are known beforehand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, provider: MemoryProvider | None = None) -> None:
+        self.memory = MemoryBucket()
+        self.time = Time()
+        self.reports: list[str] = []
+        self.shown: list[Event] = []
+        self.steps: dict[str, list[Played]] = {}
+        self.times: dict[str, list[float]] = {}
+        """When a step of each run was taken, in seconds since the first look."""
+        monkeypatch.setattr(watch, "time", self.time)
+        monkeypatch.setattr(watch, "WIDTH", 1)
+        monkeypatch.setattr(watch, "step", self._step)
+        nothing: Any = None
+        tools = Tools(
+            cast("Any", self.memory), "b", cast("Any", provider or MemoryProvider()), nothing, nothing,
+            nothing, "a", self.reports.append,
+        )  # fmt: skip
+        self.watcher = Watcher(tools, self.shown.append, self.time.sleep)
+
+    def _step(self, run: StoredRun, tools: Tools) -> Event:
+        self.times.setdefault(run.name, []).append(self.time.now - 1000.0)
+        tools.report("a step")
+        taken = self.steps[run.name].pop(0)
+        if isinstance(taken, Event):
+            return taken
+        raise taken
+
+    def run(self, name: str) -> StoredRun:
+        return StoredRun(cast("Any", self.memory), name)
+
+    def watch(self, *, once: bool = False, **steps: list[Played]) -> list[Event]:
+        """Watch runs by their names, and return what was shown."""
+        self.steps = steps
+        self.watcher.watch([self.run(name) for name in steps], once=once)
+        return self.shown
+
+    def submit(self, name: str, owner: str = "ada", outcome: str = "", *, restarts: bool = False) -> None:
+        """Write a run that may be started again, and its verdict."""
+        machine = machine_like(node(), RestartRequest(), "jax", owner)
+        run = self.run(name)
+        run.create(
+            Run(name, CREATED, "ada@laptop", "job.py", (), "0" * 64, "jax", "v3-8", (), {},
+                restarts=Restarts(after_loss=None), machine=machine)
+        )  # fmt: skip
+        if outcome:
+            run.end(Verdict(name, outcome, 1, CREATED, "because", basis=BY_MACHINE, restarts=restarts))
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> PlayedWatch:
+    return PlayedWatch(monkeypatch)
+
+
+def event(action: str, detail: str = "because", run: str = "r1") -> Event:
+    return Event(run, 1, action, detail)
+
+
+class TestEvents:
+    def test_of_a_run_are_shown_until_it_has_ended_but_not_that_it_goes_on_from_the_beginning(
+        self, played: PlayedWatch
+    ) -> None:
+        again = event(GOES_ON, "again")
+        steps: list[Played] = [
+            event(GOES_ON), event(GOES_ON), event(RESTARTED), again, again, event(ENDED_FOR_GOOD)
+        ]  # fmt: skip
+        assert played.watch(r1=list(steps)) == [steps[2], steps[3], steps[5]]
+        assert played.times["r1"] == [0.0, 10.0, 20.0, 30.0, 40.0, 50.0]
+        assert set(played.reports) == {"r1: a step"}
+
+    def test_of_one_look_say_that_it_goes_on(self, played: PlayedWatch) -> None:
+        assert played.watch(once=True, r1=[event(GOES_ON)]) == [event(GOES_ON)]
+        assert played.time.now == 1000.0
+
+    def test_that_it_waits_are_shown_once_and_come_more_and_more_rarely(self, played: PlayedWatch) -> None:
+        waits: list[Played] = [event(WAITS)] * 4
+        assert played.watch(r1=[*waits, event(ENDED_FOR_GOOD)]) == [event(WAITS), event(ENDED_FOR_GOOD)]
+        pauses = [after - before for before, after in pairwise(played.times["r1"])]
+        assert pauses == sorted(pauses)
+        assert pauses[0] < pauses[-1]
+        assert all(pause >= wanted for pause, wanted in zip(pauses, watch.PAUSES.pauses(), strict=False))
+
+    def test_that_another_watcher_starts_it_come_at_each_look(self, played: PlayedWatch) -> None:
+        played.watch(r1=[event(BUSY), event(BUSY), event(ENDED_FOR_GOOD)])
+        assert played.times["r1"] == [0.0, 10.0, 20.0]
+
+    def test_of_a_service_that_does_not_answer_are_those_of_a_run_that_waits(
+        self, played: PlayedWatch
+    ) -> None:
+        shown = played.watch(r1=[DeadlineError("No answer."), event(ENDED_FOR_GOOD)])
+        assert shown == [Event("r1", 0, WAITS, "No answer."), event(ENDED_FOR_GOOD)]
+
+    @pytest.mark.parametrize(
+        "error", [UsageError("A value is missing."), ConfigError("No key."), NotFoundError("No run.")]
+    )
+    def test_of_other_runs_are_shown_before_what_ends_the_watching_of_one(
+        self, played: PlayedWatch, error: TpuctlError
+    ) -> None:
+        end = event(ENDED_FOR_GOOD, run="r2")
+        with pytest.raises(type(error)) as caught:
+            played.watch(r1=[error], r2=[event(BUSY, run="r2"), end])
+        assert caught.value is error
+        assert played.shown == [event(BUSY, run="r2"), end]
+
+    def test_of_one_look_end_with_any_error(self, played: PlayedWatch) -> None:
+        with pytest.raises(DeadlineError, match="No answer"):
+            played.watch(once=True, r1=[DeadlineError("No answer.")], r2=[event(RESTARTED, run="r2")])
+        assert played.shown == [event(RESTARTED, run="r2")]
+
+    def test_of_many_runs_those_that_go_on_are_looked_at_more_rarely(self, played: PlayedWatch) -> None:
+        ends = {name: event(ENDED_FOR_GOOD, run=name) for name in ("r1", "r2")}
+        played.watch(
+            r1=[event(GOES_ON), event(GOES_ON), ends["r1"]],
+            r2=[event(GOES_ON, run="r2"), event(GOES_ON, run="r2"), ends["r2"]],
+        )
+        assert played.times["r1"] == [0.0, watch.QUIET_INTERVAL, 2 * watch.QUIET_INTERVAL]
+
+    def test_that_ctrl_c_interrupts_say_what_may_bill(self, played: PlayedWatch) -> None:
+        with pytest.raises(InterruptedByUser) as caught:
+            played.watch(r1=[InterruptedByUser("Interrupted.")])
+        assert caught.value.message == (
+            "Interrupted while run 'r1' was being started again; its machine 'r1-1' may bill already."
+        )
+        assert caught.value.hint == "'tpuctl watch r1' resumes, 'tpuctl cancel r1' ends it and deletes that."
+        assert caught.value.facts == {"may_bill": ["r1-1"]}
+
+
+class TestAllRuns:
+    def test_are_an_owners_that_go_on_or_are_to_be_started_again(self, played: PlayedWatch) -> None:
+        played.submit("goes-on")
+        played.submit("again", outcome=runs.PREEMPTED, restarts=True)
+        played.submit("ended", outcome=runs.STOPPED)
+        played.submit("theirs", owner="bob")
+        played.memory.put("runs/strange/run.json", b"{")
+        names = [run.name for run in open_runs(cast("Any", played.memory), "ada")]
+        assert sorted(names) == ["again", "goes-on"]
+
+    def test_get_a_step_each(self, played: PlayedWatch) -> None:
+        played.submit("goes-on")
+        played.submit("theirs", owner="bob")
+        played.steps = {"goes-on": [event(RESTARTED, run="goes-on")]}
+        played.watcher.watch_all("ada", once=True)
+        assert played.shown == [event(RESTARTED, run="goes-on")]
+
+    def test_of_one_look_end_with_an_error(self, played: PlayedWatch) -> None:
+        played.submit("goes-on")
+        played.steps = {"goes-on": [DeadlineError("No answer.")]}
+        with pytest.raises(DeadlineError, match="No answer"):
+            played.watcher.watch_all("ada", once=True)
+
+    def test_that_ended_while_nobody_watched_leave_no_machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        names = ("again", "ended", "goes-on", "nowhere", "theirs")
+        provider = MemoryProvider(
+            node(), *(node(f"{name}-2", labels={**node().labels, RESTART_LABEL: name}) for name in names)
+        )
+        played = PlayedWatch(monkeypatch, provider)
+        played.submit("goes-on")
+        played.submit("again", outcome=runs.PREEMPTED, restarts=True)
+        played.submit("ended", outcome=runs.STOPPED)
+        played.submit("theirs", owner="bob", outcome=runs.STOPPED)
+        deleted: list[str] = []
+        monkeypatch.setattr(watch, "delete_all", lambda tools, name, machine: deleted.append(name))
+        played.watcher.sweep("ada")
+        assert deleted == ["ended"]
+        assert [report.partition(":")[0] for report in played.reports] == ["nowhere"]
