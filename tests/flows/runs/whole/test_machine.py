@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from tests.flows.nodes.memory_provider import ZONE, node
+from tests.flows.nodes.memory_provider import ZONE, MemoryProvider, MemorySsh, node
 from tests.flows.runs.records import CREATED
 from tpuctl import runs
+from tpuctl.errors import StockoutError
 from tpuctl.flows.nodes.inventory import Allocation, Inventory
-from tpuctl.flows.runs.whole.machine import Removal, plan_removal
+from tpuctl.flows.nodes.options import UpOptions
+from tpuctl.flows.nodes.placement.search import Search
+from tpuctl.flows.nodes.plan import UpPlan, plan_up
+from tpuctl.flows.runs.whole.machine import (
+    NOTHING_TO_DELETE,
+    Removal,
+    acquire,
+    deletion_requests,
+    node_of,
+    plan_removal,
+)
 from tpuctl.flows.runs.whole.stage import node_name
-from tpuctl.nodes import RESTART_LABEL, RUN_LABEL, NodeState, owner_label
+from tpuctl.nodes import RESTART_LABEL, RUN_LABEL, HttpRequest, NodeRequest, NodeState, SshKey, owner_label
 from tpuctl.runs import Tpu, Verdict
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.ssh import Ssh
 
 OWN = {"managed-by": "tpuctl", "tpuctl-owner": owner_label("ada")}
 OF_RUN = {**OWN, RUN_LABEL: "r1"}
@@ -73,3 +89,85 @@ def test_a_silent_zone_counts_only_where_the_node_may_be() -> None:
 )
 def test_the_node_has_the_name_of_its_run_where_a_node_can(run: str, name: str) -> None:
     assert node_name(run) == name
+
+
+class TestAcquire:
+    """Of several types the first one with capacity is used."""
+
+    def planned(self, provider: MemoryProvider, *types: str) -> list[UpPlan]:
+        key = SshKey("ada", "ssh-ed25519 AAAA")
+        return [
+            plan_up(
+                provider, key,
+                UpOptions(
+                    accelerator=name, name=f"n-{name}", runtime=None, framework="jax", spot=False,
+                    network="default", service_account=None, owner="ada",
+                ),
+                Search((ZONE,)),
+            )
+            for name in types
+        ]  # fmt: skip
+
+    def acquired(self, provider: MemoryProvider, plans: list[UpPlan]) -> tuple[list[str], list[str]]:
+        """Return the names of the nodes, and what was said of those without capacity."""
+        reports: list[str] = []
+        allocation = acquire(provider, cast("Ssh", MemorySsh()), plans, reports.append)
+        return [item.name for item in allocation.nodes], [line for line in reports if line.startswith("No ")]
+
+    def scarce(self, *names: str) -> MemoryProvider:
+        """Return a provider without capacity for the nodes of these names."""
+        provider = MemoryProvider()
+        add = provider.add
+
+        def create(request: NodeRequest) -> None:
+            if request.id.name in names:
+                raise StockoutError(f"No capacity for {request.id.name}.")
+            add(request)
+
+        provider.on_create = create
+        return provider
+
+    @pytest.mark.parametrize(
+        ("scarce", "name", "said"),
+        [
+            ((), "n-v3-8", []),
+            (("n-v3-8",), "n-v2-8", ["No capacity for n-v3-8."]),
+        ],
+    )
+    def test_the_first_with_capacity_is_used(
+        self, scarce: tuple[str, ...], name: str, said: list[str]
+    ) -> None:
+        provider = self.scarce(*scarce)
+        plans = self.planned(provider, "v3-8", "v2-8")
+        assert self.acquired(provider, plans) == ([name], said)
+        assert [*provider.nodes] == [name], "no other one is made"
+
+    def test_where_none_has_any_the_last_says_so(self) -> None:
+        provider = self.scarce("n-v3-8", "n-v2-8")
+        with pytest.raises(StockoutError, match="No capacity for n-v2-8"):
+            self.acquired(provider, self.planned(provider, "v3-8", "v2-8"))
+
+    def test_the_node_of_a_plan_is_what_exists_or_what_will(self) -> None:
+        existing = node("n-v3-8")
+        (plan,) = self.planned(MemoryProvider(existing), "v3-8")
+        assert node_of(plan) == existing
+        (plan,) = self.planned(MemoryProvider(), "v3-8")
+        future = node_of(plan)
+        assert (future.name, future.accelerator, future.state, len(future.addresses)) == (
+            "n-v3-8", "v3-8", NodeState.CREATING, 1
+        )  # fmt: skip
+
+    def test_what_a_plan_creates_is_what_its_dry_run_deletes(self) -> None:
+        provider = MemoryProvider()
+        (plan,) = self.planned(provider, "v3-8")
+        assert deletion_requests(provider, plan) == [HttpRequest("DeleteNode", "n-v3-8")]
+
+
+def test_of_several_nodes_that_was_not_made_for_the_run_only_its_own_is_named() -> None:
+    other = node("n2", labels=OWN, id=replace(node().id, name="n2", uid="uid-2"))
+    listed = Inventory((Allocation((other,)), Allocation((node(labels=OWN),))))
+    verdict = Verdict("r1", runs.FAILED, 1, CREATED, "so", basis=runs.BY_WORKERS, tpu=Tpu.of(node()))
+    planned = plan_removal(listed, verdict, "ada", lambda _: (), is_deleted=True)
+    assert planned == Removal(
+        NOTHING_TO_DELETE, "n1 was not made for this run. n1 goes on billing until 'tpuctl down n1'."
+    )
