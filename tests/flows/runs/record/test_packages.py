@@ -1,0 +1,68 @@
+"""Which versions a repetition of a run is held to, by what its hosts had."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from tests.flows.runs.evidence.memory_bucket import MemoryBucket
+from tests.flows.runs.records import ATTEMPT, CREATED
+from tpuctl.flows.runs.record.packages import Pins, environment_of, pins
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.job_header import Header
+from tpuctl.provenance.records import HostEnvironment
+from tpuctl.runs import Run
+
+RECORD = Run("r1", CREATED, "ada@laptop", "job.py", (), "0" * 64, "jax", "v3-32", (), {})
+ENVIRONMENT = HostEnvironment(
+    "3.10.12", installed={"flax": "0.8.0", "own": "1.0"},
+    image={"jax": "0.4.30", "numpy": "1.26", "flax": "0.7"}, urls={"own": "https://example.com/own.zip"},
+)  # fmt: skip
+HEADER = Header(dependencies=("numpy>=1", "own @ https://example.com/own.zip", "new"))
+UNKNOWN = "Run 'r1' has no record of its packages: they are resolved anew."
+
+
+def run_with(*environments: HostEnvironment | None, **changes: Any) -> StoredRun:
+    """Return a run with an attempt for each environment; None for one whose hosts recorded none."""
+    memory = MemoryBucket()
+    run = StoredRun(cast("Any", memory), "r1")
+    run.create(msgspec.structs.replace(RECORD, **changes))
+    for number, environment in enumerate(environments, 1):
+        run.create_attempt(msgspec.structs.replace(ATTEMPT, attempt=number, workers=(2, 3)))
+        if environment:
+            memory.put(run.paths.environment(number, 2), msgspec.json.encode(environment))
+    return run
+
+
+def test_what_was_installed_or_is_asked_for_is_held_to_its_version() -> None:
+    assert pins(run_with(ENVIRONMENT), HEADER) == Pins({"flax": "0.8.0", "numpy": "1.26"})
+    assert pins(run_with(ENVIRONMENT), Header()) == Pins({"flax": "0.8.0"})
+
+
+@pytest.mark.parametrize("changes", [{"requirements": "uv.lock"}, {"wheelhouse": "wheels"}])
+def test_a_lock_file_and_a_folder_of_wheels_pin_by_themselves(changes: dict[str, str]) -> None:
+    assert pins(run_with(ENVIRONMENT, **changes), HEADER) == Pins({})
+
+
+@pytest.mark.parametrize(
+    ("pinned", "header", "notes"),
+    [
+        ({}, HEADER, (UNKNOWN,)),
+        ({}, Header(), ()),
+        ({"numpy": "1.25"}, HEADER, ()),
+        ({"numpy": "1.25"}, Header(), ()),
+    ],
+)
+def test_without_a_record_of_its_packages_a_run_has_its_own_pins(
+    pinned: dict[str, str], header: Header, notes: tuple[str, ...]
+) -> None:
+    assert pins(run_with(None, pins=pinned), header) == Pins(pinned, notes)
+
+
+def test_the_last_attempt_whose_script_started_has_the_environment() -> None:
+    former = msgspec.structs.replace(ENVIRONMENT, python="3.9")
+    assert environment_of(run_with()) is None
+    assert environment_of(run_with(former, ENVIRONMENT)) == ENVIRONMENT
+    assert environment_of(run_with(former, None)) == former
