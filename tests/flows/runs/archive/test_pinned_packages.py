@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from tests.bucket_objects.records import RUN
 from tpuctl.flows.runs.archive.pinned_packages import PinnedPackages, pinned_packages
@@ -41,6 +42,21 @@ def test_what_the_code_imports_of_the_image_is_asked_for() -> None:
         "einops==0.8", "jax==0.4+x", "numpy==2.0", "own @ git+https://host/own@1", "pyyaml==6.0"
     )  # fmt: skip
     assert pinned(code="this is no Python\0").requirements == pinned().requirements
+
+
+@pytest.mark.parametrize(
+    ("module", "package"),
+    [
+        ("cv2", "opencv-python"), ("PIL.Image", "pillow"), ("sklearn.datasets", "scikit-learn"),
+        ("skimage", "scikit-image"), ("yaml", "pyyaml"), ("flax", "flax"), ("my_own", "my-own"),
+    ],
+)  # fmt: skip
+def test_a_module_is_of_the_package_that_has_it(module: str, package: str) -> None:
+    environment = HostEnvironment("3.11.7", image={package: "1.2"})
+    assert pinned(code=f"import {module}", environment=environment).requirements == (f"{package}==1.2",)
+    assert pinned(code=f"from {module} import x", environment=environment).requirements == (
+        f"{package}==1.2",
+    )
 
 
 def test_without_a_record_of_packages_they_are_as_the_script_asks() -> None:

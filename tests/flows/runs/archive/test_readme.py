@@ -119,3 +119,8 @@ class TestMissing:
 
     def test_no_text_of_the_record_adds_a_line(self) -> None:
         assert "\n# forged" not in made(setup="make\n# forged", arguments=("a\n# forged",))
+
+
+@pytest.mark.parametrize(("hosts", "text"), [(1, None), (2, "2"), (64, "64")])
+def test_hosts_are_counted_where_there_are_several(hosts: int, text: str | None) -> None:
+    assert facts(made(replace(PLAIN, hosts=hosts))).get("hosts") == text

@@ -12,6 +12,7 @@ from tests.bucket_objects.records import RUN
 from tests.hostile.text import ESCAPES
 from tpuctl.flows.runs.archive import run_script
 from tpuctl.job_header import Header, ToolTable
+from tpuctl.masking.text import MASK
 from tpuctl.runs import NOT_STORED
 from tpuctl.worker.preparation.environment import FOLDERS
 
@@ -52,3 +53,22 @@ def test_seeds_count_as_stored() -> None:
     )
     assert "export PYTHONHASHSEED=7\n" in run_script.run_script(record, Header())
     assert run_script.missing_variables(record, Header()) == []
+
+
+def test_what_is_not_stored_or_not_run_is_said_beside_it() -> None:
+    record = msgspec.structs.replace(
+        RUN, arguments=("--lr", f"--key={MASK}"), setup="pip list\n", environment={}
+    )
+    lines = run_script.run_script(record, Header()).splitlines()
+    assert "# Argument 2 is not stored, as it looks like a secret." in lines
+    assert ': "${ARGUMENT_2:?argument 2 of the script, which was not stored}"' in lines
+    assert "# The hosts ran before: pip list\\n" in lines
+    assert lines[-1].endswith(' --lr "$ARGUMENT_2"')
+    assert run_script.missing_arguments(record) == [2]
+
+
+def test_a_record_without_such_things_says_nothing_of_them() -> None:
+    record = msgspec.structs.replace(RUN, arguments=(), setup="", environment={})
+    text = run_script.run_script(record, Header())
+    assert "not stored" not in text
+    assert "The hosts ran" not in text
