@@ -56,3 +56,14 @@ def test_a_file_that_cannot_be_read_is_named_and_hides_no_other(bucket: Bucket) 
 
 def test_a_run_without_events_has_no_curves(bucket: Bucket) -> None:
     assert read_curves(bucket, "r1").values == {}
+
+
+def test_the_later_attempt_is_known_by_its_times_and_not_by_its_files(bucket: Bucket) -> None:
+    put(
+        bucket,
+        "events.out.tfevents.1.a",
+        event("loss", 20, 0.5, TIME + 100),
+        event("loss", 40, 0.5, TIME + 200),
+    )
+    put(bucket, "events.out.tfevents.2.b", *(event("loss", step, 1.0, TIME + step) for step in (10, 20, 30)))
+    assert values(bucket) == {"loss": [(10, 1.0), (20, 0.5), (40, 0.5)]}

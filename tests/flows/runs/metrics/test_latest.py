@@ -6,7 +6,13 @@ import pytest
 
 from tests.data.events.files import TIME, event
 from tpuctl.cloud.storage import Bucket
-from tpuctl.flows.runs.metrics.latest import MOST_FILES, known_metrics, latest_metrics
+from tpuctl.flows.runs.metrics.latest import (
+    MOST_FILES,
+    WITHOUT_SCALARS,
+    event_files,
+    known_metrics,
+    latest_metrics,
+)
 
 
 def put(bucket: Bucket, name: str, *records: bytes) -> None:
@@ -73,3 +79,19 @@ def test_only_the_newest_files_are_read(bucket: Bucket) -> None:
 def test_a_run_without_events_has_no_metrics(bucket: Bucket) -> None:
     assert shown(bucket) == {}
     assert known_metrics(bucket, "r1").facts() == []
+
+
+def test_empty_files_and_those_without_scalars_are_not_read(bucket: Bucket) -> None:
+    put(bucket, "events.out.tfevents.1.a", event("loss", 1, 0.5))
+    put(bucket, "events.out.tfevents.2.a")
+    put(bucket, f"events.out.tfevents.3.a{WITHOUT_SCALARS}", event("loss", 2, 0.25))
+    put(bucket, "notes.txt", event("loss", 3, 0.125))
+    names = [item.name.rpartition("/")[2] for item in event_files(bucket, "r1")]
+    assert names == ["events.out.tfevents.1.a"]
+
+
+def test_of_two_values_of_one_moment_that_of_the_newer_file_counts(bucket: Bucket) -> None:
+    put(bucket, "events.out.tfevents.1.a", event("loss", 1, 0.5))
+    put(bucket, "events.out.tfevents.0.a", event("loss", 2, 0.25))
+    metric = latest_metrics(bucket, "r1").values["loss"]
+    assert (metric.step, metric.value) == (2, 0.25)
