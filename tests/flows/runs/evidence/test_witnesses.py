@@ -23,7 +23,7 @@ from tpuctl.errors import DeadlineError, HostError
 from tpuctl.flows.runs.evidence.witnesses import INTERVAL, QUESTION, Witnesses, end_by_keeper
 from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord, WorkerWord
 from tpuctl.nodes import Node, NodeId, NodeState
-from tpuctl.worker.records import FINISHED, WorkerStatus
+from tpuctl.worker.records import FINISHED, UNKNOWN, WorkerStatus
 
 if TYPE_CHECKING:
     from tpuctl.cloud.ssh import Ssh, SshSession
@@ -228,6 +228,12 @@ class TestHosts:
     ) -> None:
         assert PlayedHosts(w0=answer).words(0, login=login) == {0: word}
 
+    @pytest.mark.parametrize("status", [replace(STATUS, worker=1), replace(STATUS, attempt=2)])
+    def test_that_speak_of_another_worker_or_attempt_do_not_answer(self, status: WorkerStatus) -> None:
+        answer = said(HostState.ALIVE, status=dataclasses.asdict(status))
+        word = HostWord(HostState.NO_ANSWER, "its program cannot be asked")
+        assert PlayedHosts(w0=answer).words(0) == {0: word}
+
     def test_of_a_node_that_cannot_be_looked_up_do_not_answer(self) -> None:
         witnesses = Witnesses(MemoryProvider(), lambda: cast("Ssh", PlayedHosts()))
         assert witnesses.hosts("r1", ATTEMPT, [0, 2]) == dict.fromkeys(
@@ -242,3 +248,17 @@ class TestHosts:
         self, status: WorkerStatus | None, seconds: float
     ) -> None:
         assert WorkerWord(0, status, 40.0).silence == seconds
+
+    @pytest.mark.parametrize(
+        ("status", "is_readable"),
+        [(None, True), (STATUS, True), (replace(STATUS, state=UNKNOWN), False)],
+    )
+    def test_a_worker_whose_status_is_none_says_nothing(
+        self, status: WorkerStatus | None, is_readable: bool
+    ) -> None:
+        assert WorkerWord(0, status, 40.0).is_readable is is_readable
+
+    @pytest.mark.parametrize("state", [None, *HostState])
+    def test_a_worker_lives_where_its_host_says_so(self, state: HostState | None) -> None:
+        word = WorkerWord(0, STATUS, 40.0, HostWord(state) if state else None)
+        assert word.lives is (state is HostState.ALIVE)
