@@ -290,3 +290,31 @@ class TestAllRuns:
         played.watcher.sweep("ada")
         assert deleted == ["ended"]
         assert [report.partition(":")[0] for report in played.reports] == ["nowhere"]
+
+    def test_are_listed_at_each_look_and_their_machines_every_five_minutes(
+        self, played: PlayedWatch, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        played.submit("theirs", owner="bob")
+        looks: list[float] = []
+        sweeps: list[float] = []
+        reads: list[str] = []
+        find = played.memory.find
+
+        def sleep(seconds: float) -> None:
+            looks.append(played.time.now)
+            played.time.sleep(seconds)
+            if played.time.now > 1000.0 + 605.0:
+                raise Enough
+
+        def read(name: str, most: int = 0) -> bytes | None:
+            reads.append(name)
+            return find(name)
+
+        monkeypatch.setattr(played.watcher, "_sleep", sleep)
+        monkeypatch.setattr(played.watcher, "sweep", lambda owner: sweeps.append(played.time.now - 1000.0))
+        monkeypatch.setattr(played.memory, "find", read)
+        with pytest.raises(Enough):
+            played.watcher.watch_all("ada")
+        assert len(looks) == 61
+        assert sweeps == [0.0, 300.0, 600.0]
+        assert reads.count("runs/theirs/run.json") == 1, "whose it is does not change"
