@@ -8,6 +8,9 @@ import pytest
 
 from tests.cloud.tpu.test_client import NODE, REQUEST
 from tpuctl.cloud.tpu.rules import check_creation
+from tpuctl.cloud.tpu.rules.disks import disk_name
+from tpuctl.cloud.tpu.rules.metadata import RESERVED
+from tpuctl.cloud.tpu.rules.names import check_node_name
 from tpuctl.cloud.tpu.rules.scopes import AUTH, scope_urls
 from tpuctl.errors import UsageError
 from tpuctl.nodes import (
@@ -42,6 +45,7 @@ def test_the_labels_of_the_documentation_are_accepted() -> None:
             "empty": "",
             "漢字": "漢字",
             "a٣": "٣",
+            "aⅷ²": "ⅷ²",
         }
     )
     check(labels={f"k{number}": "v" for number in range(64)})
@@ -206,3 +210,47 @@ def test_spot_and_reserved_exclude_each_other() -> None:
         check(spot=True, reserved=True)
     with pytest.raises(UsageError, match="not both"):
         check_queued(replace(REQUEST, spot=True), reservation="r1")
+
+
+def test_a_spot_tpu_that_uses_no_reservation_is_accepted() -> None:
+    check(spot=True)
+    check(reserved=True)
+    check_queued(replace(REQUEST, spot=True))
+    check_queued(reservation="r1")
+
+
+@pytest.mark.parametrize("key", [*RESERVED])
+def test_a_key_that_is_reserved_says_why(key: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        check(metadata={key: "x"})
+    assert refused.value.message == f"The metadata key '{key}' is reserved."
+    assert refused.value.hint == f"{RESERVED[key].capitalize()}."
+    check(metadata={f"{key}x": "x"})
+
+
+def test_what_google_sets_is_reserved() -> None:
+    google = {key for key, reason in RESERVED.items() if reason == "Google sets it"}
+    assert google == {
+        "accelerator-type", "agent-worker-number", "instance-id", "tpu-env", "worker-network-endpoints"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("slices", "longest"), [(1, 63), (2, 61), (10, 61), (11, 60), (101, 59)])
+def test_a_name_leaves_room_for_the_number_of_the_last_slice(slices: int, longest: int) -> None:
+    check_node_name("n" * longest, slices)
+    with pytest.raises(UsageError):
+        check_node_name("n" * (longest + 1), slices)
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("d", "projects/p/zones/z/disks/d"),
+        ("projects/q/zones/y/disks/d", "projects/q/zones/y/disks/d"),
+        ("https://www.googleapis.com/compute/v1/projects/q/zones/y/disks/d", "projects/q/zones/y/disks/d"),
+        ("https://compute.googleapis.com/compute/beta/projects/q/zones/y/disks/d",
+         "projects/q/zones/y/disks/d"),
+    ],
+)  # fmt: skip
+def test_a_disk_has_its_full_name(source: str, name: str) -> None:
+    assert disk_name(source, "p", "z") == name
