@@ -196,3 +196,41 @@ def test_a_queued_resource_shows_what_it_waits_for() -> None:
     (spec,) = preview.body["tpu"]["nodeSpec"]
     assert spec["multisliceParams"] == {"nodeCount": 3, "nodeIdPrefix": "n1"}
     assert "nodeId" not in spec
+
+
+def test_a_create_has_every_option_in_the_form_of_the_api() -> None:
+    body = api_requests.as_http(api_requests.message(CreateNode(EVERY_OPTION))).body
+    assert isinstance(body, dict)
+    metadata = body.pop("metadata")
+    assert metadata["colour"] == "red & blue"
+    assert metadata["startup-script"] == "#!/bin/sh\necho ready\n"
+    assert metadata.keys() == {"colour", "startup-script", "ssh-keys"}
+    assert body == {
+        "acceleratorType": "v3-8",
+        "runtimeVersion": EVERY_OPTION.runtime,
+        "labels": dict(EVERY_OPTION.labels),
+        "networkConfig": {"network": "default", "subnetwork": "s"},
+        "schedulingConfig": {"spot": True, "reserved": True},
+        "serviceAccount": {
+            "email": "sa@x", "scope": ["https://www.googleapis.com/auth/devstorage.read_write"],
+        },
+        "shieldedInstanceConfig": {"enableSecureBoot": True},
+        "tags": ["tpu", "lab"],
+        "dataDisks": [
+            {"sourceDisk": "projects/p/zones/z/disks/d", "mode": "READ_WRITE"},
+            {"sourceDisk": "projects/p/zones/z/disks/e", "mode": "READ_ONLY"},
+        ],
+    }  # fmt: skip
+
+
+def test_scopes_without_an_account_and_an_account_without_scopes_are_completed() -> None:
+    of_account = api_requests.message(CreateNode(replace(REQUEST, service_account="sa@x")))
+    scope = "https://www.googleapis.com/auth/devstorage.read_only"
+    of_scopes = api_requests.message(CreateNode(replace(REQUEST, scopes=(scope,))))
+    plain = api_requests.message(CreateNode(REQUEST))
+    bodies = [api_requests.as_http(message).body for message in (of_account, of_scopes, plain)]
+    assert [body.get("serviceAccount") for body in bodies if isinstance(body, dict)] == [
+        {"email": "sa@x", "scope": ["https://www.googleapis.com/auth/cloud-platform"]},
+        {"scope": [scope]},
+        None,
+    ]

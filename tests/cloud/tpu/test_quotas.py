@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.running_simulator import RunningSimulator
 from tpuctl.accelerators import accelerator
 from tpuctl.catalogue.quotas import UNLIMITED, QuotaLimit, QuotaList
 from tpuctl.cloud.endpoints import Cloud
+from tpuctl.cloud.tpu import quotas
 from tpuctl.cloud.tpu.quotas import GENERATIONS, QUOTA_ID
 from tpuctl.errors import ConfigError
 from tpuctl.sim.world.capacity.quotas import QUOTAS, SCOPES
@@ -35,13 +37,13 @@ def test_limits_are_those_that_creates_meet(cloud: Cloud, simulator: RunningSimu
     limits["sim-project", ZONE, "TPUV3sPerProjectPerZoneForTPUAPI"] = 16
     limits["sim-project", "europe-west4", "TPUV3sPerProjectPerRegionForTPUAPI"] = 8
     limits["sim-project", ZONE, "TPUV3sPreemptiblePodPerProjectPerZoneForTPUAPI"] = 0
-    quotas = cloud.read_quotas()
+    read = cloud.read_quotas()
     v3_8, v3_32 = accelerator("v3-8"), accelerator("v3-32")
-    assert str(quotas.quota(v3_8, ZONE, spot=False)) == "8 cores", "the region's is smaller"
-    assert str(quotas.quota(v3_8, ZONE, spot=True)) == "unlimited"
-    assert str(quotas.quota(v3_32, ZONE, spot=True)) == "0 cores"
-    assert quotas.quota(v3_8, "us-east1-d", spot=False).limit == UNLIMITED
-    assert quotas.quota(v3_32, ZONE, spot=False).value == "unlimited"
+    assert str(read.quota(v3_8, ZONE, spot=False)) == "8 cores", "the region's is smaller"
+    assert str(read.quota(v3_8, ZONE, spot=True)) == "unlimited"
+    assert str(read.quota(v3_32, ZONE, spot=True)) == "0 cores"
+    assert read.quota(v3_8, "us-east1-d", spot=False).limit == UNLIMITED
+    assert read.quota(v3_32, ZONE, spot=False).value == "unlimited"
 
 
 def test_an_api_that_is_off_is_an_error_that_names_it(cloud: Cloud, simulator: RunningSimulator) -> None:
@@ -59,3 +61,41 @@ def test_a_quota_that_nobody_names_is_unknown() -> None:
     assert (str(quota), quota.value) == ("unknown", None)
     assert quota.reason == "the API names no quota of v6e-8 in us-east5-b"
     assert QuotaList((), reason="no rights").quota(v6e, "us-east5-b", spot=False).reason == "no rights"
+
+
+@pytest.mark.parametrize(
+    ("info", "limits"),
+    [
+        (
+            {"dimensions": {"zone": "us-east5-b"}, "details": {"value": "8"}},
+            [QuotaLimit("v6e", True, None, ("us-east5-b",), 8)],
+        ),
+        (
+            {"applicableLocations": ["us-east5", "us-east1"], "details": {"value": 16}},
+            [QuotaLimit("v6e", True, None, ("us-east5", "us-east1"), 16)],
+        ),
+        (
+            {"dimensions": {"zone": "us-east5-b"}, "details": {"value": "-1"}},
+            [QuotaLimit("v6e", True, None, ("us-east5-b",), UNLIMITED)],
+        ),
+        ({"dimensions": {"zone": "us-east5-b"}}, [QuotaLimit("v6e", True, None, ("us-east5-b",), 0)]),
+        (
+            {"details": {"value": "9" * 15}, "dimensions": {"zone": "z"}},
+            [QuotaLimit("v6e", True, None, ("z",), int("9" * 15))],
+        ),
+        ({"details": {"value": "9" * 16}, "dimensions": {"zone": "z"}}, []),
+        ({"details": {"value": "-2"}, "dimensions": {"zone": "z"}}, []),
+        ({"details": {"value": "many"}, "dimensions": {"zone": "z"}}, []),
+    ],
+)
+def test_a_limit_is_a_number_of_its_places(info: dict[str, object], limits: list[QuotaLimit]) -> None:
+    """A message in JSON leaves out what is 0."""
+    quota = {"quotaId": "TPUV6EPreemptiblePerProjectPerZoneForTPUAPI", "dimensionsInfos": [info]}
+    assert list(quotas._limits(msgspec.convert(quota, quotas._QuotaInfo))) == limits
+
+
+@pytest.mark.parametrize("name", ["TPUV9xPerProjectPerZoneForTPUAPI", "CPUsPerProject", ""])
+def test_a_quota_of_something_else_limits_no_type(name: str) -> None:
+    info = {"dimensions": {"zone": "z"}, "details": {"value": "8"}}
+    quota = {"quotaId": name, "dimensionsInfos": [info]}
+    assert list(quotas._limits(msgspec.convert(quota, quotas._QuotaInfo))) == []

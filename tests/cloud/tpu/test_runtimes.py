@@ -31,7 +31,8 @@ def test_tensorflow_images_of_one_host_come_newest_first_by_number() -> None:
 
 
 def test_a_slice_gets_only_images_for_slices() -> None:
-    assert tensorflow_runtimes(RUNTIMES, hosts=4) == ["tpu-vm-tf-2.18.0-pod", "tpu-vm-tf-2.17.1-pod-pjrt"]
+    images = ["tpu-vm-tf-2.18.0-pod", "tpu-vm-tf-2.17.1-pod-pjrt"]
+    assert tensorflow_runtimes(RUNTIMES, hosts=4) == tensorflow_runtimes(RUNTIMES, hosts=2) == images
 
 
 def test_no_image_is_no_error() -> None:
@@ -43,6 +44,9 @@ def test_no_image_is_no_error() -> None:
     [
         ("v3-8", "tensorflow", "tpu-vm-tf-2.18.0-pjrt"),
         ("v3-32", "tensorflow", "tpu-vm-tf-2.18.0-pod"),
+        ("v2-8", "tensorflow", "tpu-vm-tf-2.18.0-pjrt"),
+        ("v4-8", "tensorflow", "tpu-vm-tf-2.18.0-pjrt"),
+        ("v5litepod-4", "tensorflow", accelerator("v5litepod-4").base_runtime),
         ("v3-8", "jax", "tpu-ubuntu2204-base"),
         ("v6e-8", "tensorflow", "v2-alpha-tpuv6e"),
     ],
