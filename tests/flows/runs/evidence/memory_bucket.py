@@ -108,6 +108,10 @@ class MemoryBucket:
             raise ConflictError(f"{item.name} has changed.")
         self.put(item.name, data, content_type)
 
+    def remove(self, item: Object) -> None:
+        self.meanwhile()
+        del self._objects[item.name]
+
     def put(self, name: str, data: bytes, content_type: str = "") -> None:
         self._generation += 1
         self._objects[name] = Stored(data, self._generation, self.time, content_type)

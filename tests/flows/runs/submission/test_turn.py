@@ -1,0 +1,137 @@
+"""Two submissions in one moment for one TPU: the one that the bucket took first has it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from tests.flows.nodes.memory_provider import node
+from tests.flows.runs.evidence.memory_bucket import MemoryBucket
+from tests.flows.runs.records import ATTEMPT, CREATED, STATUS, TPU
+from tpuctl import runs
+from tpuctl.bucket_layout import NodePaths
+from tpuctl.errors import StateError
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submission.turn import LONGEST, UNDER_WAY, take_turn
+from tpuctl.runs import BY_MACHINE, Run, Verdict
+from tpuctl.worker.records import FINISHED, encode
+
+NODE = node(TPU.name, id=TPU.id)
+PAIR = msgspec.structs.replace(ATTEMPT, workers=(0, 1))
+
+
+class Site:
+    """A bucket in which `mine` is submitted while `other` may be."""
+
+    def __init__(self) -> None:
+        self.memory = MemoryBucket()
+        self.mine = self.submit("mine")
+
+    def submit(self, name: str) -> StoredRun:
+        run = StoredRun(cast("Any", self.memory), name)
+        run.create(Run(name, CREATED, "ada@laptop", "job.py", (), "0" * 64, "jax", "v3-32", (), {}))
+        return run
+
+    def announce_other(self) -> StoredRun:
+        other = self.submit("other")
+        other.announce(PAIR)
+        return other
+
+    def take(self, number: int = 1) -> None:
+        attempt = msgspec.structs.replace(PAIR, attempt=number)
+        take_turn(self.mine, cast("Any", SimpleNamespace(node=NODE, attempt=attempt)))
+
+    def is_refused(self, number: int = 1) -> bool:
+        """Return whether the other one has the TPU; no announcement of `mine` is left then."""
+        try:
+            self.take(number)
+        except StateError:
+            pass
+        else:
+            assert self.announced(number) is not None
+            return False
+        assert self.announced(number) is None
+        return True
+
+    def announced(self, number: int = 1) -> bytes | None:
+        return self.memory.get(NodePaths.of(NODE.id).run("mine", number))
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def test_the_only_one_has_it(site: Site) -> None:
+    assert not site.is_refused()
+    assert not site.is_refused(2), "its own earlier attempt is no rival"
+
+
+def test_who_has_it_is_named_to_the_other(site: Site) -> None:
+    site.announce_other()
+    with pytest.raises(StateError) as caught:
+        site.take()
+    assert caught.value.message == (
+        f"{NODE.name} is busy with run 'other', which was submitted at the same moment."
+    )
+    assert caught.value.hint == "Wait in line with --queue, or wait first: tpuctl wait other"
+    assert caught.value.facts == {"busy": ["other"]}
+
+
+@pytest.mark.parametrize(("seconds", "is_refused"), [(0, True), (UNDER_WAY, True), (UNDER_WAY + 1, False)])
+def test_one_that_was_announced_before_has_it_for_a_minute_until_it_has_an_attempt(
+    site: Site, seconds: float, is_refused: bool
+) -> None:
+    site.announce_other()
+    site.memory.pass_time(seconds)
+    assert site.is_refused() is is_refused
+    assert (site.memory.get(site.mine.paths.record) is None) is is_refused
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_refused"), [(UNDER_WAY + 1, True), (LONGEST, True), (LONGEST + 1, False)]
+)
+def test_one_that_has_an_attempt_was_seen_by_who_looked_ten_minutes_later(
+    site: Site, seconds: float, is_refused: bool
+) -> None:
+    site.announce_other().create_attempt(PAIR)
+    site.memory.pass_time(seconds)
+    assert site.is_refused() is is_refused
+
+
+@pytest.mark.parametrize(("ended", "is_refused"), [((), True), ((0,), True), ((0, 1), False)])
+def test_one_whose_workers_have_all_ended_has_it_no_more(
+    site: Site, ended: tuple[int, ...], is_refused: bool
+) -> None:
+    other = site.announce_other()
+    other.create_attempt(PAIR)
+    for worker in ended:
+        status = replace(STATUS, worker=worker, state=FINISHED)
+        site.memory.put(other.paths.status(1, worker), encode(status))
+    assert site.is_refused() is is_refused
+
+
+def test_one_that_has_a_verdict_has_it_no_more(site: Site) -> None:
+    site.announce_other().end(Verdict("other", runs.STOPPED, 1, CREATED, "so", basis=BY_MACHINE))
+    assert not site.is_refused()
+
+
+def test_one_that_is_announced_later_waits(site: Site) -> None:
+    site.take()
+    site.announce_other()
+    assert not site.is_refused()
+
+
+def test_what_is_no_announcement_does_not_count(site: Site) -> None:
+    site.memory.put(f"{NodePaths.of(NODE.id).runs}strange", b"{}")
+    assert not site.is_refused()
+
+
+def test_the_record_of_a_run_that_has_attempts_stays(site: Site) -> None:
+    site.announce_other()
+    assert site.is_refused(2)
+    assert site.memory.get(site.mine.paths.record) is not None
