@@ -198,3 +198,23 @@ def ended_by(work: Callable[[], object]) -> BaseException | None:
     except (TpuctlError, KeyboardInterrupt) as error:
         return error
     return None
+
+
+def test_a_node_that_is_being_created_in_another_zone_is_waited_for_first() -> None:
+    provider = Refusing({A: 1, B: 1}, {})
+    run(provider, B, detach=True)
+    provider.tried.clear()
+    assert run(provider, A, B).zone == B
+    assert provider.tried == []
+
+
+def test_where_no_zone_may_be_used_the_first_refusal_says_what_helps() -> None:
+    quota = QuotaError("Quota 0.", hint="Ask for quota.", granted=False)
+    denied = ConfigError("Not allowed.", hint="Ask an admin.", reason="LOCATION_POLICY_VIOLATED")
+    for errors, first in (({A: quota, B: denied}, quota), ({A: denied, B: quota}, denied)):
+        with pytest.raises(TpuctlError) as refused:
+            run(Refusing({A: 1, B: 1}, dict(errors)), A, B)  # type: ignore[arg-type]
+        assert type(refused.value) is type(first)
+        assert refused.value.message.startswith(f"There is no capacity in any of {A}, {B}. ")
+        assert refused.value.hint == first.hint
+        assert refused.value.facts["zones"] == [A, B]
