@@ -82,3 +82,8 @@ class TestFailure:
         error = failed(at, HostError("It is lost.", may_bill=["n2"], run="r0"))
         assert (error.message, error.hint) == ("It is lost.", at.commands)
         assert error.facts == {"may_bill": ["n2"], "run": "r0"}
+
+
+def test_a_node_of_which_nothing_is_known_may_bill() -> None:
+    at = Position("r1", AGAIN, Phase.CREATING, "n1")
+    assert at.standing == "run 'r1' is not started yet, and node 'n1' may bill."
