@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,10 +23,11 @@ def pictures(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def passing_time(monkeypatch: pytest.MonkeyPatch) -> PassingTime:
+def passing_time() -> Iterator[PassingTime]:
     """Every wait of `tpuctl.polling` takes no time, and this clock says how long it would have taken."""
     time = PassingTime()
-    for function in (poll, retry):
-        monkeypatch.setitem(function.__kwdefaults__, "sleep", time.sleep)
-        monkeypatch.setitem(function.__kwdefaults__, "clock", time.clock)
-    return time
+    with pytest.MonkeyPatch.context() as patch:  # of its own: what a test's world has put in place comes back
+        for function in (poll, retry):
+            patch.setitem(function.__kwdefaults__, "sleep", time.sleep)
+            patch.setitem(function.__kwdefaults__, "clock", time.clock)
+        yield time
