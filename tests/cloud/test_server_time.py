@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from types import SimpleNamespace
 
 import pytest
 import requests
@@ -21,7 +22,7 @@ class Service:
         self.clock = AnswerClock()
         self.passed = 0.0
         self.offset = 0.0
-        monkeypatch.setattr(server_time.time, "monotonic", lambda: 500.0 + self.passed)
+        monkeypatch.setattr(server_time, "time", SimpleNamespace(monotonic=lambda: 500.0 + self.passed))
 
     def answers(self, *, took: float = 0.0, **headers: str) -> None:
         """Answer in the service's second, which was `took` seconds ago."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tpuctl.sim.faults import Fault, FaultRegistry
+from tpuctl.sim.faults import Fault, FaultRegistry, bandwidth
 from tpuctl.sim.faults.bandwidth import BandwidthLimits
 
 
@@ -19,8 +19,8 @@ class Line:
         self.now = 1000.0
         self.limits = BandwidthLimits()
         self.waits: list[float] = []
-        monkeypatch.setattr(time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(asyncio, "sleep", self._sleep)
+        monkeypatch.setattr(bandwidth, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(bandwidth, "asyncio", SimpleNamespace(sleep=self._sleep))
 
     def send(self, fault: Fault, size: int, *, up: bool = True) -> None:
         asyncio.run(self.limits.send(fault, size, up=up))

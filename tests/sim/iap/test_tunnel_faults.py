@@ -205,7 +205,7 @@ def test_a_slow_relay_opens_late(relay: Relay, monkeypatch: pytest.MonkeyPatch) 
     async def sleep(seconds: float) -> None:
         relay.waits.append(seconds)
 
-    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr(module, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep}))
     relay.registry.add("iap-slow", latency=2)
     relay.registry.add("iap-cut", bytes=5)
     assert closing_of(relay.connection()) is None

@@ -42,7 +42,7 @@ class Transfer:
         self.pieces: list[bytes] = []
         monkeypatch.setattr(body_faults, "reset", self._reset)
         monkeypatch.setattr(body_faults, "while_in_force", self._wait)
-        monkeypatch.setattr(asyncio, "sleep", self._sleep)
+        monkeypatch.setattr(body_faults, "asyncio", SimpleNamespace(sleep=self._sleep))
 
     def add(self, kind: str, **options: Any) -> Fault:
         fault = self.registry.add(kind, **options)
