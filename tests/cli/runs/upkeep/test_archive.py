@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Callable
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -94,7 +94,7 @@ def repeat(top: Path, **variables: str) -> subprocess.CompletedProcess[str]:
         assert result.returncode == 0, (command, result.stdout, result.stderr)
         if number == 0:  # what PyPI has, this environment has: pip checks the versions, and fetches nothing
             (packages,) = (top / ".venv/lib").glob("python*/site-packages")
-            (packages / "here.pth").write_text(sysconfig.get_paths()["purelib"])
+            (packages / "here.pth").write_text(str(distribution("numpy").locate_file("")))
     return result
 
 
