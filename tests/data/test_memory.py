@@ -152,7 +152,7 @@ SHARES = {"tokens.csv": 4}
 def peak_of_its_own(file: Path) -> int:
     """Return `peak` of a new process: in one that has read before, Arrow's memory is there already."""
     command = [sys.executable, "-m", "tests.data.test_memory", str(file)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(file.parent)}
     return int(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
 
 
