@@ -143,10 +143,7 @@ class Lifecycle:
         await self._state.profile.pause(operation.verb, begun)
 
     async def _reclaim(self, node: Node, final_state: str, grace: float) -> None:
-        try:
-            await self._host_effects.stop_hosts(node, keep_disk=True, grace=grace)
-        except Exception:
-            logger.exception("the hosts of %s did not stop", node.name)
+        await self._stop_hosts(node, keep_disk=True, grace=grace)
         current = self._state.nodes.get(node.name)
         if current is None or current.uid != node.uid or current.state == "DELETING":
             return
@@ -167,21 +164,22 @@ class Lifecycle:
         if operation.verb != "create":
             await self._restore(operation, node, error)
             return
-        try:
-            await self._host_effects.stop_hosts(node, keep_disk=False)
-        except Exception:
-            logger.exception("the hosts of %s did not stop", node.name)
+        await self._stop_hosts(node, keep_disk=False)
         self._finish(operation, None, error)
 
     async def _restore(self, operation: Operation, node: Node, error: Status) -> None:
         """Leave a node as it was before; an operation that this one has cancelled does not go on."""
         state = CANCELLED.get(operation.before, operation.before)
         if state != operation.before:
-            try:
-                await self._host_effects.stop_hosts(node, keep_disk=True)
-            except Exception:
-                logger.exception("the hosts of %s did not stop", node.name)
+            await self._stop_hosts(node, keep_disk=True)
         self._finish(operation, replace(node, state=state), error)
+
+    async def _stop_hosts(self, node: Node, *, keep_disk: bool, grace: float = GRACE) -> None:
+        """Stop a node's hosts; their error is logged, and keeps the node from nothing."""
+        try:
+            await self._host_effects.stop_hosts(node, keep_disk=keep_disk, grace=grace)
+        except Exception:
+            logger.exception("the hosts of %s did not stop", node.name)
 
     def _finish(self, operation: Operation, node: Node | None, error: Status | None = None) -> None:
         """Commit the node (None: deleted) together with the end of its operation."""
