@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import fcntl
+import glob
 import os
 import struct
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tpuctl.keeper import activity
 from tpuctl.keeper.activity import UTMP_ENTRY, Activity
 
 
@@ -38,8 +42,8 @@ def test_an_entry_of_utmp_has_the_size_that_linux_gives_it() -> None:
 
 
 def test_an_empty_host_is_idle(tmp_path: Path) -> None:
-    process(tmp_path, 1, b"/sbin/init\0", "/dev/null", "/dev/accelerometer/../null")
-    assert reasons(tmp_path) == ["process 1 holds TPU chips"] or reasons(tmp_path) == []
+    process(tmp_path, 1, b"/sbin/init\0", "/dev/null", "/devices/accel0", "/dev/vfio-pci", "/srv/dev/accel0")
+    assert reasons(tmp_path) == []
 
 
 @pytest.mark.parametrize("device", ["/dev/accel0", "/dev/accel3", "/dev/vfio/0", "/dev/vfio/vfio"])
@@ -97,3 +101,22 @@ def test_a_run_is_use_as_long_as_its_supervisor_or_script_holds_a_lock(tmp_path:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert reasons(tmp_path) == ["run digits, attempt 2"]
     assert reasons(tmp_path) == []
+
+
+def test_the_host_itself_has_the_homes_of_its_accounts_and_those_in_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(pattern: str) -> list[str]:
+        return glob.glob(str(tmp_path / "home/*") if pattern == "/home/*" else pattern)
+
+    accounts = [SimpleNamespace(pw_dir=str(tmp_path / "srv/ada"))]
+    monkeypatch.setattr(activity, "glob", SimpleNamespace(glob=found, iglob=found, escape=glob.escape))
+    monkeypatch.setattr(activity, "pwd", SimpleNamespace(getpwall=lambda: accounts))
+    for home, run in (("srv/ada", "one"), ("home/x[1]", "two"), ("other", "three"), ("given", "four")):
+        (tmp_path / home / ".tpuctl/runs" / run / "1").mkdir(parents=True)
+        (tmp_path / home / ".tpuctl/runs" / run / "1/lock").touch()
+    with ExitStack() as held:
+        for path in tmp_path.rglob("lock"):
+            fcntl.flock(held.enter_context(path.open("wb")), fcntl.LOCK_EX)
+        runs = [text for text in Activity("/", str(tmp_path / "given")).reasons() if text.startswith("run ")]
+    assert runs == ["run four, attempt 1", "run two, attempt 1", "run one, attempt 1"]

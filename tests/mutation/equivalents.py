@@ -25,6 +25,9 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
     ("tpuctl/text/printable.py", 'if "\\r" in text:', "if '' in text:"): (
         "a text without a carriage return is its own only state"
     ),
+    ("tpuctl/data/sources/batch_sizes.py", "longest = 1", "longest = 2"): (
+        "texts of one or two bytes: 64 MiB hold more rows of them than are ever read at once"
+    ),
 }
 
 

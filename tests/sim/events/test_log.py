@@ -96,6 +96,17 @@ def test_a_body_too_large_is_a_size_and_a_hash(monkeypatch: pytest.MonkeyPatch) 
     assert large != other
 
 
+def test_a_body_of_exactly_the_most_bytes_is_kept_whole() -> None:
+    events = Events()
+    for size in (256 * 1024, 256 * 1024 + 1):
+        events.note("request", "CreateNode", "", body={"text": "x" * (size - len('{"text":""}'))})
+    largest, too_large = (event.body for event in events)
+    assert largest
+    assert list(largest) == ["text"]
+    assert too_large
+    assert too_large["bytes"] == 262145
+
+
 def test_requests_that_change_something_have_bodies_by_grpc_as_by_rest(simulator: RunningSimulator) -> None:
     endpoints, sent = (
         simulator.simulator.endpoints,
