@@ -3,10 +3,13 @@
     python -m tests.mutation --base main --count 20          # in the files that differ from main
     python -m tests.mutation --under tpuctl/flows --count 60 # in the files below some folders
     python -m tests.mutation --all --seed 1 --count 60       # in the whole package, for a score
+    python -m tests.mutation --all --seed 1 --count 60 --suite   # survivors of near tests meet all tests
 
 A seeded sample: the same seed, code and files give the same mistakes. Each is made in a copy of the checkout,
 where the tests that can see the line are run, nearest first, up to the first that catches it: alone, it fails
-with the mistake and passes without it. What they do not catch within some CPU seconds counts as a survivor.
+with the mistake and passes without it. What they do not catch within some CPU seconds counts as a survivor;
+with --suite, only what the whole suite does not catch either: it is run once with all of them together, and
+what fails then is tried with each alone.
 Prints each mistake; with each survivor, the line as it was and as it is, and the tests that were tried. The
 last line is the result as JSON. Exits with 1 when one survived.
 """
@@ -28,7 +31,7 @@ from typing import Any
 
 from tests.mutation.checkouts import Checkout, checkouts
 from tests.mutation.equivalents import reason
-from tests.mutation.judging import Outcome, judge
+from tests.mutation.judging import Outcome, judge, judge_together
 from tests.mutation.mutants import Mutant, mutants
 from tests.mutation.programs import CpuClock
 from tests.mutation.ranking import ranked
@@ -42,7 +45,7 @@ def main() -> int:
     files = _files(arguments)
     sample = chosen(files, arguments.count, arguments.seed)
     print(f"{len(sample)} mistakes in {len(files)} files, seed {arguments.seed}", file=sys.stderr)
-    outcomes = list(_judged(sample, arguments.processes, arguments.budget))
+    outcomes = list(_judged(sample, arguments.processes, arguments.budget, suite=arguments.suite))
     result = summary(arguments.seed, outcomes)
     text = json.dumps(result)
     print(text)
@@ -61,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=int(time.time()), help="of the sample")
     parser.add_argument("--processes", type=int, default=2, help="mistakes at the same time")
     parser.add_argument("--budget", type=float, default=120.0, help="CPU seconds of tests for a mistake")
+    parser.add_argument("--suite", action="store_true", help="run all tests with what near ones do not catch")
     parser.add_argument("--json", type=argparse.FileType("w"), help="file for the result")
     return parser
 
@@ -115,7 +119,9 @@ def _git(*command: str) -> list[str]:
     ).stdout.split()
 
 
-def _judged(sample: Sequence[Mutant], processes: int, budget: float) -> Iterator[Outcome]:
+def _judged(
+    sample: Sequence[Mutant], processes: int, budget: float, *, suite: bool = False
+) -> Iterator[Outcome]:
     """Yield the outcome of each mistake as it is known, and show it."""
     with checkouts(processes) as copies, ThreadPoolExecutor(processes) as pool:
         free: SimpleQueue[Checkout] = SimpleQueue()
@@ -130,10 +136,20 @@ def _judged(sample: Sequence[Mutant], processes: int, budget: float) -> Iterator
             finally:
                 free.put(copy)
 
+        survivors = []
         try:
             for outcome in pool.map(outcome_of, sample):
                 print(_lines(outcome), file=sys.stderr, flush=True)
-                yield outcome
+                if suite and not outcome.caught_by:
+                    survivors.append(outcome.mutant)
+                else:
+                    yield outcome
+            if survivors:
+                print(f"the whole suite with {len(survivors)} of them", file=sys.stderr, flush=True)
+                clock = CpuClock(budget, stopped=stopped)
+                for outcome in judge_together(survivors, copies[0], 2 * processes, clock):
+                    print(_lines(outcome), file=sys.stderr, flush=True)
+                    yield outcome
         finally:  # else an interrupt would wait for the tests that run
             stopped.set()
 

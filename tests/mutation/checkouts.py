@@ -25,15 +25,19 @@ class Checkout:
     python: Path
 
     @contextmanager
-    def planted(self, mutant: Mutant) -> Iterator[None]:
-        """Have a mistake in the copy while the block runs."""
-        path = self.folder / mutant.file
-        source = path.read_text()
-        path.write_text(mutant.applied(source))
+    def planted(self, *mutants: Mutant) -> Iterator[None]:
+        """Have mistakes in the copy while the block runs."""
+        sources = {mutant.file: (self.folder / mutant.file).read_text() for mutant in mutants}
         try:
+            for mutant in sorted(
+                mutants, reverse=True
+            ):  # from the end of a line, as columns are those before
+                path = self.folder / mutant.file
+                path.write_text(mutant.applied(path.read_text()))
             yield
         finally:
-            path.write_text(source)
+            for name, source in sources.items():
+                (self.folder / name).write_text(source)
 
 
 @contextmanager

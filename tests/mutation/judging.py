@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tests.mutation.checkouts import Checkout
@@ -67,6 +68,19 @@ def judge(mutant: Mutant, tests: Sequence[str], checkout: Checkout, clock: CpuCl
     return Outcome(mutant, "", tuple(files), tuple(unreliable), clock.used)
 
 
+def judge_together(
+    mutants: Sequence[Mutant], checkout: Checkout, processes: int, clock: CpuClock
+) -> Iterator[Outcome]:
+    """Run the whole suite once with all mistakes, and judge each by the tests that fail.
+
+    Mistakes that no near test sees are few and seldom hide each other. The budget is that of each mistake.
+    """
+    with checkout.planted(*mutants):
+        failed = run_suite(checkout, processes, CpuClock(math.inf, stopped=clock.stopped))
+    for mutant in mutants:
+        yield judge(mutant, failed, checkout, clock.again())
+
+
 def is_caught(mutant: Mutant, test: str, checkout: Checkout, clock: CpuClock) -> bool:
     """Return whether a test, run alone, fails with a mistake and passes without it."""
     if run_tests(checkout, [test], clock.again()).code != PASSED:
@@ -79,15 +93,25 @@ def run_tests(
     checkout: Checkout, tests: Sequence[str], clock: CpuClock, *, without: Sequence[str] = ()
 ) -> Run:
     """Run tests in a copy of the checkout, up to the first that fails or stands still."""
-    options = ["-x", "-v", "-p", "no:cacheprovider", f"--timeout={TEST_TIMEOUT}"]
     omitted = [f"--deselect={test}" for test in without]
-    command = [str(checkout.python), "-m", "pytest", *options, *tests, *omitted]
+    code, text = _run_pytest(checkout, ["-x", "-v", *tests, *omitted], clock)
+    return Run(code, _failed(code, text, clock), _files(text))
+
+
+def run_suite(checkout: Checkout, processes: int, clock: CpuClock) -> list[str]:
+    """Run every test in a copy of the checkout, and return those that fail."""
+    options = ["-n", str(processes), "--dist", "loadfile", "--no-loadscope-reorder", "-rfE"]
+    _, text = _run_pytest(checkout, options, clock)
+    return list(dict.fromkeys(match[1] for match in FAILED.finditer(text)))
+
+
+def _run_pytest(checkout: Checkout, arguments: Sequence[str], clock: CpuClock) -> tuple[int | None, str]:
+    command = [str(checkout.python), "-m", "pytest", "-p", "no:cacheprovider", f"--timeout={TEST_TIMEOUT}"]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     with tempfile.TemporaryFile("w+") as output:
-        code = clock.run(command, checkout.folder, environment, output)
+        code = clock.run([*command, *arguments], checkout.folder, environment, output)
         output.seek(0)
-        text = output.read()
-    return Run(code, _failed(code, text, clock), _files(text))
+        return code, output.read()
 
 
 def _failed(code: int | None, text: str, clock: CpuClock) -> str:

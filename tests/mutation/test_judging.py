@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutation.checkouts import Checkout
-from tests.mutation.judging import judge
+from tests.mutation.judging import judge, judge_together
 from tests.mutation.mutants import Mutant
 from tests.mutation.programs import CpuClock
 
@@ -30,7 +30,7 @@ TESTS = {
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
     """A module with tests of several kinds."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # starts in half the time
-    monkeypatch.setenv("PYTEST_PLUGINS", "pytest_timeout")
+    monkeypatch.setenv("PYTEST_PLUGINS", "pytest_timeout,xdist.plugin")
     (tmp_path / "module.py").write_text(MODULE)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "tests").mkdir()
@@ -61,3 +61,23 @@ def test_a_mistake_over_the_budget_survives(checkout: Checkout) -> None:
 def test_a_test_that_stands_still_with_the_mistake_only_catches_it(checkout: Checkout) -> None:
     outcome = judge(MISTAKE, ["tests/test_waiting.py"], checkout, CpuClock(600, standstill=3))
     assert outcome.caught_by == "tests/test_waiting.py::test_waits"
+
+
+def test_what_near_tests_do_not_see_meets_the_whole_suite(tmp_path: Path, checkout: Checkout) -> None:
+    (tmp_path / "module.py").write_text(MODULE + "\n\ndef half(a):\n    return a / 2\n")
+    unseen = Mutant("module.py", 6, 13, 14, "*")
+    for name in ("waiting", "broken"):
+        (tmp_path / "tests" / f"test_{name}.py").unlink()
+    seen, other = judge_together([MISTAKE, unseen], checkout, 2, CpuClock(600))
+    assert seen.mutant == MISTAKE
+    assert seen.caught_by in {"tests/test_good.py::test_good", "tests/test_ordered.py::test_good"}
+    assert (other.mutant, other.caught_by) == (unseen, "")
+    assert "return a / 2" in (tmp_path / "module.py").read_text()
+
+
+def test_mistakes_of_one_line_are_planted_together_and_taken_out_again(
+    tmp_path: Path, checkout: Checkout
+) -> None:
+    with checkout.planted(MISTAKE, Mutant("module.py", 2, 15, 16, "b * 10")):
+        assert (tmp_path / "module.py").read_text() == "def larger(a, b):\n    return a > b * 10\n"
+    assert (tmp_path / "module.py").read_text() == MODULE
