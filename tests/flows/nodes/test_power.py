@@ -27,7 +27,7 @@ from tpuctl.flows.nodes.power import (
     stop,
     stop_requests,
 )
-from tpuctl.flows.progress import silent
+from tpuctl.flows.progress import Report, silent
 from tpuctl.nodes import Change, Node, NodeId, NodeState, SshKey, StartNode, StopNode
 
 KEY = SshKey("ada", "ssh-ed25519 AAAA")
@@ -125,6 +125,22 @@ def test_start_waits_for_ssh_and_adds_the_key() -> None:
     assert ssh.reached == [("n1", 0, "host key 0")]
 
 
+@pytest.mark.parametrize(
+    ("command", "before", "said"),
+    [
+        ("stop", NodeState.READY, "stopping n1"),
+        ("stop", NodeState.STOPPED, "n1 is STOPPED"),
+        ("start", NodeState.STOPPED, "starting n1"),
+        ("start", NodeState.READY, "n1 is READY"),
+    ],
+)
+def test_a_stop_and_a_start_say_what_they_do_first(command: str, before: NodeState, said: str) -> None:
+    reports: list[str] = []
+    existing = node(state=before, provider_state=before.name, metadata={KEY.public_key: ""})
+    _change(command, MemoryProvider(existing), reports.append)
+    assert reports[0] == said
+
+
 class _Slow(MemoryProvider):
     """A provider on which a node never leaves the state on the way to another."""
 
@@ -167,10 +183,10 @@ class _Faulty(MemoryProvider):
         raise self._error
 
 
-def _change(command: str, provider: MemoryProvider) -> Node:
+def _change(command: str, provider: MemoryProvider, report: Report = silent) -> Node:
     if command == "stop":
-        return stop(provider, plan_stop(provider, "n1"), silent)
-    return start(provider, MemorySsh(), plan_start(provider, "n1"), KEY, silent)  # type: ignore[arg-type]
+        return stop(provider, plan_stop(provider, "n1"), report)
+    return start(provider, MemorySsh(), plan_start(provider, "n1"), KEY, report)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
