@@ -10,6 +10,7 @@ from tests.running_simulator import RunningSimulator
 from tpuctl.cloud.provider import Operation
 from tpuctl.cloud.tpu.client import CloudTpu
 from tpuctl.errors import (
+    ConfigError,
     ConflictError,
     DeadlineError,
     NotFoundError,
@@ -30,6 +31,8 @@ from tpuctl.nodes import (
 )
 from tpuctl.polling import Backoff
 from tpuctl.sim.faults import grpc_fault
+from tpuctl.sim.tpu.methods import group
+from tpuctl.sim.world import pages
 
 ZONE = "europe-west4-a"
 NODE = NodeId("cloud-tpu", "sim-project", ZONE, "n1")
@@ -121,7 +124,6 @@ def test_nodes_are_listed_by_zone_and_everywhere(provider: CloudTpu) -> None:
 def test_every_page_of_a_list_is_read(
     provider: CloudTpu, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tpuctl.sim.world import pages
     from tpuctl.sim.world.nodes import service
 
     monkeypatch.setattr(service, "page", lambda items, key, _size, token: pages.page(items, key, 2, token))
@@ -131,6 +133,67 @@ def test_every_page_of_a_list_is_read(
         wait(operation)
     assert sorted(node.name for node in provider.list_nodes().nodes) == names
     assert len(simulator.world.nodes.all()) == 5
+
+
+def test_every_page_of_the_zones_is_read(
+    provider: CloudTpu, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = provider.list_zones()
+    assert whole == sorted(set(whole))
+    assert {ZONE, "us-central1-b", "us-east5-a"} <= set(whole)
+    assert len(simulator.events.find(kind="request", what="ListLocations")) == 1
+    monkeypatch.setattr(group, "page", lambda items, key, _size, token: pages.page(items, key, 3, token))
+    assert provider.list_zones() == whole
+    requests = len(simulator.events.find(kind="request", what="ListLocations"))
+    assert requests == 1 + -(-len(whole) // 3)
+
+
+def test_the_names_of_hosts_come_with_their_keys(provider: CloudTpu, simulator: RunningSimulator) -> None:
+    def requests() -> int:
+        return len(simulator.events.find(kind="request", what="GetGuestAttributes"))
+
+    node = create(provider, replace(REQUEST, accelerator="v3-32")).id
+    provider.host_keys(node)
+    assert requests() == 1
+    names = [provider.hostname(node, worker) for worker in range(4)]
+    assert all(names)
+    assert len(set(names)) == 4
+    assert requests() == 1, "they are known already"
+    assert provider.hostname(node, 4) is None
+    assert requests() == 2, "it may have been published meanwhile"
+    other = create(provider, named("n2")).id
+    assert provider.hostname(other, 0) not in {None, *names}
+    assert requests() == 3
+
+
+def test_what_google_would_refuse_is_refused_before_it_is_sent(
+    provider: CloudTpu, simulator: RunningSimulator
+) -> None:
+    with pytest.raises(UsageError):
+        provider.check(CreateNode(replace(REQUEST, labels={"Team": "vision"})))
+    assert simulator.events.find(kind="request") == []
+
+
+def test_a_change_is_not_sent_again_after_that_of_another_client(
+    provider: CloudTpu, simulator: RunningSimulator
+) -> None:
+    node = create(provider)
+    simulator.faults.add(grpc_fault("tpu.UpdateNode", 10, "conflict", count=1))
+    with pytest.raises(ConflictError, match="was changed by another client"):
+        provider.begin(key_change(provider, node, BOB))
+    simulator.faults.add(grpc_fault("tpu.GetNode", 10, "conflict", count=1))
+    assert provider.get_node(NODE) == node
+
+
+@pytest.mark.parametrize(("zone", "place"), [(ZONE, "zone europe-west4-a"), (None, "project sim-project")])
+def test_an_error_about_a_list_names_the_place(
+    provider: CloudTpu, simulator: RunningSimulator, zone: str | None, place: str
+) -> None:
+    for subject, method in (("nodes", "ListNodes"), ("queued resources", "ListQueuedResources")):
+        simulator.faults.add(grpc_fault(f"tpu.{method}", 7, "no", count=1))
+        listed = provider.list_nodes if subject == "nodes" else provider.list_queued_resources
+        with pytest.raises(ConfigError, match=f"{subject} of {place}"):
+            listed(zone)
 
 
 def test_zones_that_do_not_answer_are_named(provider: CloudTpu, simulator: RunningSimulator) -> None:

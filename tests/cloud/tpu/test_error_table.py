@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import runpy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from tests.paths import ROOT
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import errors
 from tpuctl.cloud.error_table import EVERY_SERVICE, OWN_FAILURE
+from tpuctl.cloud.tpu import error_document
 from tpuctl.cloud.tpu.client import CloudTpu
 from tpuctl.cloud.tpu.error_document import document
 from tpuctl.cloud.tpu.error_mapping import ROWS
@@ -286,3 +289,9 @@ def test_an_update_of_a_preempted_node_is_a_preemption(
 def test_the_document_is_what_the_tables_say() -> None:
     expected = document()
     assert (ROOT / "docs" / "errors.md").read_text() == expected, "python -m tpuctl.cloud.tpu.error_document"
+
+
+def test_the_document_is_written_by_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["error_document", str(tmp_path / "errors.md")])
+    runpy.run_path(error_document.__file__, run_name="__main__")
+    assert (tmp_path / "errors.md").read_text() == document()
