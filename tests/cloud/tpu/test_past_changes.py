@@ -14,8 +14,16 @@ from tests.cloud.tpu.test_queued_resources import QUEUE_REQUEST
 from tests.running_simulator import RunningSimulator
 from tpuctl.cloud.tpu.client import CloudTpu
 from tpuctl.cloud.tpu.past_changes import list_operations, read_history
-from tpuctl.errors import ConfigError, DeadlineError, StockoutError
-from tpuctl.nodes import CreateNode, CreateQueuedResource, DeleteNode, PastChange, StopNode
+from tpuctl.errors import ConfigError, ConflictError, DeadlineError, StockoutError
+from tpuctl.nodes import (
+    CreateNode,
+    CreateQueuedResource,
+    DeleteNode,
+    PastChange,
+    SimulateMaintenance,
+    StopNode,
+)
+from tpuctl.sim.faults import grpc_fault
 
 ELSEWHERE = "us-central1-a"
 
@@ -115,6 +123,25 @@ def test_announced_maintenance_is_known_by_the_uid(provider: CloudTpu, simulator
     assert announced.begins.endswith("Z")
     assert announced.ends > announced.begins
     assert replace(NODE, uid=uid) == node.id
+
+
+def test_a_maintenance_is_simulated_on_one_host_and_asked_for_once(
+    provider: CloudTpu, simulator: RunningSimulator
+) -> None:
+    node = create(provider, replace(REQUEST, accelerator="v3-32"))
+    change = SimulateMaintenance(node.id, 2)
+    request = provider.http_request(change)
+    assert request.method == "POST"
+    place = f"projects/sim-project/locations/{ZONE}/nodes/n1"
+    assert request.url == f"https://tpu.googleapis.com/v2alpha1/{place}:simulateMaintenanceEvent"
+    assert request.body == {"workerIds": ["2"]}
+    simulator.faults.add(grpc_fault("tpu.SimulateMaintenanceEvent", 10, "conflict", count=1))
+    with pytest.raises(ConflictError, match="was changed by another client"):
+        provider.begin(change)
+    wait(provider.begin(change))
+    ((uid, announced),) = provider.maintenance().items()
+    assert uid == node.id.uid
+    assert announced.status == "PENDING"
 
 
 PLACE = f"projects/p/locations/{ZONE}"
