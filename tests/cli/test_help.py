@@ -34,6 +34,19 @@ def leaves(
 LEAVES = list(leaves())
 
 
+def groups() -> list[tuple[str, ...]]:
+    """Return the groups that do nothing without a command."""
+    found = {path[:depth] for path, _ in LEAVES for depth in range(1, len(path))}
+    return sorted(found - {path for path, _ in LEAVES})
+
+
+@pytest.mark.parametrize("path", groups(), ids=" ".join)
+def test_a_group_without_a_command_is_answered_with_its_help(tpuctl, path: tuple[str, ...]) -> None:
+    shown = tpuctl(*path)
+    assert (shown.code, shown.out) == (2, "")
+    assert shown.err == tpuctl(*path, "--help").out
+
+
 @pytest.mark.parametrize(("path", "command"), LEAVES, ids=[" ".join(path) for path, _ in LEAVES])
 def test_the_help_ends_in_an_example_that_parses(path: tuple[str, ...], command: click.Command) -> None:
     assert command.help

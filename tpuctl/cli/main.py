@@ -244,6 +244,9 @@ def _print_json(error: TpuctlError) -> None:
 
 
 def _show_usage(error: click.ClickException, *, as_json: bool) -> int:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        printing.write_block(error.format_message(), err=True)
+        return EXIT_CODES["usage"]
     if isinstance(error, click.NoSuchOption):
         from tpuctl.cli.hints import with_known_option  # noqa: PLC0415  only on the way to an error
 
