@@ -1,0 +1,124 @@
+"""What gcloud's own configuration and the credentials of its clients say: project, zone and account."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tpuctl.config.gcloud import credentials_account, gcloud_settings
+
+IMPERSONATION = "https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts/{}:generateAccessToken"
+CONFIGURATION = "[core]\nproject = lab\naccount = ada@lab.org\n[compute]\nzone = us-east1-d\n"
+
+
+@pytest.fixture
+def sdk(tmp_path: Path) -> Path:
+    """gcloud's folder, whose default configuration has each property."""
+    (tmp_path / "sdk/configurations").mkdir(parents=True)
+    (tmp_path / "sdk/configurations/config_default").write_text(CONFIGURATION)
+    return tmp_path / "sdk"
+
+
+def test_each_property_has_its_setting(sdk: Path) -> None:
+    values, origins = gcloud_settings({"CLOUDSDK_CONFIG": str(sdk)})
+    assert values == {"project": "lab", "owner": "ada@lab.org", "zone": "us-east1-d"}
+    assert set(origins.values()) == {f"gcloud ({sdk / 'configurations/config_default'})"}
+
+
+@pytest.mark.parametrize(
+    ("variable", "setting"),
+    [
+        ("GOOGLE_CLOUD_PROJECT", "project"),
+        ("CLOUDSDK_CORE_PROJECT", "project"),
+        ("CLOUDSDK_CORE_ACCOUNT", "owner"),
+        ("CLOUDSDK_COMPUTE_ZONE", "zone"),
+    ],
+)
+def test_a_variable_of_gcloud_wins_over_its_file(sdk: Path, variable: str, setting: str) -> None:
+    values, origins = gcloud_settings({"CLOUDSDK_CONFIG": str(sdk), variable: "other"})
+    assert (values[setting], origins[setting]) == ("other", variable)
+    assert list(values.values()).count("other") == 1
+    assert gcloud_settings({"CLOUDSDK_CONFIG": str(sdk), variable: ""})[0][setting] != ""
+
+
+def test_the_variable_of_all_clients_wins_over_gclouds_own() -> None:
+    variables = {"CLOUDSDK_CORE_PROJECT": "second", "GOOGLE_CLOUD_PROJECT": "first", "HOME": "/nowhere"}
+    assert gcloud_settings(variables)[0] == {"project": "first"}
+
+
+@pytest.mark.parametrize(
+    ("active", "named", "project"),
+    [
+        (None, None, "lab"),
+        ("", None, "lab"),
+        ("work\n", None, "of work"),
+        (None, "work", "of work"),
+        ("work", "default", "lab"),
+        ("work", "", "of work"),
+        ("missing", None, None),
+    ],
+)
+def test_the_configuration_is_that_of_the_variable_else_the_active_one(
+    sdk: Path, active: str | None, named: str | None, project: str | None
+) -> None:
+    (sdk / "configurations/config_work").write_text("[core]\nproject = of work\n")
+    if active is not None:
+        (sdk / "active_config").write_text(active)
+    variables = {"CLOUDSDK_CONFIG": str(sdk)}
+    if named is not None:
+        variables["CLOUDSDK_ACTIVE_CONFIG_NAME"] = named
+    assert gcloud_settings(variables)[0].get("project") == project
+
+
+def test_without_a_variable_the_folder_is_in_the_home(sdk: Path, tmp_path: Path) -> None:
+    (tmp_path / "home/.config").mkdir(parents=True)
+    sdk.rename(tmp_path / "home/.config/gcloud")
+    for variables in ({}, {"CLOUDSDK_CONFIG": ""}):
+        assert gcloud_settings({"HOME": str(tmp_path / "home"), **variables})[0]["project"] == "lab"
+
+
+@pytest.mark.parametrize(
+    ("content", "account"),
+    [
+        ({"type": "service_account", "client_email": "robot@lab.iam.gserviceaccount.com"},
+         "robot@lab.iam.gserviceaccount.com"),
+        ({"type": "authorized_user", "account": "ada@lab.org", "client_id": "x"}, "ada@lab.org"),
+        ({"type": "authorized_user", "account": "", "client_id": "x"}, ""),
+        ({"type": "authorized_user", "client_id": "x@y"}, ""),
+        ({"type": "authorized_user", "account": 7}, ""),
+        ({"type": "authorized_user", "account": "ada"}, ""),
+        ({"type": "authorized_user", "account": ["ada@lab.org"]}, ""),
+        ({"type": "impersonated_service_account", "account": "ada@lab.org",
+          "service_account_impersonation_url": IMPERSONATION.format("robot@lab.iam.gserviceaccount.com")},
+         "robot@lab.iam.gserviceaccount.com"),
+        ({"type": "external_account", "client_email": "b@c",
+          "service_account_impersonation_url": IMPERSONATION.format("no account")}, "b@c"),
+        (["ada@lab.org"], ""),
+        ("ada@lab.org", ""),
+        (None, ""),
+    ],
+)  # fmt: skip
+def test_the_account_of_credentials_is_named_in_each_kind_of_file(
+    tmp_path: Path, content: object, account: str
+) -> None:
+    file = tmp_path / "key.json"
+    file.write_text(json.dumps(content))
+    assert credentials_account({"GOOGLE_APPLICATION_CREDENTIALS": str(file), "HOME": "/nowhere"}) == account
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff", b'{"client_email": "a@b"', b"[" * 100_000])
+def test_credentials_that_cannot_be_read_name_nobody(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "key.json").write_bytes(data)
+    for name in ("key.json", "missing.json", "."):
+        assert credentials_account({"GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / name)}) == ""
+
+
+def test_the_credentials_of_gcloud_count_unless_others_are_named(sdk: Path, tmp_path: Path) -> None:
+    (sdk / "application_default_credentials.json").write_text(json.dumps({"account": "ada@lab.org"}))
+    (tmp_path / "key.json").write_text(json.dumps({"client_email": "robot@lab.org"}))
+    variables = {"CLOUDSDK_CONFIG": str(sdk), "GOOGLE_APPLICATION_CREDENTIALS": ""}
+    assert credentials_account(variables) == "ada@lab.org"
+    variables["GOOGLE_APPLICATION_CREDENTIALS"] = str(tmp_path / "key.json")
+    assert credentials_account(variables) == "robot@lab.org"
