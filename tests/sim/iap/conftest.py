@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -19,8 +20,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture(autouse=True)
 def _no_faults(site: Site) -> Iterator[None]:
+    """A fault that the next test adds does not fire on a connection of this one."""
     yield
     site.running.faults.clear()
+    while site.running.simulator._relay._sockets:
+        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
