@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 import struct
@@ -161,6 +162,8 @@ def test_a_session_that_nobody_has_any_more(site: Site, echo_port: int) -> None:
             await opened.read()
             again = {"sid": opened.session, "ack": "0"}
             await opened.raw.close()
+        while opened.session in site.running.simulator._relay._tunnels:  # the relay reads the close
+            await asyncio.sleep(0.01)
         assert (await close_of(site, "reconnect", again))[0] == 4001, "its client has closed it"
 
     in_loop(work)
