@@ -76,6 +76,24 @@ def test_a_name_is_folded_at_its_dashes_where_words_are_too_long_and_the_first_c
     ]
 
 
+@pytest.mark.parametrize(
+    ("row", "columns", "lines"),
+    [
+        (["first first", "other"], 13, ["first   other", "first"]),
+        (["first first", "other other"], 18, ["first first  other", "             other"]),
+        (["first first", "other other", "a b"], 23, ["first first  other  a b", "             other"]),
+        (["first", "a a", "other other"], 17, ["first  a a  other", "            other"]),
+        (["first", "other other", "a a"], 17, ["first  other  a a", "       other"]),
+    ],
+)
+def test_the_widest_column_is_folded_but_the_first_one_last(
+    row: list[str], columns: int, lines: list[str]
+) -> None:
+    shown = printed([["A", "B", "C"][: len(row)], row], columns)
+    assert shown[1:] == lines
+    assert max(map(len, shown)) <= columns
+
+
 def test_where_nothing_helps_each_row_is_a_block() -> None:
     assert printed(NODES[:2], 30) == [
         "NAME     ada-v3-8", "ZONE     europe-west4-a", "TYPE     v3-8", "HOSTS    1", "STATE    READY",

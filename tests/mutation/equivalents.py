@@ -28,6 +28,11 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
     ("tpuctl/data/sources/batch_sizes.py", "longest = 1", "longest = 2"): (
         "texts of one or two bytes: 64 MiB hold more rows of them than are ever read at once"
     ),
+    (
+        "tpuctl/cli/layout.py",
+        "if columns is None or _total(natural) <= columns:",
+        "if columns is None or _total(natural) < columns:",
+    ): "a table that just fits is folded nowhere in either branch",
 }
 
 
