@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,11 +49,21 @@ def test_each_can_be_run_twice(tpuctl: Tpuctl, simulator: RunningSimulator, node
 
 
 def test_both_ask_first(tpuctl: Tpuctl, simulator: RunningSimulator, node: str) -> None:
-    assert tpuctl("stop", node).code == 10
+    asked = tpuctl("stop", node)
+    assert asked.code == 10
+    assert re.search(rf"^{node} .* READY ", asked.err, re.MULTILINE)
+    assert "Its programs end, and others may take its chips: it can fail to start again." in asked.err
     assert state(simulator) == "READY"
     assert tpuctl("stop", node, "--yes").code == 0
-    assert tpuctl("start", node).code == 10
+    asked = tpuctl("start", node)
+    assert asked.code == 10
+    assert re.search(rf"^{node} .* STOPPED ", asked.err, re.MULTILINE)
+    assert re.search(r"^price per hour  \d+\.\d\d USD", asked.err, re.MULTILINE)
+    assert asked.out == ""
     assert state(simulator) == "STOPPED"
+    started = tpuctl("start", node, "--yes")
+    assert "tpuctl submit SCRIPT" in started.err
+    assert "price per hour" not in tpuctl("start", node, "--yes").err, "it is READY"
 
 
 def test_a_lost_answer_is_no_failure(tpuctl: Tpuctl, simulator: RunningSimulator, node: str) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import struct
 import zlib
+from types import SimpleNamespace
 
 import pytest
 
 from tests.data.images.zoo.pictures import chunk, exif, profile
+from tpuctl.data.images import header
 from tpuctl.data.images.header import HeadTooShort, ImageInfo, InvalidImage, inspect_head, inspect_image
 
 MAGIC = b"\x89PNG\r\n\x1a\n"
@@ -249,6 +251,20 @@ def test_a_profile_of_other_colours_is_a_change(content: bytes, changes: tuple[s
         assert inspect_image(jpeg(*parts(content, 100), segment(0xE1, exif(6)))).changes == turned[::-1]
         cmyk = jpeg(segment(0xE1, exif(6)), frame=sof(components=4))
         assert inspect_image(cmyk).changes == ("from CMYK", "turned upright (EXIF)")
+
+
+def test_four_megabytes_of_a_profile_are_unpacked_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    class Unpacker:
+        def decompress(self, content: bytes, most: int) -> bytes:
+            asked.append(most)
+            return zlib.decompressobj().decompress(content, most)
+
+    played = SimpleNamespace(decompressobj=Unpacker, crc32=zlib.crc32, error=zlib.error)
+    monkeypatch.setattr(header, "zlib", played)
+    assert inspect_image(png(of_profile(bytes(5_000_000)))).changes == ()
+    assert asked == [4 * 1024 * 1024]
 
 
 @pytest.mark.parametrize(
