@@ -55,6 +55,8 @@ def test_a_maintenance_is_simulated_by_the_api_and_the_run_goes_on(
     asked = tpuctl("drill", node)
     assert asked.code == 10
     assert f"Running there: {run}." in asked.err
+    assert re.search(rf"^{node} .* READY ", asked.err, re.MULTILINE)
+    assert "It can end what runs there, as a maintenance by the provider can." in asked.err
     assert calls(simulator) == []
     result = tpuctl("drill", node, "--yes", "--json")
     assert result.code == 0, result.err
@@ -79,10 +81,17 @@ def test_a_preemption_ends_node_and_run(
     tpuctl: Tpuctl, simulator: RunningSimulator, node: str, run: str
 ) -> None:
     assert tpuctl("drill", node, "--preempt", "--dry-run", "--json").json["requests"] == []
+    asked = tpuctl("drill", node, "--preempt")
+    assert asked.code == 10
+    assert f"Running there: {run}." in asked.err
+    assert "a maintenance by the provider" not in asked.err
     assert simulator.world.nodes.all()[0].state == "READY"
     result = tpuctl("drill", node, "--preempt", "--yes")
     assert result.code == 0, result.err
     assert f"{node} is PREEMPTED" in result.out
+    assert re.search(r"^TIME +EVENT$", result.out, re.MULTILINE)
+    assert re.search(rf"^run +{run}$", result.out, re.MULTILINE)
+    assert re.search(r"^state +running, then preempted: ", result.out, re.MULTILINE)
     evidence = "the node is PREEMPTED|the host of worker 0 announced its preemption"
     assert re.search(f"then preempted: ({evidence})", result.out), result.out
     assert "last checkpoint  none, then none" in result.out
@@ -101,7 +110,10 @@ def test_another_persons_node_is_refused_until_its_owner_is_named(
         assert f"Node '{node}' is not yours" in result.err
         assert owner not in result.err
     assert calls(simulator) == []
-    assert tpuctl("drill", node, "--yes", "--owner", owner).code == 0
+    done = tpuctl("drill", node, "--yes", "--owner", owner)
+    assert done.code == 0
+    assert "No run of this bucket is on it." in done.err
+    assert "Next:" not in done.err
 
 
 def test_a_worker_that_is_not_there_is_refused(
@@ -124,6 +136,14 @@ def test_a_stopped_node_has_no_drill(tpuctl: Tpuctl, simulator: RunningSimulator
     result = tpuctl("drill", node, "--yes")
     assert result.code == 4
     assert f"tpuctl start {node}" in result.err
+
+
+def test_after_a_maintenance_the_log_of_a_run_is_named(
+    tpuctl: Tpuctl, simulator: RunningSimulator, node: str, run: str
+) -> None:
+    done = tpuctl("drill", node, "--yes")
+    assert done.code == 0, done.err
+    assert f"Next: tpuctl logs {run} --tail 20" in done.err
 
 
 REPORT = RunDrillReport(

@@ -103,11 +103,16 @@ class TestExtend:
         after = metadata(cloud)
         assert after.pop("tpuctl-expires") == extended.json["expires"]
         assert after == before
+        assert set(extended.json) == {"schema", "name", "zone", "expires"}
+        assert (extended.json["name"], extended.json["zone"]) == ("n1", only_node(cloud).zone)
         again = tpuctl("extend", "n1", "30m", "--json").json["expires"]
         from tpuctl.keeper.records import moment
 
         assert moment(extended.json["expires"]) == pytest.approx(created + 10 * HOUR, abs=2)
         assert moment(again) == moment(extended.json["expires"]) + HOUR / 2
+        said = tpuctl("extend", "n1", "30m")
+        assert said.out == ""
+        assert f"n1 deletes itself {metadata(cloud)['tpuctl-expires']}." in said.err
 
     def test_what_is_past_its_end_is_extended_from_now_on(
         self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud
