@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from tests.cli.pseudo_terminal import in_terminal
 from tpuctl.cli import progress
@@ -116,6 +121,24 @@ def test_a_transfer_says_its_steps_at_once_and_its_bytes_once_an_interval(
         progress(2_500_000, 10_000_000)
         progress(3_000_000, 10_000_000)
     assert capsys.readouterr().err == "listing objects\n2.5 MB of 10.0 MB\n"
+
+
+def test_a_terminal_shows_the_bytes_of_a_transfer_ten_times_a_second_at_most(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+
+    @contextmanager
+    def status(_: Console, text: str) -> Iterator[SimpleNamespace]:
+        yield SimpleNamespace(update=lambda text: shown.append(text.plain))
+
+    monkeypatch.setattr(Console, "status", status)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with show_transfer() as (_, amount):
+        for count in range(1, 13):
+            clock.now += 1 / 32
+            amount(count * 1_000_000, 12_000_000)
+    assert shown == [f"{count}.0 MB of 12.0 MB" for count in (4, 8, 12)]
 
 
 def test_counts_of_several_nouns_follow_each_other_and_none_is_shown_before_its_first(

@@ -48,6 +48,14 @@ def test_a_plan_says_what_will_be_made_and_makes_that(tree: Tree, tmp_path: Path
     assert sorted(labels(shards[2:], tmp_path)) == [0, 0, 0, 1]
 
 
+@pytest.mark.parametrize("hosts", [0, -1])
+def test_a_dataset_is_read_by_one_host_at_least(tree: Tree, hosts: int) -> None:
+    folder = tree({"cat": 3})
+    with pytest.raises(UsageError, match=f"^{hosts} hosts cannot read a dataset"):
+        plan(folder, name="pets", hosts=hosts)
+    plan(folder, name="pets", hosts=1).source.close()
+
+
 def test_the_manifest_describes_every_object(tree: Tree) -> None:
     objects = produce(plan(tree({"train/cat": 3, "test/cat": 1}), name="pets", version="2.0.1", shards=1))
     manifest = decode_manifest(objects.pop("manifest.json"))

@@ -300,3 +300,26 @@ connection.connect(("127.0.0.1", int(sys.argv[1])))
 connection.sendall(b".")
 sys.stdin.read()
 """
+
+
+@pytest.mark.skipif(
+    not isinstance(system_owner(), (SockDiag, Tables)), reason="this system tells no user by number"
+)
+@pytest.mark.parametrize(
+    ("overflow", "uid_map", "is_anonymous"),
+    [
+        (os.geteuid(), "0 1000 1\n", True),
+        (os.geteuid(), "         0          0 4294967295\n", False),
+        (os.geteuid() + 1, "0 1000 1\n", False),
+        (os.geteuid(), None, False),
+    ],
+)
+def test_who_looks_like_any_other_user_is_known_by_processes_not_by_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overflow: int, uid_map: str | None, is_anonymous: bool
+) -> None:
+    (tmp_path / "overflowuid").write_text(f"{overflow}\n")
+    if uid_map is not None:
+        (tmp_path / "uid_map").write_text(uid_map)
+    monkeypatch.setattr(peers, "OVERFLOW_UID", tmp_path / "overflowuid")
+    monkeypatch.setattr(peers, "UID_MAP", tmp_path / "uid_map")
+    assert isinstance(system_owner(), OwnProcesses) == is_anonymous
