@@ -6,19 +6,28 @@ from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.crashes.faults import ZONE, nothing
-from tests.crashes.world import CrashWorld
+from tests.crashes.world import CrashWorld, Interference, Killed
 from tests.flows.runs.recovery.site import Site
 from tests.flows.runs.recovery.test_step import check, requests
-from tpuctl import runs
+from tpuctl import clock, runs
+from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.catalogue.prices import Price
-from tpuctl.flows.runs.recovery.events import BUSY, ENDED_FOR_GOOD, GOES_ON, RESTARTED, WAITS
+from tpuctl.errors import HostError
+from tpuctl.flows.runs.recovery import lease as leases
+from tpuctl.flows.runs.recovery.events import BUSY, ENDED_FOR_GOOD, GOES_ON, RESTARTED, WAITS, Event
 from tpuctl.flows.runs.recovery.machine import machine_name
+from tpuctl.flows.runs.submission import launch_values
+from tpuctl.recovery.records import Lease, Restarts
+from tpuctl.runs import BY_MACHINE, Verdict, encode
 
 QUICK = 6
 """One request in so many is tried in `make test`."""
+CREATED_BEFORE_LAUNCH = 3
+"""Objects before the record: the lease, the verdict of the attempt before, the note in the node's folder."""
 
 
 @pytest.fixture
@@ -148,3 +157,211 @@ def test_a_machine_has_the_name_of_its_run_and_attempt(run: str, name: str | Non
     assert machine_name(run, 2) == (name or machine_name(run, 2))
     assert len(machine_name(run, 2)) <= 63
     assert machine_name(run, 2) != machine_name(f"{run[:-1]}b", 2)
+
+
+class TestEvents:
+    def test_of_a_run_that_goes_on_have_its_state(self, world: CrashWorld) -> None:
+        assert Site(world).step() == Event("r1", 1, GOES_ON, "running")
+
+    @pytest.mark.parametrize("policy", [{"restarts": Restarts()}, {"machine": None}])
+    def test_of_a_run_without_restarts_change_nothing(
+        self, world: CrashWorld, policy: dict[str, object]
+    ) -> None:
+        site = Site(world)
+        record = msgspec.structs.replace(site.run.record, **policy)
+        site.bucket.put(site.run.paths.record, encode(record))
+        written = len(site.bucket.history)
+        site.preempt()
+        assert site.step() == Event("r1", 1, GOES_ON, "it has no restarts")
+        assert len(site.bucket.history) == written
+        verdict = Verdict("r1", runs.PREEMPTED, 1, clock.iso(world.time), "because", basis=BY_MACHINE)
+        site.bucket.put(site.run.paths.verdict, encode(verdict))
+        assert site.step() == Event("r1", 1, ENDED_FOR_GOOD, runs.PREEMPTED)
+
+    def test_of_an_end_at_the_first_attempt_look_for_no_machine(self, world: CrashWorld) -> None:
+        site = Site(world)
+        assert site.finish() == Event("r1", 1, ENDED_FOR_GOOD, runs.SUCCEEDED)
+        assert "ListNodes" not in world.requests
+        lease = Lease("r1", 2, "token", "bob@desk", leases.SECONDS)
+        site.bucket.put(site.run.paths.lease(2), encode(lease))
+        site.step()
+        assert "ListNodes" in world.requests, "who held it may have made one"
+
+    def test_of_a_restart_say_where_it_is(self, world: CrashWorld) -> None:
+        site = Site(world)
+        site.preempt()
+        assert site.step() == Event("r1", 2, RESTARTED, f"on r1-2 in {ZONE}")
+
+    def test_of_a_run_that_another_watcher_starts_name_that_one(self, world: CrashWorld) -> None:
+        site = Site(world)
+        site.preempt()
+        lease = Lease("r1", 2, "token", "bob@desk", leases.SECONDS)
+        site.bucket.put(site.run.paths.lease(2), encode(lease))
+        assert site.step() == Event("r1", 2, BUSY, "bob@desk starts it")
+
+    def test_of_a_run_without_quota_say_what_the_service_says(self, world: CrashWorld) -> None:
+        site = Site(world)
+        site.preempt()
+        world.faults.add("quota", zone=ZONE)
+        event = site.step()
+        assert event
+        assert event.action == WAITS
+        assert event.detail.startswith(f"Node 'r1-2' (v3-8) in {ZONE}: Quota limit ")
+
+    def test_of_a_run_whose_verdict_is_none_are_its_error(self, world: CrashWorld) -> None:
+        site = Site(world)
+        site.bucket.put(site.run.paths.verdict, b"{")
+        with pytest.raises(BadObjectError, match=r"verdict\.json"):
+            site.step()
+
+
+class TestStopRequest:
+    def test_of_a_run_that_was_to_be_started_again_ends_it(self, world: CrashWorld) -> None:
+        site = Site(world)
+        site.lose()
+        site.ask_to_stop()
+        assert site.step() == Event("r1", 1, ENDED_FOR_GOOD, runs.STOPPED)
+        verdict = site.run.verdict()
+        assert verdict
+        assert verdict.evidence == (
+            "stopped by ada@example.com while it was to be started again"
+            " (lost: its host has no program of it)"
+        )
+        assert (verdict.stopped_by, verdict.restarts, verdict.basis) == ("ada@example.com", False, BY_MACHINE)
+        assert verdict.decided == clock.iso(world.time)
+
+    def test_keeps_what_the_run_was_started_on(self, world: CrashWorld) -> None:
+        """Its first machine is the user's: it was not made for a restart."""
+        site = Site(world)
+        site.lose()
+        site.ask_to_stop()
+        site.step()
+        assert len(world.billing) == 1
+
+
+class TestLaunch:
+    def test_without_the_code_in_the_bucket_waits_and_says_so(self, world: CrashWorld) -> None:
+        site = Site(world)
+        site.preempt()
+        site.bucket.remove(site.bucket.objects("bundles/")[0])
+        event = site.step()
+        evidence = "it could not be started: The code of run 'r1' is not in the bucket any more."
+        assert event == Event("r1", 2, WAITS, evidence)
+        verdict = site.run.verdict()
+        assert verdict
+        assert (verdict.attempt, verdict.outcome, verdict.basis) == (2, runs.LOST, BY_MACHINE)
+        assert (verdict.evidence, verdict.restarts) == (evidence, True)
+        assert verdict.started == verdict.ended == verdict.decided == clock.iso(world.time)
+        assert verdict.tpu == site.run.last_attempt().record.tpu
+
+    def test_keeps_how_the_attempt_before_ended(self, world: CrashWorld) -> None:
+        site = Site(world)
+        site.lose()
+        site.step()
+        (verdict,) = site.run.earlier_verdicts(2)
+        assert (verdict.attempt, verdict.outcome) == (1, runs.LOST)
+
+    def test_forgets_the_values_of_a_run_that_has_ended(self, world: CrashWorld) -> None:
+        site = Site(world, options=("--metadata", "api-password=correct-horse-7"))
+        assert launch_values.kept("b", site.run.record)
+        site.finish()
+        assert launch_values.kept("b", site.run.record) is None
+
+
+class TestInterruptedStart:
+    """Another watcher was killed after it had written the second attempt, on four hosts."""
+
+    def interrupted(self, world: CrashWorld, started: int) -> Site:
+        """Return a site where so many hosts were started, and the lease of who did that is late."""
+        site = Site(world, "v3-32")
+        site.preempt()
+
+        def kill(method: str, at: int, moment: str) -> None:
+            if len([own for own in site.hosts.started if own[2] == 2]) == started and is_launch(method):
+                world.interfere = nothing
+                raise Killed
+
+        def is_launch(method: str) -> bool:
+            return world.requests.count("bucket.create") > CREATED_BEFORE_LAUNCH and method.startswith("ssh")
+
+        world.interfere = kill
+        assert site.step("bob") is None
+        assert site.step() == Event("r1", 2, BUSY, "bob starts it")
+        world.pass_time(leases.SECONDS + 1)
+        return site
+
+    def test_before_the_first_host_is_begun_again(self, world: CrashWorld) -> None:
+        site = self.interrupted(world, 0)
+        assert site.step() == Event("r1", 2, RESTARTED, f"on r1-2 in {ZONE}")
+        assert [own[1:] for own in site.hosts.started if own[2] == 2] == [(n, 2) for n in range(4)]
+
+    def test_after_the_last_host_is_none(self, world: CrashWorld) -> None:
+        site = Site(world)
+        site.preempt()
+
+        def kill(method: str, at: int, moment: str) -> None:
+            if site.run.bucket.get(site.run.paths.status(2, 0)):  # type: ignore[attr-defined]  # in memory
+                world.interfere = nothing
+                raise Killed
+
+        world.interfere = kill
+        assert site.step("bob") is None
+        world.pass_time(leases.SECONDS + 1)
+        assert site.step() == Event("r1", 2, GOES_ON, "every worker had started")
+        lease = leases.read(site.run, 2)
+        assert lease
+        assert (lease.holder, lease.is_over) == ("a", True)
+
+    def test_on_some_hosts_ends_what_waits_there(self, world: CrashWorld) -> None:
+        site = self.interrupted(world, 2)
+        uid = site.run.last_attempt().record.tpu.uid
+        evidence = "its start was interrupted on some hosts"
+        assert site.step() == Event("r1", 2, WAITS, evidence)
+        assert site.hosts.ended == [(uid, 0, 2), (uid, 1, 2)]
+        verdict = site.run.verdict()
+        assert verdict
+        assert (verdict.outcome, verdict.evidence, verdict.restarts) == (runs.LOST, evidence, True)
+
+    def test_on_a_node_that_has_ended_since_is_a_loss_of_its_node(self, world: CrashWorld) -> None:
+        site = self.interrupted(world, 2)
+        site.preempt()
+        assert site.step() == Event("r1", 2, WAITS, "the node is PREEMPTED")
+        verdict = site.run.verdict()
+        assert verdict
+        assert (verdict.outcome, verdict.restarts) == (runs.PREEMPTED, True)
+
+    def test_of_a_run_that_is_to_stop_ends_with_its_machine(self, world: CrashWorld) -> None:
+        site = self.interrupted(world, 2)
+        site.ask_to_stop()
+        assert site.step() == Event("r1", 2, ENDED_FOR_GOOD, runs.STOPPED)
+        assert world.billing == []
+        verdict = site.run.verdict()
+        assert verdict
+        assert (verdict.attempt, verdict.evidence) == (
+            2, "stopped by ada@example.com while it was to be started again",
+        )  # fmt: skip
+
+    def test_on_hosts_that_do_not_answer_is_waited_for_as_long_as_a_start_may_take(
+        self, world: CrashWorld
+    ) -> None:
+        site = self.interrupted(world, 0)
+        written = world.time
+
+        def refuse(method: str, at: int, moment: str) -> None:
+            if method == "ssh":
+                raise HostError("No route to host.")
+
+        while (event := self.step(site, refuse)).action == WAITS and "worker 0" in event.detail:
+            assert event.detail == "worker 0: No route to host"
+            lease = leases.read(site.run, 2)
+            assert lease
+            assert not lease.is_over, "another watcher may go on"
+            world.pass_time(20)
+        assert event == Event("r1", 2, WAITS, "its start was interrupted on some hosts")
+        assert 300 - leases.SECONDS <= (world.time - written).total_seconds() <= 320
+
+    def step(self, site: Site, interfere: Interference) -> Event:
+        site.world.interfere = interfere
+        event = site.step()
+        assert event
+        return event
