@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
 
-from tests.flows.nodes.memory_provider import MemoryProvider
+from tests.flows.nodes.memory_provider import MemoryProvider, node
+from tests.flows.runs.logs.memory_logs import MemoryLogs
 from tests.flows.runs.records import ATTEMPT, CREATED, STATUS, write_run
 from tests.running_simulator import RunningSimulator
 from tpuctl import runs
+from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.cloud.storage import Bucket, Object
-from tpuctl.errors import DeadlineError
+from tpuctl.errors import DeadlineError, InterruptedByUser
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.logs.following import SETTLE_EVERY, follow
 from tpuctl.flows.runs.logs.reader import Line, LogReader
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.runs import ORDERED_LOGS
+from tpuctl.nodes import Node, NodeId
+from tpuctl.runs import ORDERED_LOGS, Run, Verdict
 from tpuctl.worker.records import FINISHED, RUNNING, encode, ordered_log_file, status_type
 
 NOBODY = Witnesses(MemoryProvider())
@@ -208,3 +212,145 @@ def test_the_next_attempt_is_followed_from_its_beginning(four: Workers) -> None:
     assert lines == ["attempt 1", "last of attempt 1", "attempt 2 of 0", "attempt 2 of 1"]
     assert outcome == runs.SUCCEEDED
     assert warnings == ["Run 'r2' was started again: attempt 2."]
+
+
+class Quiet:
+    """A run of two workers in a bucket with a clock of its own, whose node is READY."""
+
+    def __init__(self) -> None:
+        self.logs = MemoryLogs(workers=(0, 1))
+        record = Run("r1", CREATED, "ada@laptop", "job.py", (), "0" * 64, "jax", "v3-32", (), {})
+        self.logs.run.create(record)
+        tpu = ATTEMPT.tpu
+        self.provider = MemoryProvider(node(tpu.name, id=NodeId("memory", "p", tpu.zone, tpu.name, tpu.uid)))
+        self.warnings: list[str] = []
+        self.pauses: list[float] = []
+        self.lines: list[Line] = []
+        self.logs.tell(0)
+        self.logs.tell(1)
+
+    def follow(self, *events: Callable[[], object], tail: int | None = None, **shows: Any) -> Verdict:
+        """Follow the run in whose pauses these things happen."""
+        run, happen = StoredRun(self.logs.run.bucket, "r1", self.warnings.append), iter(events)
+
+        def sleep(seconds: float) -> None:
+            self.pauses.append(seconds)
+            next(happen)()
+
+        reader = LogReader(run.last_attempt())
+        return follow(run, Witnesses(self.provider), reader, self.lines.append, tail, sleep, **shows)
+
+    def texts(self) -> list[str]:
+        return [line.text for line in self.lines]
+
+    def pass_time(self) -> None:
+        self.logs.bucket.pass_time(61)
+
+    def beat(self) -> None:
+        for worker in (0, 1):
+            self.logs.tell(worker)
+
+    def end(self) -> None:
+        """Write a verdict of every worker."""
+        self.logs.run.end(runs.Verdict("r1", runs.STOPPED, 1, CREATED, "so", basis=runs.BY_WORKERS))
+
+
+class TestDoubt:
+    def test_is_said_once_and_taken_back(self) -> None:
+        quiet = Quiet()
+        quiet.follow(quiet.pass_time, lambda: None, quiet.beat, lambda: None, quiet.end, *[nothing] * 10)
+        assert quiet.warnings == [
+            "Worker 0 has been silent for 61 s. Still following.",
+            "Every worker is heard of again.",
+        ]
+        assert set(quiet.pauses) == {1.0}
+
+    def test_of_a_provider_that_does_not_answer_is_its_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        quiet = Quiet()
+
+        def fail(node: NodeId) -> Node:
+            raise DeadlineError("The API does not answer.")
+
+        monkeypatch.setattr(quiet.provider, "get_node", fail)
+        quiet.follow(quiet.pass_time, quiet.end)
+        assert quiet.warnings == [
+            "What the TPU is doing is unknown: The API does not answer. Still following."
+        ]
+
+    def test_is_looked_after_at_each_look(self) -> None:
+        """A verdict is otherwise read at every tenth look only."""
+        quiet = Quiet()
+        assert quiet.follow(quiet.pass_time, quiet.end).outcome == runs.STOPPED
+        assert len(quiet.pauses) == 2
+
+
+def test_an_outage_is_waited_for_at_most_half_a_minute_at_a_time() -> None:
+    quiet = Quiet()
+
+    def fail() -> None:
+        raise DeadlineError("No answer.")
+
+    def begin() -> None:
+        quiet.logs.bucket.meanwhile = fail
+
+    def end() -> None:
+        quiet.logs.bucket.meanwhile = nothing
+        quiet.end()
+
+    quiet.follow(begin, *[nothing] * 7, end)
+    assert quiet.pauses == [1.0, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+    assert quiet.warnings == ["No answer. Still following."]
+
+
+def test_the_tail_is_of_what_is_there_at_the_first_look_that_is_answered() -> None:
+    quiet = Quiet()
+    quiet.logs.print(0, b"a\nb\nc\n")
+    read, failures = quiet.logs.bucket.read_range, [DeadlineError("No answer.")]
+
+    def fail_once(item: Object, start: int, end: int) -> bytes:
+        if failures:
+            raise failures.pop()
+        return read(item, start, end)
+
+    quiet.logs.bucket.read_range = fail_once  # type: ignore[method-assign]
+
+    def print_more() -> None:
+        quiet.logs.print(0, b"d\ne\nf\n")
+
+    quiet.follow(nothing, print_more, quiet.end, *[nothing] * 10, tail=2)
+    assert quiet.texts() == ["b", "c", "d", "e", "f"]
+
+
+def test_what_has_no_line_end_yet_is_shown_at_each_look() -> None:
+    quiet, shown = Quiet(), list[list[str]]()
+    quiet.logs.print(0, b"half")
+    quiet.follow(
+        quiet.end, *[nothing] * 10,
+        show_unfinished=lambda lines: shown.append([line.text for line in lines]),
+    )  # fmt: skip
+    assert shown[:2] == [["half"], ["half"]]
+    assert quiet.texts() == ["half"]
+
+
+def test_a_verdict_that_cannot_be_read_is_an_error() -> None:
+    quiet = Quiet()
+    quiet.logs.bucket.put(quiet.logs.run.paths.verdict, b"{")
+    with pytest.raises(BadObjectError, match=r"verdict\.json"):
+        quiet.follow()
+    assert quiet.warnings == []
+
+
+def test_ctrl_c_says_how_to_resume() -> None:
+    quiet = Quiet()
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(InterruptedByUser) as caught:
+        quiet.follow(interrupt)
+    assert caught.value.message == "Interrupted; run 'r1' keeps running."
+    assert caught.value.hint == "Resume with: tpuctl logs -f r1"
+
+
+def nothing() -> None:
+    """Let nothing happen in a pause."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
 
 import msgspec
 import pytest
 
-from tests.flows.runs.records import ATTEMPT, write_chunk, write_run
+from tests.flows.runs.logs.memory_logs import MemoryLogs
+from tests.flows.runs.records import ATTEMPT, STATUS, write_chunk, write_run
 from tests.running_simulator import RunningSimulator
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import UsageError
@@ -18,7 +20,7 @@ from tpuctl.flows.runs.logs.startup_lines import hides_startup_lines, is_startup
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.runs import ORDERED_LOGS
-from tpuctl.worker.records import ordered_log_file
+from tpuctl.worker.records import FINISHED, encode, ordered_log_file, status_type
 
 
 @pytest.fixture
@@ -217,3 +219,105 @@ def test_a_chunk_that_is_written_again_between_listing_and_reading_is_read(attem
     attempt.run.warn = warnings.append
     assert list(reader._blocks(listed[0], _Cursor(0))) == []
     assert "000001.log" in warnings[0]
+
+
+class TestChunks:
+    """Of a bucket in memory."""
+
+    @pytest.mark.parametrize(
+        ("limit", "value", "fetched"),
+        [("MOST_AT_ONCE", 8, 8), ("MOST_AT_ONCE", 11, 8), ("MOST_AT_ONCE", 12, 12), ("WIDTH", 2, 8)],
+    )
+    def test_are_fetched_together_up_to_a_limit(
+        self, monkeypatch: pytest.MonkeyPatch, limit: str, value: int, fetched: int
+    ) -> None:
+        monkeypatch.setattr(logs, limit, value)
+        memory = MemoryLogs(workers=(0,))
+        for _ in range(5):
+            memory.print(0, b"abc\n")
+        lines = LogReader(memory.attempt).lines()
+        memory.bucket.bytes_read = 0
+        next(lines)
+        assert memory.bucket.bytes_read == fetched
+        assert len(list(lines)) == 4
+
+    def test_of_which_one_is_larger_than_the_limit_are_all_read(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(logs, "MOST_AT_ONCE", 2)
+        memory = MemoryLogs(workers=(0,))
+        for _ in range(3):
+            memory.print(0, b"abc\n")
+        assert len(list(LogReader(memory.attempt).lines())) == 3
+
+    def test_are_not_looked_for_without_a_tail_or_a_time(self) -> None:
+        memory = MemoryLogs()
+        memory.print(0, b"abc\n")
+        reader = LogReader(memory.attempt)
+        memory.requests = 0
+        reader.begin(None, None)
+        assert memory.requests == 0
+        assert texts(reader.lines()) == [(0, "abc")]
+
+
+class TestLinesWithoutEnd:
+    @pytest.fixture
+    def reader(self) -> LogReader:
+        memory = MemoryLogs(workers=(0, 1, 2))
+        memory.print(0, b"one\nloss 1")
+        memory.print(1, b"other")
+        reader = LogReader(memory.attempt, hides=lambda text: text == "other", text="o")
+        assert texts(reader.lines()) == [(0, "one")]
+        return reader
+
+    def test_are_shown_at_the_end_if_they_are_selected(self, reader: LogReader) -> None:
+        (line,) = reader.rest()
+        assert line == Line(0, b"loss 1", "2026-01-01T12:00:00Z")
+        assert list(reader.rest()) == []
+
+    def test_can_be_shown_again_and_again(self, reader: LogReader) -> None:
+        for _ in range(2):
+            assert reader.unfinished() == [Line(0, b"loss 1", "2026-01-01T12:00:00Z")]
+
+
+class TestCompleteness:
+    """Whether the last look has listed the end of every worker's log."""
+
+    def look(self, memory: MemoryLogs, reader: LogReader) -> bool:
+        return reader.is_complete(memory.attempt.words_of(reader.look().statuses))
+
+    def end(self, memory: MemoryLogs, *workers: int, chunks: int) -> None:
+        for worker in workers:
+            status = replace(STATUS, worker=worker, state=FINISHED, exit_code=0, log_chunks=chunks)
+            memory.bucket.put(memory.run.paths.status(1, worker), encode(status), status_type(status))
+
+    def test_is_reached_once_each_worker_has_said_its_last_word(self) -> None:
+        memory = MemoryLogs(workers=(0, 1))
+        memory.print(0, b"a\n")
+        memory.print(1, b"b\n")
+        reader = LogReader(memory.attempt)
+        assert not self.look(memory, reader)
+        self.end(memory, 0, chunks=1)
+        assert not self.look(memory, reader)
+        self.end(memory, 1, chunks=1)
+        assert self.look(memory, reader)
+        assert len(list(reader.lines())) == 2
+        assert not reader.is_complete(memory.attempt.words()), "since the lines were read nobody has looked"
+
+    def test_is_not_reached_before_the_last_chunk_is_there(self) -> None:
+        memory = MemoryLogs(workers=(0,))
+        memory.print(0, b"a\n")
+        reader = LogReader(memory.attempt)
+        self.end(memory, 0, chunks=2)
+        assert not self.look(memory, reader)
+        list(reader.lines())
+        assert not self.look(memory, reader)
+        memory.print(0, b"b\n")
+        self.end(memory, 0, chunks=2)
+        assert self.look(memory, reader)
+
+
+@pytest.mark.parametrize(("count", "shown"), [(None, "abc"), (2, "bc"), (0, ""), (5, "abc")])
+def test_the_last_lines_are_as_many_as_are_asked_for(count: int | None, shown: str) -> None:
+    lines = (Line(0, letter.encode()) for letter in "abc")
+    assert "".join(line.text for line in logs.last(lines, count)) == shown
