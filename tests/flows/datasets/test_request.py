@@ -9,10 +9,15 @@ import msgspec
 import pytest
 
 from tests.flows.datasets.pets import PETS
+from tests.running_simulator import RunningSimulator
+from tpuctl.cloud import google_clients
+from tpuctl.cloud.endpoints import Cloud, connect
+from tpuctl.config import load
 from tpuctl.data.options import Options, TokenOptions
 from tpuctl.data.plan import plan
 from tpuctl.flows.datasets.plan import make_plan, open_plan
 from tpuctl.flows.datasets.request import UploadRequest
+from tpuctl.flows.datasets.traffic import traffic_warning
 
 REQUEST = UploadRequest(
     source="reviews.csv",
@@ -78,3 +83,54 @@ def test_a_source_on_this_machine_is_looked_for(
     request = UploadRequest(source=source, ref=PETS)
     assert (request.is_in_bucket, request.source_exists) == (is_in_bucket, exists)
     assert request.fixed(None).source == (source if is_in_bucket else str(tmp_path / source))
+
+
+OWN = "sim-project-tpuctl"
+"""The bucket of datasets."""
+
+
+class TestTraffic:
+    """Of a source in another location than the bucket of datasets: Google bills the bytes that leave it."""
+
+    @pytest.fixture
+    def cloud(self, cloud: Cloud) -> Cloud:
+        """Clients of a project that has photos in America, and datasets in Europe."""
+        client = google_clients.storage_client("sim-project", cloud.credentials, cloud.endpoints.storage)
+        client.create_bucket("photos", location="us-east1")
+        client.create_bucket("scans", location="europe-west4")
+        client.close()
+        return cloud
+
+    def warning(self, cloud: Cloud, source: str) -> str:
+        request = UploadRequest(source=source, ref=PETS)
+        return traffic_warning(cloud, request, "3.0 GB")
+
+    def test_a_source_in_another_region_is_named_with_its_size(self, cloud: Cloud) -> None:
+        assert self.warning(cloud, "gs://photos/pets") == (
+            f"The bucket gs://photos is in us-east1, and gs://{OWN} in europe-west4:"
+            " Google bills the 3.0 GB that leave us-east1 as traffic."
+        )
+
+    @pytest.mark.parametrize("source", ["gs://scans/pets", f"gs://{OWN}/pets"])
+    def test_one_in_the_same_region_costs_nothing(self, cloud: Cloud, source: str) -> None:
+        assert self.warning(cloud, source) == ""
+
+    @pytest.mark.parametrize("source", ["pets", "/home/ada/pets", f"gs://{OWN}/pets"])
+    def test_for_a_source_that_is_no_other_bucket_nobody_is_asked_about_one(
+        self, cloud: Cloud, simulator: RunningSimulator, source: str
+    ) -> None:
+        self.warning(cloud, source)
+        asked = simulator.events.find(kind="request", service="storage", what="*buckets.get")
+        assert len(asked) == source.startswith("gs://"), "the bucket of datasets alone"
+
+    def test_without_permission_to_look_nothing_is_known(
+        self, cloud: Cloud, simulator: RunningSimulator
+    ) -> None:
+        simulator.faults.add("gcs-error", status="403", method="storage.buckets.get")
+        assert self.warning(cloud, "gs://photos/pets") == ""
+
+    @pytest.mark.usefixtures("home")
+    def test_without_a_bucket_for_datasets_nothing_is_known(self) -> None:
+        clients = connect(load({"target": "gcp", "project": "p", "zone": "europe-west4-a"}))
+        assert self.warning(clients, "gs://photos/pets") == ""
+        clients.close()
