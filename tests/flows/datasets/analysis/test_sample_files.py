@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tpuctl.data.plan import plan
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError
 from tpuctl.flows.datasets.analysis.derive import Origin, sample_plan
-from tpuctl.flows.datasets.analysis.sample_files import write_files
+from tpuctl.flows.datasets.analysis.sample_files import planned_files, write_files
 from tpuctl.local.confined_folder import ConfinedFolder
 from tpuctl.local.staged_folder import STAGING
 
@@ -151,3 +152,41 @@ def test_classes_whose_names_are_alike_have_folders_of_their_own(
     assert len({name.casefold() for name in folders}) == len(names)
     assert {"z", "_x"} <= set(folders)
     assert "tpuctl.toml" not in folders
+
+
+def test_rows_are_lines_of_json_in_a_file_of_their_split(look: Path, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("text,x\nhello,1\nworld,2\n")
+    rows = plan(tmp_path / "rows.csv", name="rows")
+    assert planned_files(rows, look) == [look / "train.jsonl"]
+    assert write_files(rows, look, lambda text: None) == 1
+    lines = [json.loads(line) for line in (look / "train.jsonl").read_text().splitlines()]
+    assert sorted(lines, key=lambda line: line["x"]) == [{"text": "hello", "x": 1}, {"text": "world", "x": 2}]
+    assert json.loads((look / RECORD).read_text()) == [["train.jsonl"]]
+
+
+def test_pictures_have_the_ending_of_their_format_and_their_number(look: Path, tmp_path: Path) -> None:
+    for name in ("0.png", "1.jpg"):
+        write_image(tmp_path / "in" / "cat" / name)
+    pets = plan(tmp_path / "in", name="pets")
+    assert planned_files(pets, look) == [look / "train"]
+    assert write_files(pets, look, lambda text: None) == 2
+    names = sorted(path.name for path in (look / "train" / "cat").iterdir())
+    assert {name.partition(".")[0] for name in names} == {"000000", "000001"}
+    assert {name.partition(".")[2] for name in names} == {"png", "jpg"}
+
+
+@pytest.mark.parametrize("listed", ['[["..", "key"]]', '[["/key"]]', "[1]", "no list"])
+def test_a_list_that_somebody_has_changed_deletes_nothing_outside(
+    look: Path, tmp_path: Path, listed: str
+) -> None:
+    (tmp_path / "key").write_text("secret")
+    (tmp_path / "rows.csv").write_text("x\n1\n2\n")
+    rows = plan(tmp_path / "rows.csv", name="rows")
+    write_files(rows, look, lambda text: None)
+    (look / RECORD).write_text(listed)
+    if listed.startswith("[["):
+        assert write_files(rows, look, lambda text: None) == 1
+    else:
+        with pytest.raises(UsageError, match="has files that are not of a sample"):
+            write_files(rows, look, lambda text: None)
+    assert (tmp_path / "key").read_text() == "secret"
