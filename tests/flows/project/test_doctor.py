@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import platform
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +14,7 @@ from tpuctl.cloud import google_clients
 from tpuctl.cloud.endpoints import Cloud, connect
 from tpuctl.config import load
 from tpuctl.errors import ConfigError
+from tpuctl.flows.project import doctor, rights
 from tpuctl.flows.project.doctor import CHECKS, FAILED, OK, SKIPPED, WARNING, Finding, examine
 
 ORDER = [
@@ -173,10 +176,10 @@ def test_a_key_that_exists_is_named(cloud: Cloud) -> None:
 ACCOUNT = "tpu@sim-project.iam.gserviceaccount.com"
 
 
-def grant(cloud: Cloud, role: str, member: str) -> None:
-    """Add a role on the bucket."""
+def grant(cloud: Cloud, role: str, member: str, name: str = "sim-project-tpuctl") -> None:
+    """Add a role on a bucket."""
     client = google_clients.storage_client("sim-project", cloud.credentials, cloud.endpoints.storage)
-    bucket = client.bucket(cloud.bucket.name)
+    bucket = client.bucket(name)
     policy = bucket.get_iam_policy(requested_policy_version=3)
     policy.bindings.append({"role": role, "members": {member}})
     bucket.set_iam_policy(policy)
@@ -216,4 +219,110 @@ def test_who_may_not_read_the_policy_is_told_so(cloud: Cloud, simulator: Running
         "rights",
         OK,
         "not checked: reading who may use gs://sim-project-tpuctl needs storage.buckets.getIamPolicy",
+    )
+
+
+def test_the_version_of_python_and_missing_packages_are_said(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = platform.python_version()
+    assert findings(lambda: cloud)["python"].text == f"Python {version}, all packages"
+    monkeypatch.setattr(doctor, "PACKAGES", ("click", "no_such_package", "no_such_parent.package"))
+    results = findings(lambda: cloud)
+    assert results["python"] == Finding(
+        "python", FAILED, "Packages are missing: no_such_package, no_such_parent.package.",
+        "Run 'pip install tpuctl'.",
+    )  # fmt: skip
+    skipped = {name: finding.text for name, finding in results.items() if finding.state == SKIPPED}
+    assert (skipped["credentials"], skipped["ssh key"]) == ("needs python", "needs python")
+
+
+def test_the_project_is_named_with_its_origin_and_credentials_with_their_kind(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPUCTL_PROJECT", "sim-project")
+    assert findings(lambda: cloud)["project"].text == "sim-project (TPUCTL_PROJECT)"
+    monkeypatch.setattr(cloud, "credentials", SimpleNamespace())  # the clients have the former
+    finding = findings(lambda: cloud)["credentials"]
+    assert (finding.state, finding.text) == (OK, "found (SimpleNamespace)")
+
+
+@pytest.fixture
+def both_buckets(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
+    """Clients of a project whose datasets are in a bucket of their own, in America."""
+    client = google_clients.storage_client("sim-project", cloud.credentials, cloud.endpoints.storage)
+    client.create_bucket("photos", location="us-east1")
+    client.close()
+    monkeypatch.setenv("TPUCTL_DATA_BUCKET", "photos")
+    clients = connect(load({}))
+    yield clients
+    clients.close()
+
+
+def test_a_bucket_of_datasets_is_checked_beside_that_of_runs(both_buckets: Cloud) -> None:
+    results = findings(lambda: both_buckets)
+    assert results["bucket"].text == "gs://sim-project-tpuctl/ and gs://photos/ can be listed"
+    assert states(results) == {"region": WARNING}
+    assert results["region"].text == (
+        "gs://photos is in us-east1, the TPUs are in europe-west4: slow, billed by the byte"
+    )
+    assert results["region"].fix == "Use a bucket in europe-west4, or a zone of us-east1."
+
+
+def test_a_grant_on_the_bucket_of_datasets_is_judged_as_one_of_datasets(
+    both_buckets: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPUCTL_SERVICE_ACCOUNT", ACCOUNT)
+    text = "no bucket is public, no role of the TPU account may delete everything"
+    assert findings(lambda: both_buckets)["rights"] == Finding("rights", OK, text)
+    grant(both_buckets, "roles/storage.objectUser", f"serviceAccount:{ACCOUNT}", "photos")
+    finding = findings(lambda: both_buckets)["rights"]
+    assert finding.text == (
+        "a job may delete all datasets in gs://photos/ (roles/storage.objectUser of the TPU account)"
+    )
+    assert finding.fix == 'Give the account less: terraform/ does, with protection = "records".'
+
+
+def test_without_an_account_the_simulator_is_no_concern_and_googles_default_is(cloud: Cloud) -> None:
+    assert findings(lambda: cloud)["rights"].text == "no bucket is public"
+    settings = {"project": "sim-project", "bucket": cloud.bucket.name, "zone": "europe-west4-a"}
+    finding = findings(lambda: cloud, target="gcp", **settings)["rights"]
+    assert (finding.state, finding.text) == (WARNING, rights.DEFAULT_ACCOUNT)
+
+
+@pytest.mark.parametrize(
+    ("external", "iap", "state"),
+    [("yes", "no", OK), ("yes", "yes", OK), ("no", "yes", OK), ("no", "", OK), ("no", "no", WARNING)],
+)
+def test_hosts_need_an_address_or_iap(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch, external: str, iap: str, state: str
+) -> None:
+    monkeypatch.setenv("TPUCTL_EXTERNAL_IPS", external)
+    if iap:
+        monkeypatch.setenv("TPUCTL_IAP", iap)
+    finding = findings(lambda: cloud)["network"]
+    assert finding.state == state
+    assert finding.text.partition(";")[0] == "default"
+    assert bool(finding.fix) == (state == WARNING)
+
+
+def test_a_firewall_without_a_rule_is_a_warning_and_one_that_cannot_be_read_is_said(
+    simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPUCTL_EXTERNAL_IPS", "no")
+    monkeypatch.setattr(Cloud, "iap_firewall_rule", lambda cloud: None)
+    finding = iap()
+    assert (finding.state, finding.text) == (
+        WARNING,
+        "the relay admits you, but no firewall rule of default lets it (35.235.240.0/20) reach port 22",
+    )
+    assert finding.fix.startswith("gcloud compute firewall-rules create ")
+    assert "--project sim-project --network default " in finding.fix
+
+    def refuse(cloud: Cloud) -> None:
+        raise ConfigError("You may not list firewall rules.", hint="Ask for it.")
+
+    monkeypatch.setattr(Cloud, "iap_firewall_rule", refuse)
+    assert iap() == Finding(
+        "iap", OK, "the relay admits you; the firewall was not checked: You may not list firewall rules."
     )
