@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpuctl.errors import UsageError
-from tpuctl.flows.runs.record.argument_changes import changed
+from tpuctl.flows.runs.record.argument_changes import changed, named_words
 
 RUN = ["--lr", "0.01", "--epochs=3", "--verbose", "--layers", "64", "32", "optimizer=sgd", "-j", "-2"]
 
@@ -53,3 +53,26 @@ def test_what_could_mean_several_things_is_refused(
         changed(arguments, changes)
     assert reason in refused.value.message
     assert "--all-arguments" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ([], {}),
+        (["--lr", "0.1"], {"--lr": "0.1"}),
+        (["--lr=0.1"], {"--lr": "0.1"}),
+        (["lr=0.1"], {"lr": "0.1"}),
+        (["--x=a=b"], {"--x": "a=b"}),
+        (["--fast"], {"--fast": ""}),
+        (["--layers", "64", "32"], {"--layers": "64 32"}),
+        (["--text", "a b"], {"--text": "'a b'"}),
+        (["train", "data", "--lr", "1"], {"word 1": "train", "word 2": "data", "--lr": "1"}),
+        (["lr=1", "train"], {"lr": "1", "word 1": "train"}),
+        (["--t", "a", "--t", "b", "--t", "c"], {"--t": "a", "--t (2)": "b", "--t (3)": "c"}),
+        (["--lr=0.1", "x"], {"--lr": "0.1 x"}),
+    ],
+)
+def test_options_are_named_with_their_values_and_words_with_their_places(
+    arguments: list[str], named: dict[str, str]
+) -> None:
+    assert named_words(arguments) == named
