@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.flows.runs.records import write_chunk, write_run
 from tests.running_simulator import RunningSimulator
-from tpuctl.cloud.storage import Bucket
+from tpuctl.cloud.storage import Bucket, Object
 from tpuctl.errors import NotFoundError
-from tpuctl.flows.runs.local_copy.selection import Selection
+from tpuctl.flows.runs.checkpoints.checkpoint import Checkpoint
+from tpuctl.flows.runs.checkpoints.listing import Listing
+from tpuctl.flows.runs.local_copy.selection import Selection, part_of
 from tpuctl.flows.runs.pull import PullResult, follow, pull
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.object_content import Content
 
 STATE = b"""\
 model_checkpoint_path: "ckpt-2"
@@ -115,3 +119,64 @@ def test_a_copy_that_follows_has_what_the_bucket_has_at_the_end(
     assert names(tmp_path / "r1") == {name for name in stored if "ckpt-2" not in name} | LOGS
     assert [checkpoint.step for checkpoint in result.checkpoints] == [3]
     assert downloads() == 1, "what is unchanged was fetched once"
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("run.json", "records"), ("attempts/1/attempt.json", "records"),
+        ("attempts/1/workers/0/status.json", "records"), ("attempts/1/workers/0/log/000001.log", "logs"),
+        ("attempts/1/log/20260101T120000-0000-000001.log", "logs"), ("attempts/1/log/a\nb", "logs"),
+        ("attempts/1/log", "records"), ("log/x", "records"), ("checkpoints/a", "checkpoints"),
+        ("tensorboard/a", "tensorboard"), ("outputs/attempts/1/log/x", "outputs"), ("logs/x", "records"),
+    ],
+)  # fmt: skip
+def test_an_object_is_of_one_part(name: str, part: str) -> None:
+    assert part_of(name) == part
+    assert Selection(()).has_part(name) == (part == "records")
+    assert Selection((part,)).has_part(name)
+
+
+def committed(*steps: int | None) -> tuple[Listing, list[Checkpoint]]:
+    """Return checkpoints of these steps, each written after the one before."""
+    names = [f"runs/r1/checkpoints/{number}" for number in range(len(steps))]
+    objects = [
+        Object(name, Content.of(b"x"), generation, "2026-01-01T12:00:00Z")
+        for generation, name in enumerate(names, start=1)
+    ]
+    nothing: Any = None
+    return Listing(nothing, objects), [
+        Checkpoint(name, "TensorFlow", step, (name,)) for name, step in zip(names, steps, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("selection", "steps", "chosen"),
+    [
+        (Selection(), (1, 2, None), [0, 1, 2]), (Selection(step=2), (1, 2, 2), [1, 2]),
+        (Selection(step=0), (0, 1), [0]), (Selection(latest=True), (1, 3, 2), [2]),
+        (Selection(latest=True), (2, 1, 2), [0, 2]), (Selection(latest=True), (None, 1, None), [2]),
+        (Selection(latest=True), (), []), (Selection(), (), []),
+    ],
+)  # fmt: skip
+def test_a_step_or_the_newest_is_chosen(
+    selection: Selection, steps: tuple[int | None, ...], chosen: list[int]
+) -> None:
+    listing, checkpoints = committed(*steps)
+    assert selection.choose(listing, checkpoints) == [checkpoints[number] for number in chosen]
+
+
+@pytest.mark.parametrize(
+    ("steps", "hint"),
+    [
+        ((), "The run has no committed checkpoint."),
+        ((None,), "Its checkpoints have no number in their names."),
+        ((3, 1, 3, None), "The newest are of step 1, 3."),
+        (tuple(range(12)), "The newest are of step 2, 3, 4, 5, 6, 7, 8, 9, 10, 11."),
+    ],
+)  # fmt: skip
+def test_without_the_step_the_newest_are_named(steps: tuple[int | None, ...], hint: str) -> None:
+    with pytest.raises(NotFoundError) as missing:
+        Selection(step=99).choose(*committed(*steps))
+    assert missing.value.message == "There is no committed checkpoint of step 99."
+    assert (missing.value.hint, missing.value.facts) == (hint, {"step": 99})
