@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.data.source_trees import damaged_png, produce, write_image
 from tests.flows.datasets.pets import PETS, break_off, exists, names, plan_pets, remove_pets, send
 from tests.running_simulator import RunningSimulator
-from tpuctl.cloud.storage import Bucket
+from tpuctl.cloud.storage import Bucket, Object
 from tpuctl.data.bad_records import BadRecordsError
-from tpuctl.errors import ConflictError, TpuctlError, UsageError
+from tpuctl.data.output.shards import Shard
+from tpuctl.errors import ConflictError, DeadlineError, StateError, TpuctlError, UsageError
 from tpuctl.flows.datasets import conversion
+from tpuctl.flows.datasets.commit import Commit, version_taken
 from tpuctl.flows.datasets.conversion import ConversionProgress
-from tpuctl.flows.datasets.staging import Staging
+from tpuctl.flows.datasets.staging import FOLDER, Staging
 from tpuctl.flows.datasets.upload import upload
 
 
@@ -223,3 +227,142 @@ def test_what_is_there_already_is_compared_and_not_sent(bucket: Bucket, pictures
         with pytest.raises(ConflictError, match="exists with other content"):
             send(bucket, plan_pets(pictures, **options))
     assert bucket.objects(PETS.folder) == before
+
+
+class TestStaging:
+    """What an interrupted upload has left is kept if it is complete and just what would be made."""
+
+    @pytest.fixture
+    def shard(self, bucket: Bucket, simulator: RunningSimulator, pictures: Path) -> Shard:
+        """The first shard of an upload that broke off."""
+        break_off(bucket, simulator, pictures)
+        return next(plan_pets(pictures).shards())
+
+    def note(self, bucket: Bucket, shard: Shard) -> str:
+        return Staging(bucket, PETS).shard_name(shard.identity).replace(".tfrecord", ".json")
+
+    def write(self, bucket: Bucket, name: str, data: bytes) -> None:
+        bucket.upload(name, [data], "application/json")
+
+    def test_a_shard_without_its_note_is_made_again(self, bucket: Bucket, shard: Shard) -> None:
+        item = bucket.stat(self.note(bucket, shard))
+        assert item
+        bucket.remove(item)
+        assert Staging(bucket, PETS).find(shard, skip_bad=False) is None
+
+    def test_a_note_without_its_shard_keeps_nothing(self, bucket: Bucket, shard: Shard) -> None:
+        item = bucket.stat(Staging(bucket, PETS).shard_name(shard.identity))
+        assert item
+        bucket.remove(item)
+        assert Staging(bucket, PETS).find(shard, skip_bad=False) is None
+
+    def test_a_note_that_cannot_be_read_keeps_nothing(self, bucket: Bucket, shard: Shard) -> None:
+        self.write(bucket, self.note(bucket, shard), b"{")
+        assert Staging(bucket, PETS).find(shard, skip_bad=False) is None
+
+    def test_a_note_of_other_bytes_keeps_nothing(self, bucket: Bucket, shard: Shard) -> None:
+        note = Staging(bucket, PETS).find(shard, skip_bad=False)
+        assert note
+        other = msgspec.structs.replace(note.entry, crc32c="AAAAAA==")
+        changed = msgspec.structs.replace(note, entry=other)
+        self.write(bucket, self.note(bucket, shard), msgspec.json.encode(changed))
+        assert Staging(bucket, PETS).find(shard, skip_bad=False) is None
+
+    def test_a_shard_that_left_records_out_is_kept_only_where_that_is_asked_for(
+        self, bucket: Bucket, shard: Shard
+    ) -> None:
+        note = Staging(bucket, PETS).find(shard, skip_bad=False)
+        assert note
+        assert Staging(bucket, PETS).find(shard, skip_bad=True) == note
+        skipping = msgspec.structs.replace(note, skipped=1)
+        self.write(bucket, self.note(bucket, shard), msgspec.json.encode(skipping))
+        assert Staging(bucket, PETS).find(shard, skip_bad=False) is None
+        assert Staging(bucket, PETS).find(shard, skip_bad=True) == skipping
+
+
+def test_damaged_shards_are_named_with_what_to_do(
+    bucket: Bucket, simulator: RunningSimulator, pictures: Path
+) -> None:
+    simulator.faults.add("gcs-corrupt", method="storage.objects.create", object="*.tfrecord", at=50)
+    with pytest.raises(DeadlineError) as caught:
+        send(bucket, plan_pets(pictures, shards=1))
+    assert caught.value.message == "pets-train.tfrecord-00000-of-00001 arrived damaged."
+    assert caught.value.hint == "Run the same command again: complete shards are kept."
+
+
+class TestCommit:
+    """What was decided by an upload that was killed then, and what has become of its parts since."""
+
+    @pytest.fixture(autouse=True)
+    def _decided(self, bucket: Bucket, simulator: RunningSimulator, pictures: Path) -> None:
+        fault = simulator.faults.add(
+            "gcs-error", status="403", object="*-of-00002", method="storage.objects.create"
+        )
+        with pytest.raises(TpuctlError):
+            send(bucket, plan_pets(pictures, shards=2))
+        simulator.faults.remove(fault.id)
+        assert bucket.stat(PETS.folder + "commit.json")
+
+    def staged(self, bucket: Bucket, end: str) -> Object:
+        return next(item for item in bucket.objects(PETS.folder + FOLDER) if item.name.endswith(end))
+
+    def lost(self, bucket: Bucket) -> StateError:
+        with pytest.raises(StateError) as caught:
+            Commit(bucket, PETS).complete()
+        hint = r"([0-9] of 2 failed\. )?Remove what is left of (it|the upload): tpuctl data rm pets/1\.0\.0"
+        assert re.fullmatch(hint, caught.value.hint)
+        return caught.value
+
+    def test_is_completed_by_whoever_comes(self, bucket: Bucket) -> None:
+        manifest = Commit(bucket, PETS).complete()
+        assert manifest == bucket.read(PETS.folder + "manifest.json")
+        assert exists(bucket)
+        assert Commit(bucket, PETS).complete() == manifest
+
+    def test_is_nothing_where_nothing_was_decided(self, bucket: Bucket) -> None:
+        remove_pets(bucket)
+        assert Commit(bucket, PETS).complete() is None
+
+    def test_without_a_staged_shard_cannot_be_finished(self, bucket: Bucket) -> None:
+        bucket.remove(self.staged(bucket, ".tfrecord"))
+        error = self.lost(bucket)
+        assert error.message.startswith("An upload that was not finished has lost pets-train.tfrecord-0000")
+        assert error.facts["file"] == error.message.removesuffix(".").rpartition(" ")[2]
+
+    def test_without_what_says_how_has_lost_all(self, bucket: Bucket) -> None:
+        bucket.remove(self.staged(bucket, ".moves.json"))
+        assert "has lost pets-train.tfrecord-0000" in self.lost(bucket).message
+
+    def test_of_what_says_no_such_thing_is_named(self, bucket: Bucket) -> None:
+        name = self.staged(bucket, ".moves.json").name
+        bucket.upload(name, [b"{"], "application/json")
+        assert f"{name} does not say how to finish an upload: " in self.lost(bucket).message
+
+    def test_takes_the_place_of_what_a_removed_dataset_left(self, bucket: Bucket) -> None:
+        for file in ("pets-train.tfrecord-00000-of-00002", "features.json"):
+            bucket.create(PETS.folder + file, b"another")
+        assert Commit(bucket, PETS).complete()
+        assert exists(bucket)
+
+    def test_keeps_a_shard_that_was_moved_already(self, bucket: Bucket) -> None:
+        manifest = Commit(bucket, PETS).complete()
+        assert manifest
+        standing = bucket.stat(PETS.folder + "manifest.json")
+        assert standing
+        bucket.remove(standing)
+        bucket.create(PETS.folder + "commit.json", manifest)
+        assert Commit(bucket, PETS).complete() == manifest
+        assert exists(bucket)
+
+    def test_of_another_dataset_is_refused(self, bucket: Bucket) -> None:
+        data = bucket.read(PETS.folder + "commit.json").replace(b'"1.0.0"', b'"1.0.1"')
+        bucket.upload(PETS.folder + "commit.json", [data], "application/json")
+        with pytest.raises(TpuctlError, match=r"commit\.json"):
+            Commit(bucket, PETS).complete()
+        assert not exists(bucket)
+
+
+def test_a_version_with_other_content_is_refused_with_a_hint() -> None:
+    error = version_taken(PETS)
+    assert error.message == "Version 1.0.0 of the dataset 'pets' exists with other content."
+    assert error.hint == "Give the new one another number with --version."
