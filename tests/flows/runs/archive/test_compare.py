@@ -60,3 +60,27 @@ def test_other_bytes(archive: Path, name: str, data: bytes | None, state: str) -
     assert code == 1
     assert f"{state:<10} outputs/{name}" in lines
     assert "1 of 2 files are the same, byte for byte." in lines
+
+
+def test_results_elsewhere_can_be_compared(archive: Path) -> None:
+    (archive / "results").rename(archive / "mine")
+    command = [sys.executable, "-I", "-S", "compare.py", "mine"]
+    result = subprocess.run(command, cwd=archive, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout.splitlines()[-1]) == (
+        0, "2 of 2 files are the same, byte for byte."
+    )  # fmt: skip
+    assert run(archive)[0] == 1
+
+
+def test_what_the_record_leaves_out_is_counted_and_names_are_printable(archive: Path) -> None:
+    files = [entry("outputs/\x1b[31mü"), entry("outputs")]
+    (archive / "record/results.json").write_text(json.dumps({"listed_files": files, "left_out": 7}))
+    (archive / "results/outputs/\x1b[31mü").write_bytes(DATA)
+    assert run(archive) == (
+        1,
+        [
+            r"same       outputs/\x1b[31m\xfc", "missing    outputs",
+            "1 of 2 files are the same, byte for byte.",
+            "7 more files of the run are not listed in its record.",
+        ],
+    )  # fmt: skip

@@ -10,6 +10,7 @@ import pytest
 
 from tests.bucket_objects.records import RUN
 from tests.hostile.text import ESCAPES
+from tpuctl.datasets import PinnedDataset
 from tpuctl.flows.runs.archive import run_script
 from tpuctl.job_header import Header, ToolTable
 from tpuctl.masking.text import MASK
@@ -72,3 +73,40 @@ def test_a_record_without_such_things_says_nothing_of_them() -> None:
     text = run_script.run_script(record, Header())
     assert "not stored" not in text
     assert "The hosts ran" not in text
+
+
+def test_it_sets_what_the_script_had_and_starts_it_among_its_files() -> None:
+    record = msgspec.structs.replace(
+        RUN, run="r1", script="train/job.py", arguments=("--lr", "0.1"), setup="", framework="tensorflow",
+        environment={"B": "2", "A": "a b", "KEY": NOT_STORED, "OWN": NOT_STORED, "M": MASK},
+        seeds={}, accelerator="v3-8", dataset=PinnedDataset("pets", "1.0.0", "0" * 64),
+    )  # fmt: skip
+    header = Header(tpuctl=ToolTable(env={"OWN": "3"}))
+    assert (
+        run_script.run_script(record, header)
+        == """\
+#!/bin/sh
+# Runs the script of run r1 as it was run, with folders beside this file in place of the bucket.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+results=${RESULTS:-"$here/results"}
+mkdir -p "$results/outputs"
+export TPUCTL_MODEL_DIR="$results/outputs" AIP_MODEL_DIR="$results/outputs"
+mkdir -p "$results/checkpoints"
+export TPUCTL_CHECKPOINT_DIR="$results/checkpoints" AIP_CHECKPOINT_DIR="$results/checkpoints"
+mkdir -p "$results/tensorboard"
+export TPUCTL_TENSORBOARD_DIR="$results/tensorboard" AIP_TENSORBOARD_LOG_DIR="$results/tensorboard"
+export TPUCTL_RUN=r1 TPUCTL_ATTEMPT=1 TPUCTL_WORKER=0 TPUCTL_WORKERS=1
+export PYTHONUNBUFFERED=1
+export TPUCTL_ACCELERATOR=v3-8
+export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-1}"
+export TPUCTL_DATA_DIR="${TPUCTL_DATA_DIR:-$here/data/pets/1.0.0}"
+export A='a b'
+export B=2
+export OWN=3
+: "${KEY:?a variable of the script, whose value was not stored}"
+: "${M:?a variable of the script, whose value was not stored}"
+cd "$here/code"
+exec "${PYTHON:-$here/.venv/bin/python}" train/job.py --lr 0.1
+"""
+    )
