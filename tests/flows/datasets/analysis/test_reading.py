@@ -11,7 +11,7 @@ import pytest
 
 from tests.bucket_objects.records import MANIFEST
 from tests.flows.runs.evidence.memory_bucket import MemoryBucket
-from tpuctl.cloud.storage import Bucket
+from tpuctl.cloud.storage import Bucket, Object
 from tpuctl.data.output.manifest import Manifest, ShardEntry, SplitEntry
 from tpuctl.data.tfrecord.framing import frame
 from tpuctl.errors import NotFoundError, StateError
@@ -89,11 +89,40 @@ def test_no_more_is_held_than_memory_should(
     results.close()
 
 
+def test_a_large_shard_is_read_in_parts(memory: MemoryBucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory.put("datasets/pets/1.0.0/s0", frame(bytes(5 << 20)))
+    sizes, read = list[int](), memory.read_range
+
+    def note(item: Object, start: int, end: int) -> bytes:
+        sizes.append(end - start)
+        return read(item, start, end)
+
+    monkeypatch.setattr(memory, "read_range", note)
+    assert [len(record) for record in records(memory, manifest(1))] == [5 << 20]
+    assert max(sizes) == 4 << 20
+
+
+def test_large_records_are_held_a_few_at_a_time() -> None:
+    taken = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield large
+
+    large = bytes(4 << 20)
+    results = cast("Generator[int]", in_parallel(len, endless()))
+    next(results)
+    assert taken == 4
+    results.close()
+
+
 def test_two_records_are_worked_on_at_once() -> None:
     meeting = threading.Barrier(2)
 
-    def meet(record: bytes) -> bytes:
+    def meet(record: bytes) -> str:
         meeting.wait(60)
-        return record
+        return threading.current_thread().name
 
-    assert list(in_parallel(meet, iter([b"a", b"b"]))) == [b"a", b"b"]
+    assert sorted(in_parallel(meet, iter([b"a", b"b"]))) == ["record_0", "record_1"]
