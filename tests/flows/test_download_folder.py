@@ -1,0 +1,78 @@
+"""The folder of a download: new, empty, or with the same content; one command at a time writes there."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tpuctl.errors import UsageError
+from tpuctl.flows.download_folder import check_folder, filling
+from tpuctl.local.staged_folder import STAGING
+
+HINT = "Name another folder with --to."
+
+
+@pytest.mark.parametrize("content", [(), (STAGING,)])
+def test_a_new_folder_and_one_whose_download_has_placed_nothing_are_filled(
+    tmp_path: Path, content: tuple[str, ...]
+) -> None:
+    for name in content:
+        (tmp_path / name).mkdir()
+    check_folder(tmp_path, "run 'r1'", lambda: False)
+    check_folder(tmp_path / "new", "run 'r1'", lambda: False)
+
+
+def test_one_with_files_is_filled_if_it_holds_the_content(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    check_folder(tmp_path, "run 'r1'", lambda: True)
+    with pytest.raises(UsageError) as refused:
+        check_folder(tmp_path, "run 'r1'", lambda: False)
+    assert refused.value.message == f"{tmp_path} has files that are not of run 'r1'."
+    assert refused.value.hint == HINT
+
+
+def test_one_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    def fail() -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError) as refused:
+        check_folder(tmp_path, "run 'r1'", fail)
+    assert refused.value.message == f"{tmp_path} cannot be read: Permission denied."
+    assert refused.value.hint == HINT
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(OSError(28, "No space left on device"), "No space left on device"), (OSError("x"), "x")],
+)
+def test_one_that_cannot_be_written_says_why(tmp_path: Path, error: OSError, reason: str) -> None:
+    with pytest.raises(UsageError) as refused, filling(tmp_path / "a", lambda text: None, lambda: None):
+        raise error
+    assert refused.value.message == f"{tmp_path / 'a'} cannot be written: {reason}."
+    assert refused.value.hint == HINT
+
+
+def test_a_second_command_says_that_it_waits_and_looks_at_the_folder_then(tmp_path: Path) -> None:
+    reports: list[str] = []
+    waits, checked = threading.Event(), list[bool]()
+
+    def say(text: str) -> None:
+        reports.append(text)
+        waits.set()
+
+    def fill() -> None:
+        with filling(tmp_path / "a", say, lambda: checked.append(is_over)):
+            pass
+
+    is_over = False
+    with filling(tmp_path / "a", reports.append, lambda: None):
+        second = threading.Thread(target=fill, daemon=True)
+        second.start()
+        assert waits.wait(60)
+        is_over = True
+    second.join()
+    assert reports == [f"waiting for another command that writes to {tmp_path / 'a'}"]
+    assert checked == [True]
