@@ -8,6 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from shutil import rmtree
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -324,3 +326,97 @@ class TestLimits:
         with pytest.raises(StateError, match=f"has {len(A)} bytes, and the published one has at most"):
             flow.fetch("small", dataset, tmp_path / "small", downloads, silent)
         assert below(tmp_path) == []
+
+    @pytest.mark.parametrize(("free", "is_enough"), [(1_000_000, True), (999_999, False)])
+    def test_the_disk_has_to_hold_what_is_unpacked_besides_the_files(
+        self, server: WebServer, downloads: Downloads, tmp_path: Path, monkeypatch, free: int, is_enough: bool
+    ) -> None:
+        """Of 600 kB a part is there already: 200 kB."""
+        usage = SimpleNamespace(free=free)
+        monkeypatch.setattr(flow, "shutil", SimpleNamespace(disk_usage=lambda path: usage, rmtree=rmtree))
+        (tmp_path / ".two.fetch").mkdir()
+        (tmp_path / ".two.fetch" / "b.part").write_bytes(B[:200_000])
+        dataset = public_set(server)
+        if is_enough:
+            assert not flow.fetch("two", dataset, tmp_path / "two", downloads, silent).already_there
+            return
+        with pytest.raises(StateError) as full:
+            flow.fetch("two", dataset, tmp_path / "two", downloads, silent)
+        assert full.value.message == (
+            f"There are 1 MB free in '{tmp_path}', and the files need about 1 MB, unpacked ones included."
+        )
+        assert full.value.hint == "Free some space, or give another place with --to."
+        assert full.value.facts == {"folder": str(tmp_path)}
+
+
+class TestWords:
+    @pytest.fixture
+    def local(self, tmp_path: Path) -> Path:
+        (tmp_path / "local").mkdir()
+        return tmp_path / "local"
+
+    def test_of_a_file_that_differs_have_both_checksums(
+        self, server: WebServer, local: Path, tmp_path: Path
+    ) -> None:
+        (local / "a").write_bytes(A)
+        (local / "b").write_bytes(OTHER)
+        with pytest.raises(StateError) as caught:
+            flow.take("two", public_set(server), tmp_path / "two", local, silent)
+        assert caught.value.hint == "If it holds the same data in another archive, use it with --unverified."
+        assert caught.value.facts == {
+            "file": str(local / "b"), "sha256": sha256(OTHER).hexdigest(), "wanted": sha256(B).hexdigest(),
+        }  # fmt: skip
+
+    def test_of_files_that_are_missing_say_where_they_may_be(
+        self, server: WebServer, local: Path, tmp_path: Path
+    ) -> None:
+        (local / ".hidden").mkdir()
+        (local / ".hidden" / "c").write_bytes(OTHER)
+        with pytest.raises(NotFoundError) as caught:
+            flow.take("two", public_set(server), tmp_path / "two", local, silent)
+        assert caught.value.message == f"'{local}' does not hold a, b, or c."
+        assert caught.value.hint == (
+            "Give the folder that holds the files under these names, itself or in a folder below."
+        )
+        assert caught.value.facts == {"folder": str(local)}
+
+    def test_of_several_files_of_a_name_list_them(
+        self, server: WebServer, local: Path, tmp_path: Path
+    ) -> None:
+        for folder in ("x", "y"):
+            (local / folder).mkdir()
+            (local / folder / "c").write_bytes(A)
+        with pytest.raises(UsageError) as caught:
+            flow.take("two", public_set(server), tmp_path / "two", local, silent, unverified=True)
+        assert caught.value.message == (
+            f"There are several files c: '{local / 'x' / 'c'}', '{local / 'y' / 'c'}'."
+        )
+        assert caught.value.hint == "Give --from the folder of one of them."
+
+    def test_of_a_folder_with_something_else_name_it(
+        self, server: WebServer, local: Path, downloads: Downloads
+    ) -> None:
+        (local / "mine").write_text("mine")
+        with pytest.raises(StateError) as caught:
+            flow.fetch("two", public_set(server), local, downloads, silent)
+        assert caught.value.message == (
+            f"'{local}' is there already, and is not the dataset 'two' as it was fetched."
+        )
+        assert caught.value.hint == "Give another place with --to, or remove it."
+        assert caught.value.facts == {"folder": str(local)}
+
+    def test_of_a_file_that_no_place_has_are_those_of_the_first(
+        self, server: WebServer, downloads: Downloads, tmp_path: Path
+    ) -> None:
+        file = published("a", A, f"{server.url}/gone", f"{server.url}/also-gone")
+        dataset = PublicDataset("one", [Form([file], copied)], "", "", "")
+        with pytest.raises(NotFoundError, match="/gone") as caught:
+            flow.fetch("one", dataset, tmp_path / "one", downloads, silent)
+        assert "also-gone" not in caught.value.message
+        assert caught.value.hint.endswith("Without a network, take the files from a folder: --from FOLDER.")
+        assert server.requests == ["/gone", "/also-gone"]
+
+    def test_of_what_would_be_downloaded_are_the_files_of_the_first_form(
+        self, server: WebServer, tmp_path: Path
+    ) -> None:
+        assert [file.name for file in flow.missing(public_set(server), tmp_path)] == ["a", "b"]
