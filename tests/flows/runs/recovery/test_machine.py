@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from google.cloud import tpu_v2
 
 from tests.crashes.faults import ZONE
 from tests.crashes.world import CrashWorld
+from tests.flows.nodes.memory_provider import MemoryProvider
+from tests.flows.nodes.memory_provider import node as memory_node
 from tests.flows.runs.recovery.site import Site
 from tpuctl import accelerators
+from tpuctl.catalogue.prices import Price, unknown
 from tpuctl.cloud.tpu.messages import read_node
 from tpuctl.config.subnetworks import subnetwork_in
-from tpuctl.errors import ConfigError, StateError, UsageError
+from tpuctl.errors import ConfigError, DeadlineError, StateError, StockoutError, UsageError
 from tpuctl.flows.nodes.lifetime import users_script
+from tpuctl.flows.nodes.placement.creation import zone_of
 from tpuctl.flows.runs.recovery.events import RESTARTED
-from tpuctl.flows.runs.recovery.machine import options_of
+from tpuctl.flows.runs.recovery.machine import delete_all, machine_name, options_of, plan_machine
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like
 from tpuctl.masking.text import secrets_in
-from tpuctl.nodes import Node
+from tpuctl.nodes import RESTART_LABEL, Node, owner_label
 from tpuctl.runs import NOT_STORED, encode
 from tpuctl.sim.world import Reservation
 
@@ -226,3 +235,135 @@ def test_a_slice_whose_neighbour_is_used_is_not_deleted_for_its_bad_host(world: 
     with pytest.raises(StateError, match="'n1-1' cannot be replaced: run 'r2' uses it, too"):
         site.step()
     assert {node.name.rpartition("/")[2] for node in world.world.nodes.all()} == {"n1-0", "n1-1"}
+
+
+class TestEnd:
+    """Of a machine that is made for a restart: its watcher may be gone when the run ends."""
+
+    def test_is_after_an_hour_without_use_where_the_user_wants_none(self, world: CrashWorld) -> None:
+        _, after = restarted(Site(world))
+        assert (after["metadata"]["tpuctl-idle"], "tpuctl-ttl" in after["metadata"]) == ("3600s", False)
+
+    def test_is_the_users_own_where_there_is_one(self) -> None:
+        def options(**ends: int) -> tuple[int, int]:
+            recipe = msgspec.structs.replace(
+                machine_like(node_with("s"), RestartRequest(), "jax", "ada"), **ends
+            )
+            lifetime = options_of(recipe, "r", "r-2", "b").lifetime
+            return lifetime.ttl, lifetime.idle
+
+        assert options(ttl=7200) == (7200, 0)
+        assert options(idle=600) == (0, 600)
+        assert options(ttl=7200, idle=600) == (7200, 600)
+        assert options() == (0, 3600)
+
+
+@pytest.mark.parametrize(("queued", "patience"), [(True, 600.0), (False, 0.0)])
+def test_a_step_waits_ten_minutes_in_a_queue_and_not_without_one(
+    world: CrashWorld, queued: bool, patience: float
+) -> None:
+    site = Site(world, queued=queued)
+    machine = site.run.record.machine
+    assert machine
+    plan = plan_machine(site.tools(), "r1", machine, 2)
+    assert (plan.search.wait, plan.search.zones, plan.search.named) == (patience, (ZONE,), (ZONE,))
+    assert (plan.options.name, plan.options.restart, plan.options.bucket) == ("r1-2", "r1", "b")
+
+
+def test_a_long_name_is_cut_and_has_a_digest() -> None:
+    digest = hashlib.sha256(b"a" * 62).hexdigest()[:8]
+    assert machine_name("a" * 61, 2) == "a" * 61 + "-2"
+    assert machine_name("a" * 62, 2) == "a" * 52 + f"-{digest}-2"
+    dashed = "a" * 50 + "-" * 2 + "b" * 11
+    assert machine_name(dashed, 10).startswith(
+        "a" * 50 + "-" + hashlib.sha256(dashed.encode()).hexdigest()[:8]
+    )
+    assert machine_name(dashed, 10).endswith("-10")
+
+
+def test_a_machine_that_another_run_uses_meanwhile_is_left_to_it(world: CrashWorld) -> None:
+    site = Site(world)
+    site.neighbour("r2", "n1")
+    site.lose()
+    assert site.steps().action == RESTARTED
+    assert "n1 is busy with run 'r2': another machine is made" in site.reports
+    assert {node.name.rpartition("/")[2] for node in world.world.nodes.all()} == {"n1", "r1-2"}
+
+
+def test_a_machine_of_the_name_that_is_not_of_the_run_is_not_used(world: CrashWorld) -> None:
+    site = Site(world)
+    site.preempt()
+    options = ("--zone", ZONE, "--framework", "jax", "--spot", "--idle", "1h", "--yes")
+    made = world.tpuctl("up", "v3-8", "--name", "r1-2", *options)
+    assert made.code == 0, made.err
+    with pytest.raises(StateError) as error:
+        site.step()
+    assert error.value.message == (
+        f"'r1-2' in {ZONE} has the name of the machine of run 'r1', and is another."
+    )
+    assert error.value.hint == "Delete it if nobody uses it: tpuctl down r1-2"
+    assert "r1-2" in {node.name.rpartition("/")[2] for node in world.world.nodes.all()}
+
+
+def test_a_slice_that_another_run_uses_says_how_to_free_it(world: CrashWorld) -> None:
+    site = Site(world, options=("--slices", "2"))
+    site.neighbour("r2", "n1-1")
+    site.lose()
+    site.steps()
+    site.lose()
+    with pytest.raises(StateError) as error:
+        site.step()
+    assert error.value.hint == "Wait for it: tpuctl wait r2. Or stop it: tpuctl cancel r2"
+
+
+def test_prices_of_all_zones_are_named_where_none_is_low_enough(world: CrashWorld) -> None:
+    site = Site(world, max_price="1.50")
+    machine = site.run.record.machine
+    assert machine
+    recipe = msgspec.structs.replace(machine, zones=(ZONE, "us-central1-a"))
+    prices = {ZONE: Price(Decimal("1.51"), "USD"), "us-central1-a": unknown("nobody asked")}
+    tools = replace(site.tools(), price_of=lambda creation: prices[zone_of(creation)])
+    with pytest.raises(StockoutError) as error:
+        plan_machine(tools, "r1", recipe, 2)
+    assert error.value.message == (
+        f"No zone has a v3-8 for 1.50 per hour: {prices[ZONE].short} in {ZONE},"
+        f" {prices['us-central1-a'].short} in us-central1-a."
+    )
+    assert error.value.facts["zones"] == [ZONE, "us-central1-a"]
+    prices["us-central1-a"] = Price(Decimal("1.50"), "USD")
+    plan = plan_machine(tools, "r1", recipe, 2)
+    assert [zone_of(creation) for creation in plan.creations] == ["us-central1-a"]
+
+
+class TestDeletion:
+    def delete(self, *nodes: Node, besides: str = "", unreachable: tuple[str, ...] = ()) -> list[str]:
+        """Delete what was made for r1, and return the names of what is left."""
+        provider = MemoryProvider(*nodes)
+        provider.unreachable = unreachable
+        tools: Any = SimpleNamespace(provider=provider, report=lambda text: None)
+        recipe = machine_like(node_with("s", "us-central1-b"), RestartRequest(), "jax", "ada")
+        try:
+            delete_all(tools, "r1", recipe, besides=besides)
+        finally:
+            self.left = sorted(provider.nodes)
+        return self.left
+
+    def made(self, name: str, run: str = "r1", owner: str = "ada") -> Node:
+        labels = {**memory_node().labels, "tpuctl-owner": owner_label(owner), RESTART_LABEL: run}
+        return memory_node(name, id=replace(memory_node().id, name=name, uid=name), labels=labels)
+
+    def test_is_of_every_machine_that_was_made_for_the_run(self) -> None:
+        own = [self.made("r1-2"), self.made("r1-3")]
+        assert self.delete(*own, memory_node("n1")) == ["n1"]
+        assert self.delete(*own, besides="r1-3") == ["r1-3"]
+
+    def test_is_of_no_other(self) -> None:
+        assert self.delete(self.made("r2-2", run="r2")) == ["r2-2"]
+        assert self.delete(self.made("r1-2", owner="bob")) == ["r1-2"]
+
+    def test_is_not_certain_where_a_zone_of_the_run_is_silent(self) -> None:
+        with pytest.raises(DeadlineError, match="No answer from us-central1-b"):
+            self.delete(self.made("r1-2"), unreachable=("us-central1-b",))
+        assert self.left == []
+        assert self.delete(self.made("r1-2"), unreachable=("asia-east1-c",)) == []
+        assert self.delete(self.made("r1-2"), besides="x", unreachable=("us-central1-b",)) == []
