@@ -6,12 +6,15 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
+import msgspec
 import pytest
 
 from tests.flows.nodes.memory_provider import MemoryProvider
-from tests.flows.runs.records import STATUS, TPU, pass_time, write_run
-from tpuctl import runs
+from tests.flows.runs.evidence.memory_bucket import MemoryBucket
+from tests.flows.runs.records import ATTEMPT, STATUS, TPU, pass_time, write_run
+from tpuctl import clock, runs
 from tpuctl.cloud.storage import Bucket
+from tpuctl.errors import ConflictError, StateError
 from tpuctl.flows.runs.control import occupants as flow
 from tpuctl.flows.runs.control.occupants import Occupant
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
@@ -19,6 +22,7 @@ from tpuctl.flows.runs.evidence.words import NodeWord
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import Node, NodeId, NodeState
+from tpuctl.runs import Verdict
 from tpuctl.worker.records import FINISHED, RUNNING, encode
 
 NODE = cast("Node", SimpleNamespace(id=TPU.id, name=TPU.name))
@@ -82,3 +86,113 @@ def test_what_does_not_end_stays_busy(bucket: Bucket, failed: StoredRun) -> None
     other = replace(busy[0], run="r0", state=RUNNING)
     left = flow.await_endings(bucket, NODE, [other, *busy], lambda text: None, seconds=0)
     assert left == [other, *busy]
+
+
+class TestMemory:
+    """Occupants by records in a bucket in memory, with a clock of its own."""
+
+    @pytest.fixture
+    def memory(self) -> MemoryBucket:
+        return MemoryBucket()
+
+    def end(self, memory: MemoryBucket, age: float, **fields: object) -> StoredRun:
+        """Write a run that failed so many seconds ago, of which workers 1 to 3 go on."""
+        run = write_run(cast("Bucket", memory))
+        verdict = Verdict("r1", runs.FAILED, 1, clock.iso(memory.now()), "so", basis=runs.BY_WORKERS, tpu=TPU)
+        run.end(msgspec.structs.replace(verdict, **fields))
+        memory.pass_time(age)
+        for worker in (1, 2, 3):
+            status = replace(STATUS, worker=worker, state=RUNNING)
+            memory.put(run.paths.status(1, worker), encode(status))
+        return run
+
+    def look(self, memory: MemoryBucket, node: Node = NODE) -> list[Occupant]:
+        return flow.occupants(
+            cast("Bucket", memory), Ready(MemoryProvider()), node, lambda text: pytest.fail(text)
+        )
+
+    @pytest.mark.parametrize(("age", "is_ending"), [(0, True), (120, True), (121, False)])
+    def test_a_run_that_ended_two_minutes_ago_has_left(
+        self, memory: MemoryBucket, age: float, is_ending: bool
+    ) -> None:
+        self.end(memory, age)
+        assert [each.state for each in self.look(memory)] == ["ending"] * is_ending
+
+    @pytest.mark.parametrize(("silence", "is_ending"), [(59, True), (60, False)])
+    def test_a_worker_that_was_silent_for_a_minute_has_ended(
+        self, memory: MemoryBucket, silence: float, is_ending: bool
+    ) -> None:
+        self.end(memory, 0)
+        memory.pass_time(silence)
+        assert bool(self.look(memory)) is is_ending
+
+    def test_a_run_on_a_node_of_the_name_before_uses_nothing(self, memory: MemoryBucket) -> None:
+        run = write_run(cast("Bucket", memory))
+        later = msgspec.structs.replace(TPU, uid="8")
+        run.announce(msgspec.structs.replace(ATTEMPT, tpu=later))
+        node = cast("Node", SimpleNamespace(id=later.id, name=later.name))
+        assert self.look(memory, node) == []
+        (occupant,) = self.look(memory)
+        assert occupant == Occupant("r1", "ada@laptop", "2026-01-01T12:00:00Z", "starting")
+
+    def test_one_that_cannot_be_read_is_said_and_not_counted(self, memory: MemoryBucket) -> None:
+        run = write_run(cast("Bucket", memory))
+        memory.put(run.paths.verdict, b"{")
+        warnings: list[str] = []
+        bucket, witnesses = cast("Bucket", memory), Ready(MemoryProvider())
+        assert flow.occupants(bucket, witnesses, NODE, warnings.append) == []
+        assert warnings[0].startswith("Whether run 'r1' uses the TPU is unknown: runs/r1/verdict.json ")
+
+    def test_one_that_was_never_started_is_none(self, memory: MemoryBucket) -> None:
+        run = StoredRun(cast("Bucket", memory), "r1")
+        run.announce(ATTEMPT)
+        assert self.look(memory) == []
+
+
+def busy(*states: str) -> list[Occupant]:
+    names = [f"r{number}" for number in range(1, len(states) + 1)]
+    return [Occupant(name, "ada", "", state) for name, state in zip(names, states, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("states", "place"),
+    [
+        (["running"], "(running, 5m ago)"), (["running", "queued"], "(running, 5m ago), and 1 more waits"),
+        (["running", "queued", "queued"], "(running, 5m ago), and 2 more wait"),
+    ],
+)  # fmt: skip
+def test_a_submission_to_a_busy_node_says_who_uses_it_and_what_can_be_done(
+    states: list[str], place: str
+) -> None:
+    error = flow.busy_error(NODE, busy(*states), ["5m ago"] * len(states), "submit", "job.py")
+    assert error.message == f"n1 is busy with run 'r1' of ada {place}."
+    assert error.hint == (
+        "Wait in line: tpuctl submit --queue job.py. Stop it, and start: tpuctl submit --replace job.py."
+        " Or wait first: tpuctl wait r1"
+    )
+    assert error.facts["busy"] == [f"r{number}" for number in range(1, len(states) + 1)]
+
+
+def test_a_run_that_takes_the_place_of_others_needs_a_free_name_and_an_empty_line() -> None:
+    memory = MemoryBucket()
+    bucket = cast("Bucket", memory)
+    flow.check_replaceable(bucket, NODE, busy("running", "ending"), "r9")
+    with pytest.raises(StateError) as waiting:
+        flow.check_replaceable(bucket, NODE, busy("running", "queued", "queued"), "r9")
+    assert waiting.value.message == "In the line of n1 wait: r2, r3. They would start in its place."
+    assert waiting.value.hint == "Wait behind them (--queue), or take one out of the line: tpuctl cancel r2"
+    memory.put("runs/r9/run.json", b"{}")
+    with pytest.raises(ConflictError) as taken:
+        flow.check_replaceable(bucket, NODE, busy("running"), "r9")
+    assert (taken.value.message, taken.value.hint) == (
+        "There is a run 'r9' already.", "Choose another --name.",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("state", "waits", "is_ending"),
+    [("queued", True, False), ("ending", False, True), ("running", False, False)],
+)
+def test_an_occupant_waits_or_ends_by_its_state(state: str, waits: bool, is_ending: bool) -> None:
+    (occupant,) = busy(state)
+    assert (occupant.waits, occupant.is_ending) == (waits, is_ending)
