@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
+import msgspec
 import pytest
 
+from tests.flows.nodes.memory_provider import MemoryProvider, node
+from tests.flows.runs.evidence.memory_bucket import MemoryBucket
 from tests.flows.runs.records import ATTEMPT, CREATED, STATUS, pass_time, write_run
 from tests.running_simulator import CommandResult, RunningSimulator
 from tests.sim.live_host import wait_until
 from tpuctl import runs
+from tpuctl.cloud import ssh
 from tpuctl.cloud.endpoints import Cloud
+from tpuctl.cloud.ssh.pool import Pool
 from tpuctl.cloud.storage import Bucket
-from tpuctl.errors import ConfigError, DeadlineError, NotFoundError, UsageError
+from tpuctl.errors import (
+    ConfigError,
+    DeadlineError,
+    HostError,
+    InterruptedByUser,
+    NotFoundError,
+    UsageError,
+)
 from tpuctl.flows.runs.control import cancel as flow
 from tpuctl.flows.runs.control.cancel import Cancellation, CancelPlan, plan_cancel
 from tpuctl.flows.runs.control.stop_requests import ask
@@ -24,7 +38,7 @@ from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.nodes import NodeId, NodeState
+from tpuctl.nodes import Node, NodeId, NodeState
 from tpuctl.parallel import fanout, values
 from tpuctl.polling import Backoff, poll
 from tpuctl.runs import Attempt, Run
@@ -220,3 +234,164 @@ class TestRecord:
         simulator.faults.add(grpc_fault("storage.objects.create", 7, "denied", resource="*/stop.json"))
         with pytest.raises(ConfigError):
             cancel(cloud)
+
+
+class Hosts:
+    """Hosts that answer a request as they are told to: an exit code, with stderr, or no connection."""
+
+    user = "ada"
+
+    def __init__(self, **answers: object) -> None:
+        self.answers = {int(worker.removeprefix("w")): answer for worker, answer in answers.items()}
+        self.told: dict[int, tuple[str, bytes]] = {}
+
+    def pool(self, node: Node, host_key: Callable[[int], str]) -> Pool:
+        return Pool(lambda worker: self.connect(worker, host_key(worker)))  # type: ignore[arg-type]
+
+    @contextmanager
+    def connect(self, worker: int, host_key: str) -> Iterator[SimpleNamespace]:
+        answer = self.answers.get(worker, (0, ""))
+        if isinstance(answer, HostError):
+            raise answer
+
+        def run(argv: Sequence[str], timeout: float, data: bytes) -> ssh.CommandResult:
+            self.told[worker] = argv[4], data
+            code, stderr = cast("tuple[int, str]", answer)
+            return ssh.CommandResult(code, "", stderr)
+
+        yield SimpleNamespace(run=run, is_open=True)
+
+
+class TestHosts:
+    """What is said of hosts that could not be told; the bucket is in memory."""
+
+    @pytest.fixture
+    def run(self) -> StoredRun:
+        run = StoredRun(cast("Bucket", MemoryBucket()), "r1")
+        run.create(Run("r1", CREATED, "ada@laptop", "job.py", (), "0" * 64, "jax", "v3-32", (), {}))
+        run.create_attempt(msgspec.structs.replace(ATTEMPT, login="ada"))
+        return run
+
+    def cancel(self, run: StoredRun, hosts: Hosts, *, is_over: bool = True) -> tuple[Cancellation, list[str]]:
+        """Cancel the run, whose workers end in the first pause; return that and what was said."""
+        lines: list[str] = []
+        tpu = ATTEMPT.tpu
+        there = node(tpu.name, id=NodeId("memory", "p", tpu.zone, tpu.name, tpu.uid), addresses=("a",) * 4)
+        provider = MemoryProvider(there)
+
+        def sleep(seconds: float) -> None:
+            for worker in range(4):
+                status = replace(STATUS, worker=worker, state=FINISHED, exit_code=143, stopped_by=ADA)
+                cast("MemoryBucket", run.bucket).put(run.paths.status(1, worker), encode(status))
+
+        plan = CancelPlan(run, None, run.last_attempt(), ADA, 5)
+        witnesses = Ready(provider)
+        ended = flow.cancel(provider, cast("Any", hosts), witnesses, plan, lines.append, sleep)
+        return ended, lines
+
+    def test_each_gets_the_request_and_its_end_is_said(self, run: StoredRun) -> None:
+        hosts = Hosts()
+        ended, lines = self.cancel(run, hosts)
+        assert lines == ["asked run 'r1' to stop, with 5 s to save", "workers 0-3 have ended"]
+        stored = run.bucket.read(run.paths.stop)
+        assert hosts.told == dict.fromkeys(range(4), (".tpuctl/runs/r1/1", stored))
+        assert (ended.verdict.outcome, ended.verdict.stopped_by) == (runs.STOPPED, ADA)
+        assert [status and status.stopped_by for status in ended.statuses] == [ADA] * 4
+
+    @pytest.mark.parametrize(
+        ("hosts", "note"),
+        [
+            (Hosts(w2=(94, "")),
+             "worker 2 has no files of the run. If it runs, it reads the request in the bucket."),
+            (Hosts(w1=(94, ""), w3=(94, "")),
+             "workers 1, 3 have no files of the run. If they run, they read the request in the bucket."),
+            (Hosts(w2=(1, "a\nsh: no space\n")),
+             "worker 2: sh: no space. If it runs, it reads the request in the bucket."),
+            (Hosts(w0=(255, "")), "worker 0: no answer. If it runs, it reads the request in the bucket."),
+            (Hosts(w1=HostError("worker 1: No route."), w2=HostError("worker 2: No route.")),
+             "worker 1: No route. Nor was worker 2 reached."
+             " If they run, they read the request in the bucket."),
+            (Hosts(w0=HostError("worker 0: No route."), w1=(7, ""), w3=(7, "")),
+             "worker 0: No route. Nor were workers 1, 3 reached."
+             " If they run, they read the request in the bucket."),
+        ],
+    )  # fmt: skip
+    def test_one_that_was_not_told_is_named_with_the_reason(
+        self, run: StoredRun, hosts: Hosts, note: str
+    ) -> None:
+        assert self.cancel(run, hosts)[1][1] == note
+
+    def test_none_of_which_has_the_run_end_it_before_its_start(self, run: StoredRun) -> None:
+        ended, lines = self.cancel(run, Hosts(w0=(94, ""), w1=(94, ""), w2=(94, ""), w3=(94, "")))
+        assert lines[1].startswith("workers 0-3 have no files of the run.")
+        verdict = ended.verdict
+        assert verdict.evidence == f"stopped by {ADA} before it had started"
+        assert (verdict.attempt, verdict.silent, verdict.tpu, verdict.basis) == (
+            1, (0, 1, 2, 3), ATTEMPT.tpu, runs.BY_MACHINE,
+        )  # fmt: skip
+        assert (verdict.stopped_by, verdict.begun) == (ADA, "")
+
+    def test_of_another_login_that_have_no_files_say_nothing_of_the_run(self, run: StoredRun) -> None:
+        hosts = Hosts(w0=(94, ""), w1=(94, ""), w2=(94, ""), w3=(94, ""))
+        hosts.user = "bob"
+        ended, lines = self.cancel(run, hosts)
+        assert lines[-1] == "workers 0-3 have ended"
+        assert ended.verdict.basis == runs.BY_WORKERS
+
+    def test_ctrl_c_says_that_it_ends_all_the_same(self, run: StoredRun) -> None:
+        class Interrupting(Hosts):
+            def pool(self, node: Node, host_key: Callable[[int], str]) -> Pool:
+                raise KeyboardInterrupt
+
+        with pytest.raises(InterruptedByUser) as interrupted:
+            self.cancel(run, Interrupting())
+        assert interrupted.value.message == (
+            "Interrupted; if run 'r1' was asked to stop, it ends all the same."
+        )
+        assert interrupted.value.hint == "See how it ends: tpuctl wait r1"
+
+
+class TestPlan:
+    @pytest.fixture
+    def run(self) -> StoredRun:
+        run = StoredRun(cast("Bucket", MemoryBucket()), "r1")
+        run.create(Run("r1", CREATED, "ada@laptop", "job.py", (), "0" * 64, "jax", "v3-32", (), {}))
+        return run
+
+    def plan(self, run: StoredRun, grace: int = 30, **options: bool) -> CancelPlan:
+        return plan_cancel(run.bucket, Ready(MemoryProvider()), "r1", ADA, grace, **options)
+
+    @pytest.mark.parametrize(("grace", "is_valid"), [(0, True), (3600, True), (-1, False), (3601, False)])
+    def test_the_grace_is_up_to_an_hour(self, run: StoredRun, grace: int, is_valid: bool) -> None:
+        if is_valid:
+            assert self.plan(run, grace).grace == grace
+            return
+        with pytest.raises(UsageError) as refused:
+            self.plan(run, grace)
+        assert refused.value.message == "The grace is at most 3600 seconds."
+        assert refused.value.hint == "Leave --grace out for 30s."
+
+    def test_a_run_that_was_not_started_has_no_attempt(self, run: StoredRun) -> None:
+        plan = self.plan(run)
+        assert (plan.state, plan.attempt, plan.verdict, plan.is_over) == (None, None, None, False)
+
+    @pytest.mark.parametrize("restarts", [True, False])
+    def test_one_that_is_to_be_started_again_is_not_over(self, run: StoredRun, restarts: bool) -> None:
+        run.create_attempt(ATTEMPT)
+        run.end(runs.Verdict("r1", runs.LOST, 1, CREATED, "so", basis=runs.BY_WORKERS, restarts=restarts))
+        plan = self.plan(run)
+        assert (plan.verdict is not None, plan.is_over) == (True, not restarts)
+        ended = flow.cancel(
+            MemoryProvider(), cast("Any", Hosts()), Ready(MemoryProvider()), plan, lambda text: None
+        )
+        assert ended.verdict == plan.verdict
+        assert (run.stop_request() is not None) is restarts
+
+    def test_a_rehearsal_writes_no_verdict(self, run: StoredRun) -> None:
+        run.create_attempt(ATTEMPT)
+        for worker in range(4):
+            status = replace(STATUS, worker=worker, state=FINISHED, exit_code=0)
+            cast("MemoryBucket", run.bucket).put(run.paths.status(1, worker), encode(status))
+        assert self.plan(run, is_rehearsal=True).verdict is None
+        assert run.verdict() is None
+        assert self.plan(run).is_over
