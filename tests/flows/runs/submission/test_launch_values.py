@@ -10,17 +10,21 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.flows.nodes.memory_provider import node
 from tests.flows.runs.records import CREATED
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs.submission.launch_values import (
     LaunchValues,
     forget,
+    keep,
     kept,
     restored,
     restored_machine,
 )
+from tpuctl.flows.runs.submission.plan import SubmitPlan
 from tpuctl.flows.runs.submission.specs import Launch
-from tpuctl.recovery.records import Machine
+from tpuctl.nodes import NodeSettings
+from tpuctl.recovery.records import Machine, Restarts
 from tpuctl.runs import NOT_STORED, Run
 
 MACHINE = Machine("v3-8", ("us-central1-b",), False, "image-1", "ada")
@@ -147,3 +151,62 @@ def test_what_cannot_be_deleted_stops_nothing(path: Path) -> None:
     path.mkdir(parents=True)
     forget("b", "r1")
     assert stat.S_ISDIR(os.stat(path).st_mode)
+
+
+class TestKept:
+    def keep(self, record: Run, **fields: Any) -> None:
+        item = fields.pop("node", node())
+        nothing: Any = None
+        values = {"arguments": RUN.arguments, "dependencies": RUN.dependencies, "setup": RUN.setup, **fields}
+        environment = {"RATE": "1", "KEY": "k", "OTHER": "o"}
+        keep("b", record, SubmitPlan(record, nothing, item, nothing, environment=environment, **values))
+
+    RESTARTING = msgspec.structs.replace(RUN, restarts=Restarts(after_loss=None), machine=MACHINE)
+
+    def test_is_what_the_record_leaves_out_in_a_private_file(self, path: Path) -> None:
+        self.keep(self.RESTARTING, arguments=("--key=x",))
+        assert kept("b", RUN) == LaunchValues(
+            "t1", ("--key=x",), ("numpy",), {"KEY": "k", "OTHER": "o"}, "make"
+        )
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+    def test_is_nothing_of_a_run_that_is_not_started_again(self, path: Path) -> None:
+        self.keep(msgspec.structs.replace(self.RESTARTING, restarts=Restarts()))
+        assert not path.exists()
+
+    @pytest.mark.parametrize(
+        ("fields", "is_kept"),
+        [({}, False), ({"arguments": ("x",)}, True), ({"dependencies": ()}, True), ({"setup": ""}, True)],
+    )
+    def test_is_nothing_where_the_record_has_it_all(
+        self, path: Path, fields: dict[str, Any], is_kept: bool
+    ) -> None:
+        self.keep(msgspec.structs.replace(self.RESTARTING, environment={"RATE": "1"}), **fields)
+        assert path.exists() is is_kept
+
+    def test_are_the_metadata_and_the_script_that_the_machine_leaves_out(self, path: Path) -> None:
+        hidden = msgspec.structs.replace(MACHINE, metadata={"pw": NOT_STORED}, startup_script=NOT_STORED)
+        settings = NodeSettings(metadata={"pw": "1", "color": "blue"}, startup_script="#!x")
+        record = msgspec.structs.replace(self.RESTARTING, machine=hidden, environment={})
+        self.keep(record, node=node(settings=settings))
+        values = kept("b", RUN)
+        assert values
+        assert (values.metadata, values.startup_script) == ({"pw": "1"}, "#!x")
+
+    def test_are_the_newest_two_hundred(self, path: Path) -> None:
+        path.parent.mkdir(parents=True)
+        for number in range(200):
+            other = path.with_name(f"other-{number}.json")
+            other.write_text("{}")
+            os.utime(other, (number, number))
+        self.keep(self.RESTARTING)
+        assert path.exists()
+        assert len(list(path.parent.iterdir())) == 200
+        assert not path.with_name("other-0.json").exists()
+
+    def test_stop_no_submission_where_the_disk_takes_no_file(self, path: Path) -> None:
+        path.parent.parent.mkdir(parents=True)
+        path.parent.write_text("")
+        self.keep(self.RESTARTING)
+        assert kept("b", RUN) is None
