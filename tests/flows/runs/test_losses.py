@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from tests.flows.runs.records import ATTEMPT, CREATED, TPU
 from tests.running_simulator import RunningSimulator
@@ -40,6 +41,34 @@ def restarted(bucket: Bucket, name: str, logs: tuple[str, str], checkpoint: str)
     verdict = Verdict(name, runs.PREEMPTED, 1, CREATED, "why", tpu=TPU, checkpoint=checkpoint, restarts=True)
     run.keep_verdict(verdict)
     return run, verdict
+
+
+LAST = b"step 120\n"
+SILENT = b"loss 0.5\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lost"),
+    [
+        ([LAST, SILENT, SILENT], [b"step 101\n"], 20),
+        ([LAST, SILENT, SILENT, SILENT], [b"step 101\n"], None),
+        ([LAST], [SILENT, b"step 101\n"], None),
+        ([LAST + b"x" * (65536 - len(LAST))], [b"step 101\n"], 20),
+        ([LAST + b"x" * (65537 - len(LAST))], [b"step 101\n"], None),
+        ([LAST], [b" " * (65536 - 9) + b"step 101\n"], 20),
+        ([LAST], [b" " * (65537 - 6) + b"step 101\n"], None),
+    ],
+)
+def test_steps_are_looked_for_in_three_pieces_of_a_log_and_in_64_kib_of_each(
+    bucket: Bucket, before: list[bytes], after: list[bytes], lost: int | None
+) -> None:
+    """Two empty pieces come before these."""
+    run, verdict = restarted(bucket, "r1", ("", ""), "ckpt-100")
+    for number, texts in ((1, before), (2, after)):
+        for chunk, text in enumerate(texts, start=3):
+            name = f"{run.paths.ordered_logs(number)}20260101T1300{chunk:02}-0000-{chunk:06}.log"
+            bucket.upload(name, [text], "text/plain")
+    assert steps_lost(run, verdict) == lost
 
 
 def test_the_number_is_the_distance_from_the_checkpoint_or_unknown(

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from tests.flows.nodes.memory_provider import MemoryProvider, node
+from tests.flows.passing_time import PassingTime
 from tests.flows.runs.evidence.memory_bucket import MemoryBucket
 from tests.flows.runs.records import ATTEMPT, CREATED, STATUS, pass_time, write_run
 from tests.running_simulator import CommandResult, RunningSimulator
@@ -255,6 +256,7 @@ class Hosts:
             raise answer
 
         def run(argv: Sequence[str], timeout: float, data: bytes) -> ssh.CommandResult:
+            assert timeout == 20.0, "the bucket tells it, too"
             self.told[worker] = argv[4], data
             code, stderr = cast("tuple[int, str]", answer)
             return ssh.CommandResult(code, "", stderr)
@@ -337,6 +339,28 @@ class TestHosts:
         ended, lines = self.cancel(run, hosts)
         assert lines[-1] == "workers 0-3 have ended"
         assert ended.verdict.basis == runs.BY_WORKERS
+
+    def test_that_do_not_end_in_time_are_named(self, run: StoredRun, passing_time: PassingTime) -> None:
+        for worker in range(4):
+            state = {"state": FINISHED, "exit_code": 143, "stopped_by": ADA} if worker == 3 else {}
+            status = replace(STATUS, worker=worker, **state)  # type: ignore[arg-type]
+            cast("MemoryBucket", run.bucket).put(run.paths.status(1, worker), encode(status))
+        there = node(ATTEMPT.tpu.name, id=ATTEMPT.tpu.id, addresses=("a",) * 4)
+        provider = MemoryProvider(there)
+        plan = CancelPlan(run, None, run.last_attempt(), ADA, 5)
+        with pytest.raises(DeadlineError) as late:
+            flow.cancel(
+                provider, cast("Any", Hosts()), Ready(provider), plan, lambda text: None, passing_time.sleep
+            )
+        assert late.value.message == (
+            "Workers 0-2 of run 'r1' have not said within 65 s that the script ended."
+        )
+        assert late.value.hint == (
+            "Ask again: tpuctl cancel r1. What is wrong: tpuctl why n1."
+            " End whatever runs there: tpuctl down n1"
+        )
+        assert late.value.facts["workers"] == [0, 1, 2]
+        assert (passing_time.pauses[0], max(passing_time.pauses)) == (0.3, 1.0)
 
     def test_ctrl_c_says_that_it_ends_all_the_same(self, run: StoredRun) -> None:
         class Interrupting(Hosts):

@@ -51,6 +51,21 @@ def test_the_verdict_is_returned_once_there_is_one(run: StoredRun) -> None:
     assert error.result["outcome"] == runs.FAILED
 
 
+def test_looks_are_rarer_and_rarer_up_to_ten_seconds(run: StoredRun) -> None:
+    clock, pauses = Clock(), list[float]()
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        clock.sleep(seconds)
+
+    with pytest.raises(DeadlineError):
+        await_end(run, NOBODY, 100, lambda text: None, sleep, clock)
+    assert pauses[0] == 0.5
+    assert pauses[:-1] == sorted(pauses[:-1])
+    assert max(pauses) == 10.0
+    assert sum(pauses) == 100.0
+
+
 def test_a_time_limit_leaves_the_run(run: StoredRun) -> None:
     clock = Clock()
     with pytest.raises(DeadlineError, match="has not ended within 60 s: it is starting") as late:

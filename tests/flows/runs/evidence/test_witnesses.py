@@ -20,7 +20,7 @@ from tpuctl.cloud.ssh import CommandResult
 from tpuctl.cloud.ssh.pool import Pool
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import DeadlineError, HostError
-from tpuctl.flows.runs.evidence.witnesses import INTERVAL, QUESTION, Witnesses, end_by_keeper
+from tpuctl.flows.runs.evidence.witnesses import QUESTION, Witnesses, end_by_keeper
 from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord, WorkerWord
 from tpuctl.nodes import Node, NodeId, NodeState
 from tpuctl.worker.records import FINISHED, UNKNOWN, WorkerStatus
@@ -203,7 +203,7 @@ class TestHosts:
     def test_are_asked_again_after_a_while_and_not_before(self) -> None:
         hosts = PlayedHosts(w0=said(HostState.ALIVE), w1=said(HostState.ALIVE))
         hosts.words(0)
-        hosts.now += INTERVAL - 0.001
+        hosts.now += 15.0 - 0.001
         assert hosts.words(0, 1).keys() == {0, 1}
         assert hosts.asked == [0, 1]
         hosts.now += 0.001

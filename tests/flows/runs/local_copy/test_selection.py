@@ -109,6 +109,7 @@ def test_a_copy_that_follows_has_what_the_bucket_has_at_the_end(
     looks = iter([False, False, True])
 
     def train(seconds: float) -> None:
+        assert seconds == 10.0
         put_checkpoint(bucket, 3)
         put(bucket, "checkpoints/checkpoint", b'model_checkpoint_path: "ckpt-3"\n')
         for item in bucket.objects("runs/r1/checkpoints/ckpt-1."):

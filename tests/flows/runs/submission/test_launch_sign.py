@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from types import SimpleNamespace
+
 import pytest
 
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import DeadlineError
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submission import launch_sign
 from tpuctl.flows.runs.submission.launch_sign import FIRST, INTERVAL, LaunchSign
 from tpuctl.polling import Backoff, poll
 from tpuctl.worker import timing
@@ -55,3 +59,25 @@ def test_a_bucket_that_does_not_answer_ends_no_start(bucket: Bucket, monkeypatch
     with LaunchSign(StoredRun(bucket, "r1"), 2, first=0.0, interval=0.01):
         await_sign_after(bucket, 0)
     assert refused == [NAME]
+
+
+def test_the_first_comes_after_twenty_seconds_and_another_each_fifteen(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses, over = list[float](), threading.Event()
+
+    class Ended:
+        """An event that three pauses take no time to wait for."""
+
+        def wait(self, seconds: float) -> bool:
+            pauses.append(seconds)
+            return len(pauses) == 3 and not over.set()
+
+        def set(self) -> None: ...
+
+    fake = SimpleNamespace(Event=Ended, Thread=threading.Thread)
+    monkeypatch.setattr(launch_sign, "threading", fake)
+    with LaunchSign(StoredRun(bucket, "r1"), 2):
+        assert over.wait(60)
+    assert pauses == [20.0, 15.0, 15.0]
+    assert b'"by"' in bucket.read(NAME)
