@@ -15,8 +15,8 @@ from tests.flows.runs.records import ATTEMPT, CREATED, STATUS, TPU
 from tpuctl import runs
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import HostState, HostWord
-from tpuctl.flows.runs.state import ABANDONED, ABANDONED_AFTER
-from tpuctl.flows.runs.stored_run import CLOSE_AFTER, StoredRun
+from tpuctl.flows.runs.state import ABANDONED
+from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.upkeep.endings import REST, StillNeededError, ended_state, unstarted_state
 from tpuctl.nodes import NodeState
 from tpuctl.recovery.records import Lease
@@ -92,7 +92,7 @@ def site() -> Site:
 class TestWithoutAnAttempt:
     def test_a_run_may_be_on_its_way_for_a_while(self, site: Site) -> None:
         site.submit(None)
-        site.memory.pass_time(ABANDONED_AFTER)
+        site.memory.pass_time(600)
         assert site.refusal() == (
             "Run 'r1' was submitted just now: its start may be on its way.", "End it first: tpuctl cancel r1",
         )  # fmt: skip
@@ -193,7 +193,7 @@ class TestWorkers:
 
     def test_that_were_silent_for_long_after_a_final_verdict_are_not(self, site: Site) -> None:
         site.end(FAILED, FINISHED, RUNNING)
-        site.memory.pass_time(CLOSE_AFTER)
+        site.memory.pass_time(7200)
         assert site.refusal()[0] == self.MESSAGE
         site.memory.pass_time(1)
         assert site.outcome() == runs.FAILED
@@ -201,7 +201,7 @@ class TestWorkers:
     def test_of_an_attempt_that_cannot_be_read_count_for_a_while(self, site: Site) -> None:
         site.end(FAILED)
         site.memory.put(site.run.paths.attempt(1), b"{}")
-        site.memory.pass_time(CLOSE_AFTER)
+        site.memory.pass_time(7200)
         assert site.refusal(writes=False)[0].startswith(
             f"Run 'r1' cannot be read: {site.run.paths.attempt(1)} "
         )

@@ -4,28 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pytest
 
-from tests.flows.runs.records import ATTEMPT, pass_time, write_run, write_status
+from tests.flows.runs.evidence.memory_bucket import MemoryBucket
+from tests.flows.runs.records import ATTEMPT, STATUS, pass_time, write_run, write_status
 from tests.flows.runs.upkeep.records import WORKERS, ended, rest_of, write_ended_run
 from tpuctl import runs
-from tpuctl.catalogue.prices import unknown
+from tpuctl.catalogue.prices import Price, unknown
 from tpuctl.cloud.ssh import Ssh
 from tpuctl.cloud.storage import Bucket, Object
-from tpuctl.errors import HostError, NotFoundError
+from tpuctl.errors import ConflictError, HostError, NotFoundError
+from tpuctl.flows.runs.costs.attempts import NOT_ON_A_NODE
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.lookup import find_run, half_removed, listed_runs
 from tpuctl.flows.runs.pull import pull
 from tpuctl.flows.runs.recovery import lease
-from tpuctl.flows.runs.stored_run import CLOSE_AFTER, StoredRun
+from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.upkeep.endings import StillNeededError
 from tpuctl.flows.runs.upkeep.removal import BEGUN, RemovalPlan, _mark, plan_removal, remove, requests
 from tpuctl.nodes import NodeState
 from tpuctl.parallel import fanout, values
+from tpuctl.runs import encode
+from tpuctl.upkeep.notes import Notes
 from tpuctl.upkeep.removal import REMOVAL_TYPE
+from tpuctl.worker.records import FINISHED
+from tpuctl.worker.records import encode as encode_word
 
 BY = "ada@example.com"
 
@@ -206,7 +215,7 @@ def test_a_worker_without_a_last_word_is_waited_for(bucket: Bucket, node: NodeSt
     with pytest.raises(StillNeededError, match="workers 2-3 did not say that the script ended"):
         plan(run, node)
     assert plan(run, NodeState.PREEMPTED).state == "succeeded"
-    pass_time(bucket, CLOSE_AFTER + 1)
+    pass_time(bucket, 7201.0)
     assert plan(run, node).state == "succeeded", "what workers said is final after two hours"
 
 
@@ -262,3 +271,125 @@ def test_the_mark_is_told_from_a_record_by_its_type(bucket: Bucket) -> None:
     mark, removal = _mark(plan(write_ended_run(bucket, "r1")), BY)
     assert mark.content_type == REMOVAL_TYPE
     assert (removal.by, removal.attempts) == (BY, (1,))
+
+
+class TestMemory:
+    """A run in a bucket in memory, while others act there."""
+
+    @pytest.fixture
+    def memory(self) -> MemoryBucket:
+        return MemoryBucket()
+
+    def ended(self, memory: MemoryBucket, **changes: Any) -> StoredRun:
+        run = write_run(cast("Bucket", memory), "r1")
+        if changes:
+            memory.put(run.paths.record, encode(msgspec.structs.replace(run.record, **changes)))
+        for worker in WORKERS:
+            status = replace(STATUS, worker=worker, state=FINISHED, exit_code=0)
+            memory.put(run.paths.status(1, worker), encode_word(status))
+        memory.put("runs/r1/outputs/x", b"x" * 10)
+        return StoredRun(cast("Bucket", memory), "r1")
+
+    def test_a_plan_says_what_goes_and_what_it_has_cost(self, memory: MemoryBucket) -> None:
+        run = self.ended(memory)
+        notes = Notes("r1", {"team": "vision"})
+        memory.put(run.paths.notes, encode(notes))
+        memory.pass_time(1800)
+        size = sum(item.size for item in memory.objects("runs/r1/"))
+        planned = plan_removal(run, witnesses(), lambda tpu: Price(Decimal(7), "USD"))
+        assert planned.bytes == size
+        assert (planned.submitter, planned.submitted) == ("ada@laptop", "2026-01-01T12:00:00Z")
+        assert planned.notes == notes
+        assert planned.cost.amount == Decimal("0.00"), "its workers ended at once"
+
+    def test_a_plan_of_what_nobody_can_read_has_no_submitter_notes_or_cost(
+        self, memory: MemoryBucket
+    ) -> None:
+        run = self.ended(memory)
+        memory.put(run.paths.notes, b"{")
+        memory.put(run.paths.record, b"{")
+        planned = plan(run)
+        assert (planned.submitter, planned.notes, planned.state) == ("", None, "succeeded")
+        memory.put("runs/r2/outputs/x", b"x")
+        rest = plan(StoredRun(run.bucket, "r2"))
+        assert (rest.state, rest.submitted, rest.cost.is_known) == ("rest", "", NOT_ON_A_NODE.is_known)
+
+    def test_what_is_deleted_is_counted_and_said_and_the_verdict_goes_first(
+        self, memory: MemoryBucket, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run, lines, removed = self.ended(memory), list[str](), list[str]()
+        planned = plan(run)
+        count = len(memory.objects("runs/r1/"))
+        real = memory.remove
+
+        def note(item: Object) -> None:
+            removed.append(item.name)
+            real(item)
+
+        monkeypatch.setattr(memory, "remove", note)
+        assert remove(planned, BY, lines.append) == count
+        assert lines == [f"r1: deleting {count - 1} objects"]
+        assert removed[0].startswith("nodes/")
+        assert (removed[1], removed[-1]) == (run.paths.verdict, run.paths.record)
+        assert memory.objects("") == []
+
+    def test_a_worker_that_still_writes_keeps_nobody_busy_for_ever(self, memory: MemoryBucket) -> None:
+        run, lines = self.ended(memory), list[str]()
+        planned = plan(run)
+
+        def write() -> None:
+            if memory.get("runs/r1/outputs/x") is None:
+                memory.put("runs/r1/outputs/x", b"again")
+
+        memory.meanwhile = write
+        remove(planned, BY, lines.append)
+        assert len(lines) == 5
+        assert memory.get(run.paths.record) is None
+
+    def test_values_that_this_machine_has_kept_go_too(self, memory: MemoryBucket, home: Path) -> None:
+        kept = home.parent / "state/launches/b/r1.json"
+        kept.parent.mkdir(parents=True)
+        kept.write_text("{}")
+        remove(plan(self.ended(memory)), BY)
+        assert not kept.exists()
+
+    def test_a_record_that_keeps_changing_is_an_error(self, memory: MemoryBucket) -> None:
+        run = self.ended(memory)
+        planned, number = plan(run), iter(range(1000))
+
+        def fail(item: Object, data: bytes, content_type: str = "") -> None:
+            next(number)
+            raise ConflictError("It has changed.")
+
+        memory.replace = fail  # type: ignore[method-assign]
+        with pytest.raises(ConflictError) as changing:
+            remove(planned, BY)
+        assert changing.value.message == "The record of run 'r1' keeps changing."
+        assert changing.value.hint == "Try again."
+        assert next(number) == 5
+
+    def test_one_that_is_gone_or_another_by_now_is_not_removed(self, memory: MemoryBucket) -> None:
+        run = self.ended(memory)
+        planned = plan(run)
+        data = memory.get(run.paths.record)
+        assert data
+        memory.put(run.paths.record, data)
+        with pytest.raises(StillNeededError) as other:
+            remove(planned, BY)
+        assert (other.value.message, other.value.hint, other.value.facts) == (
+            "Run 'r1' is another by now.", "See: tpuctl runs", {"run": "r1"},
+        )  # fmt: skip
+        item = memory.stat(run.paths.record)
+        assert item
+        memory.remove(item)
+        with pytest.raises(NotFoundError, match="There is no run 'r1'"):
+            remove(planned, BY)
+
+    def test_one_that_was_started_again_says_how_to_stop_it(self, memory: MemoryBucket) -> None:
+        run = self.ended(memory)
+        planned = plan(run)
+        run.create_attempt(msgspec.structs.replace(ATTEMPT, attempt=2))
+        with pytest.raises(StillNeededError) as again:
+            remove(planned, BY)
+        assert again.value.hint == "Stop it first: tpuctl cancel r1"
+        assert again.value.facts == {"run": "r1"}
