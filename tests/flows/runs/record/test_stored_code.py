@@ -1,0 +1,116 @@
+"""The code of a run as the bucket has it: its own and whole, or an error that names the object."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import tarfile
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import pytest
+
+from tests.bucket_objects.records import RUN
+from tests.flows.runs.evidence.memory_bucket import MemoryBucket
+from tpuctl.bucket_layout import bundle
+from tpuctl.cloud.storage import Bucket
+from tpuctl.errors import NotFoundError, StateError
+from tpuctl.flows.runs.code import bundles
+from tpuctl.flows.runs.record import stored_code
+from tpuctl.runs import Git, Run
+
+HINT = "Submit the script from your own files: tpuctl submit"
+
+
+def packed(*members: tuple[str, bytes, bytes]) -> bytes:
+    """Return an archive of members: name, type, content."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, kind, content in members:
+            member = tarfile.TarInfo(name)
+            member.type, member.size = kind, len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def stored(data: bytes) -> tuple[Bucket, Run]:
+    """Return a bucket with an archive, and the record of a run that names it."""
+    memory, sha256 = MemoryBucket(), hashlib.sha256(data).hexdigest()
+    memory.put(bundle(sha256), data)
+    return cast("Bucket", memory), msgspec.structs.replace(
+        RUN, run="r1", script="job.py", bundle_sha256=sha256
+    )
+
+
+def test_code_has_the_sizes_that_it_was_packed_with(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text("import lib\nprint(1)\n")
+    (tmp_path / "lib.py").write_text("x = 1\n" * 1000)
+    made = bundles.pack(tmp_path / "job.py")
+    code = stored_code.fetch(*stored(made.data))
+    assert (code.count, code.files_size, code.unpacked_size) == (2, 6020, made.unpacked_size)
+    assert (code.sha256, code.script, code.content) == (made.sha256, "job.py", made.content)
+    assert dict(code.files()) == dict(made.files())
+
+
+@pytest.mark.parametrize(
+    ("git", "begin"), [(None, ""), (Git("0f" * 20, ""), f"Its commit was {'0f' * 20}. ")]
+)
+def test_code_that_was_deleted_names_the_commit_if_there_was_one(git: Git | None, begin: str) -> None:
+    record = msgspec.structs.replace(RUN, run="r1", bundle_sha256="1" * 64, git=git)
+    with pytest.raises(NotFoundError) as gone:
+        stored_code.fetch(cast("Bucket", MemoryBucket()), record)
+    assert (gone.value.hint, gone.value.facts) == (f"{begin}{HINT}", {"run": "r1"})
+
+
+def test_other_bytes_are_refused() -> None:
+    bucket, record = stored(b"code")
+    cast("MemoryBucket", bucket).put(bundle(record.bundle_sha256), b"other")
+    with pytest.raises(StateError) as damaged:
+        stored_code.fetch(bucket, record)
+    name = f"gs://b/bundles/{record.bundle_sha256}.tar.gz"
+    assert damaged.value.message == f"{name} does not hold the code that it is named by."
+    assert (damaged.value.hint, damaged.value.facts) == (HINT, {"run": "r1"})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"no archive",
+        b"",
+        gzip.compress(b"x" * 512),
+        packed(("job.py", tarfile.REGTYPE, b"1"))[:-9],
+        packed(("job.py", tarfile.SYMTYPE, b"")),
+        packed(("folder", tarfile.DIRTYPE, b"")),
+        packed(("../job.py", tarfile.REGTYPE, b"1")),
+        packed(("a/../job.py", tarfile.REGTYPE, b"1")),
+        packed(("/job.py", tarfile.REGTYPE, b"1")),
+        packed(("./job.py", tarfile.REGTYPE, b"1")),
+    ],
+)
+def test_what_is_no_archive_of_files_is_refused(data: bytes) -> None:
+    with pytest.raises(StateError, match="is no archive of code: "):
+        stored_code.fetch(*stored(data))
+
+
+def test_the_header_is_that_of_the_script() -> None:
+    header = b'# /// script\n# dependencies = ["numpy"]\n# ///\n'
+    data = packed(("a.py", tarfile.REGTYPE, b"1"), ("job.py", tarfile.REGTYPE, header))
+    assert stored_code.header_of(stored_code.fetch(*stored(data))).dependencies == ("numpy",)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        packed(("jobs.py", tarfile.REGTYPE, b"1")),
+        packed(("job.py", tarfile.REGTYPE, b"#" * ((16 << 20) + 1))),
+    ],
+    ids=["another name", "more than 16 MiB"],
+)
+def test_code_without_its_script_has_no_header(data: bytes) -> None:
+    bucket, record = stored(data)
+    with pytest.raises(StateError) as missing:
+        stored_code.header_of(stored_code.fetch(bucket, record))
+    assert missing.value.message == f"The code {record.bundle_sha256[:12]} has no script job.py."
+    assert missing.value.hint == "Submit it again."
