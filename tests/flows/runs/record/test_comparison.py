@@ -16,6 +16,7 @@ from tpuctl import runs
 from tpuctl.bucket_layout import bundle
 from tpuctl.cloud.storage import Bucket
 from tpuctl.datasets import PinnedDataset
+from tpuctl.flows.runs import results
 from tpuctl.flows.runs.code import bundles
 from tpuctl.flows.runs.record import code_difference
 from tpuctl.flows.runs.record.comparison import Comparison, Side, compare
@@ -200,3 +201,57 @@ def test_what_records_do_not_have_is_not_taken_for_equal(side: Callable[..., Sid
 def test_values_of_the_header_are_compared_with_the_code(side: Callable[..., Side]) -> None:
     comparison = compare(side("r1", of_header=("HIDDEN",)), side("r2", of_header=("HIDDEN",)))
     assert comparison.unknown == []
+
+
+def test_machines_are_compared_by_what_a_result_may_depend_on(side: Callable[..., Side]) -> None:
+    first, second = side("r1"), side("r2")
+    second.run.create_attempt(
+        msgspec.structs.replace(
+            ATTEMPT, attempt=2, workers=(0,),
+            tpu=msgspec.structs.replace(ATTEMPT.tpu, name="n2", zone="z", runtime="new", spot=True, hosts=1),
+        )
+    )  # fmt: skip
+    again = Side(StoredRun(second.run.bucket, "r2"), second.verdict)
+    assert rows(compare(first, again)) == {
+        "machine attempts": ("1", "2"), "machine runtime": ("base", "new"), "machine hosts": ("4", "1"),
+        "machine spot": ("no", "yes"),
+    }  # fmt: skip
+
+
+def test_how_the_script_is_run_is_compared_field_by_field(side: Callable[..., Side]) -> None:
+    second = side(
+        "r2", dependencies=("numpy", "flax"), requires_python=">=3.11", setup="make", setup_timeout=60.0
+    )
+    assert rows(compare(side("r1"), second)) == {
+        "job dependencies": ("numpy", "numpy, flax"), "job requires python": (None, ">=3.11"),
+        "job setup": (None, "make"), "job setup timeout": (str(RUN.setup_timeout), "60.0"),
+    }  # fmt: skip
+
+
+def test_how_they_ended_is_compared(side: Callable[..., Side]) -> None:
+    first, second = side("r1"), side("r2")
+    assert second.verdict
+    failed = msgspec.structs.replace(second.verdict, outcome=runs.FAILED, exit_code=3)
+    assert rows(compare(first, Side(second.run, failed))) == {
+        "results outcome": (runs.SUCCEEDED, runs.FAILED), "results exit code": (None, "3"),
+    }  # fmt: skip
+
+
+def test_files_that_records_leave_out_are_counted(side: Callable[..., Side], bucket: Bucket) -> None:
+    first, second = side("r1"), side("r2")
+    record = results.read(bucket, second.run.paths)
+    assert record
+    part = msgspec.structs.replace(record, files=1234 + len(record.listed_files), left_out=1234)
+    bucket.upload(second.run.paths.results, [encode(part)], "application/json")
+    assert "1,234 files of run 'r2' are not compared." in compare(first, second).unknown
+
+
+def test_a_run_without_a_record_of_its_results_is_named(
+    side: Callable[..., Side], bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = side("r1"), side("r2")
+    monkeypatch.setattr(results, "ensured", lambda bucket, paths, verdict: None)
+    assert [text for text in compare(first, second).unknown if text != HIDDEN] == [
+        "Results are not compared: run 'r1' has no record of its results.",
+        "Results are not compared: run 'r2' has no record of its results.",
+    ]

@@ -9,11 +9,13 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from tests.bucket_objects.records import MANIFEST
 from tests.flows.nodes.memory_provider import MemoryProvider, node
 from tests.flows.runs.evidence.memory_bucket import MemoryBucket
 from tests.flows.runs.records import ATTEMPT, CREATED, TPU
 from tpuctl.bucket_layout import bundle
 from tpuctl.cloud.storage import Bucket
+from tpuctl.data.output.manifest import encode_manifest
 from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import NotFoundError, StateError, UsageError
 from tpuctl.flows.runs.code import bundles
@@ -269,3 +271,62 @@ class TestCode:
         site.submit(script="other.py")
         with pytest.raises(StateError, match=r"has no script other\.py"):
             site.repeat()
+
+
+class TestRemade:
+    """What the bucket has by now of a dataset, and the header of a secret."""
+
+    DIGEST = MANIFEST.digest
+
+    def put(self, site: Site) -> None:
+        site.memory.put("datasets/pets/1.0.0/manifest.json", encode_manifest(MANIFEST))
+
+    def test_a_dataset_of_the_same_digest_is_the_same(self, site: Site) -> None:
+        self.put(site)
+        site.submit(dataset=PinnedDataset("pets", "1.0.0", self.DIGEST), data_bucket="b")
+        plan = site.repeat()
+        assert plan.run.dataset == PinnedDataset("pets", "1.0.0", self.DIGEST)
+        assert plan.environment["TPUCTL_DATA_DIR"] == "gs://b/datasets/pets/1.0.0"
+
+    def test_one_with_other_data_is_refused(self, site: Site) -> None:
+        self.put(site)
+        site.submit(dataset=TestDataset.DATASET)
+        with pytest.raises(StateError) as error:
+            site.repeat()
+        assert error.value.message == (
+            "The dataset pets/1.0.0 has other data than run 'r1' read: it was removed and uploaded again."
+        )
+        assert error.value.hint == (
+            "Submit the script with the data of today: tpuctl submit --dataset pets/1.0.0"
+        )
+        assert error.value.facts == {"dataset": "pets/1.0.0", "manifest_sha256": "0" * 64}
+
+    def test_one_that_was_deleted_can_be_made_again(self, site: Site) -> None:
+        site.submit(dataset=TestDataset.DATASET)
+        with pytest.raises(NotFoundError) as error:
+            site.repeat()
+        assert error.value.hint == (
+            "Upload it again from the same files: with the same digest it is the same dataset."
+        )
+        assert error.value.facts == {"dataset": "pets/1.0.0", "manifest_sha256": "0" * 64}
+
+    def test_a_secret_of_the_set_up_command_is_read_from_the_header(self, tmp_path: Path, home: Path) -> None:
+        secret = "ghp" + "_" + "a1B2" * 9
+        (tmp_path / "code").mkdir()
+        site = Site(tmp_path / "code", HEADER.replace("make all", f"login --token {secret}"))
+        site.submit(setup="login --token ***")
+        plan = site.repeat()
+        assert (plan.setup, plan.run.setup) == (f"login --token {secret}", "login --token ***")
+        assert secret in plan.secrets
+
+    def test_another_command_in_the_header_is_not_the_runs(self, site: Site) -> None:
+        site.submit(setup="login --token ***")
+        with pytest.raises(UsageError) as error:
+            site.repeat()
+        assert error.value.hint == (
+            "Submit the script again: tpuctl submit --setup. Secrets in variables can be given again."
+        )
+
+    def test_variables_that_hosts_did_not_keep_are_not_kept_again(self, site: Site) -> None:
+        site.submit(environment={"A": "1", "B": "2", "MINE": "3"}, not_kept=("A",))
+        assert site.repeat(secrets=("MINE",)).run.not_kept == ("A", "MINE")
