@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -14,6 +15,8 @@ from tests.flows.datasets.pets import PETS
 from tests.running_simulator import CommandResult
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
+from tpuctl.data.plan import DatasetPlan
+from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError
 from tpuctl.flows.datasets.beam import dataflow
 from tpuctl.flows.datasets.beam import upload as beam_upload
@@ -111,6 +114,63 @@ class TestCommand:
         assert result.code == 2
         assert "Workers of Dataflow do not reach 'pictures', which is on this machine" in result.err
         assert "gcloud storage cp -r pictures gs://sim-project-tpuctl/raw/" in result.err
+
+
+def planned(size: int, shards: int, kind: str = "images") -> DatasetPlan:
+    """Return what an estimate needs of a plan: one split of so many shards."""
+    split = SimpleNamespace(sharding=SimpleNamespace(count=shards))
+    return cast("DatasetPlan", SimpleNamespace(bytes=size, splits=[split], source=SimpleNamespace(kind=kind)))
+
+
+class TestNumbers:
+    """Of the estimate with its own assumptions: 20 MB a second, 180 s to start, work of half an hour."""
+
+    @pytest.mark.parametrize(
+        ("seconds", "shards", "workers"),
+        [(3600, 1000, 1), (3601, 1000, 2), (3601, 2, 1), (0, 1, 1), (10_000_000, 100_000, 100)],
+    )
+    def test_two_processors_do_half_an_hour_of_work_each(
+        self, seconds: int, shards: int, workers: int
+    ) -> None:
+        assert estimate(planned(20_000_000 * seconds, shards), SETTINGS).workers == workers
+
+    def test_a_worker_is_billed_from_its_start(self) -> None:
+        settings = Settings("p", "r", "b", workers=1, price=2.0)
+        result = estimate(planned(20_000_000 * 40, 4), settings)
+        assert (result.vcpus, result.seconds) == (2, 180 + 20)
+        assert (result.vcpu_hours, result.cost) == (400 / 3600, 800 / 3600)
+
+    def test_what_is_assumed_is_said(self) -> None:
+        assert estimate(planned(1, 1), SETTINGS).assumptions == (
+            "a vCPU makes 20 MB of shards in a second (assumed: measure it with a part of the source)",
+            "a worker is billed 180 s before it begins (assumed)",
+            "the source is in the region of the workers, and read once",
+        )
+        given = Settings("p", "r", "b", rate=1_500_000, workers=3)
+        assert estimate(planned(1, 1, "csv"), given).assumptions == (
+            "a vCPU makes 1.5 MB of shards in a second (as given)",
+            "a worker is billed 180 s before it begins (assumed)",
+            "the source is in the region of the workers, and each of 6 processes reads the source once",
+        )
+
+    @pytest.mark.parametrize(
+        "machine", ["e2-medium", "n1-standard-0", "", "4", "n1-standard-4x", "N1-standard-4"]
+    )
+    def test_a_machine_type_has_its_vcpus_in_its_name(self, machine: str) -> None:
+        with pytest.raises(UsageError) as refused:
+            estimate(planned(1, 1), Settings("p", "r", "b", machine))
+        assert refused.value.message == f"The machine type '{machine}' does not name its vCPUs."
+        assert refused.value.hint == "Give one such as n1-standard-4."
+
+    def test_the_options_of_beam_are_those_of_the_project(self) -> None:
+        request = UploadRequest(source="gs://b/x", ref=DatasetRef("Pets_" + "x" * 60, "1.0.0"))
+        assert beam_options(request, SETTINGS, 3) == [
+            "--runner=DataflowRunner", "--project=my-project", "--region=europe-west4",
+            "--temp_location=gs://my-bucket/dataflow/temp",
+            "--staging_location=gs://my-bucket/dataflow/staging",
+            f"--job_name=tpuctl-pets-{'x' * 48}", "--machine_type=n1-standard-2", "--num_workers=3",
+            "--max_num_workers=3", "--requirements_file=requirements.txt",
+        ]  # fmt: skip
 
 
 class TestGooglesClient:
