@@ -121,3 +121,48 @@ def test_a_shard_that_the_manifest_does_not_know_so_is_refused(
         fetch(bucket, manifest, folder)
     assert refused.value.hint == "tpuctl data verify pets/1.0.0"
     assert not folder.exists()
+
+
+def test_a_file_that_is_missing_is_named_before_anything_is_written(
+    bucket: Bucket, manifest: Manifest, folder: Path
+) -> None:
+    stored = bucket.stat(f"{PETS.folder}features.json")
+    assert stored
+    bucket.remove(stored)
+    with pytest.raises(StateError) as refused:
+        fetch(bucket, manifest, folder)
+    assert refused.value.message == ("features.json of the dataset pets/1.0.0 is not what its manifest says.")
+    assert refused.value.hint == "tpuctl data verify pets/1.0.0"
+    assert not folder.exists()
+
+
+def test_a_name_that_is_not_safe_on_a_disk_is_refused(
+    bucket: Bucket, manifest: Manifest, folder: Path
+) -> None:
+    hostile = msgspec.structs.replace(manifest, files={"../key": manifest.files["features.json"]})
+    with pytest.raises(StateError) as refused:
+        fetch(bucket, hostile, folder)
+    assert refused.value.message == "../key leads out of the folder."
+    assert refused.value.hint == "tpuctl data describe pets/1.0.0"
+
+
+def test_something_else_in_the_place_of_a_file_is_named(
+    bucket: Bucket, manifest: Manifest, folder: Path
+) -> None:
+    fetch(bucket, manifest, folder)
+    (folder / "features.json").unlink()
+    (folder / "features.json").symlink_to(folder / FILE)
+    with pytest.raises(
+        UsageError, match=r"^features\.json has something else in its place: a link"
+    ) as refused:
+        fetch(bucket, manifest, folder)
+    assert refused.value.hint.endswith("Name another folder with --to.")
+
+
+def test_bytes_are_counted_up_to_all_of_them(bucket: Bucket, manifest: Manifest, folder: Path) -> None:
+    told: list[tuple[int, int]] = []
+    reports: list[str] = []
+    copy = pull(bucket, manifest, folder, reports.append, lambda here, size: told.append((here, size)))
+    assert told[-1] == (copy.size, copy.size)
+    assert {size for _, size in told} == {copy.size}
+    assert reports == [f"fetching {copy.files} files"]
