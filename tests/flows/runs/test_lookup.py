@@ -202,3 +202,12 @@ class TestFind:
         site.submit("first", "eve@laptop")
         site.submit("second", "bob@laptop")
         assert find_run(site.bucket, None).name == "first"
+
+    def test_it_is_looked_for_among_the_last_thousand(self, site: Site) -> None:
+        site.submit("mine")
+        other = encode(Run("x", CREATED, "bob@laptop", "job.py", (), "0" * 64, "jax", "v3-32", (), {}))
+        for number in range(1000):
+            name = f"other-{number}"
+            site.memory.put(f"runs/{name}/run.json", other.replace(b'"x"', f'"{name}"'.encode()))
+        with pytest.raises(NotFoundError, match=r"^None of the last 1000 runs is of ada@laptop\.$"):
+            site.find()

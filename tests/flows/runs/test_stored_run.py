@@ -13,6 +13,7 @@ from tests.flows.runs.evidence.memory_bucket import START, MemoryBucket
 from tests.flows.runs.records import ATTEMPT, CREATED, STATUS, write_run, write_status
 from tests.running_simulator import RunningSimulator
 from tpuctl import clock, runs
+from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import ConflictError, NotFoundError, UsageError
 from tpuctl.flows.runs.lookup import find_run, stored_runs
@@ -347,3 +348,89 @@ class TestInMemory:
             memory.put(run.paths.status(1, worker), b"{")
         attempt = run.last_attempt()
         assert run.is_refuted(lost, attempt, attempt.words()) is is_refuted
+
+    @pytest.mark.parametrize(("seconds", "is_refuted"), [(5, False), (6, True)])
+    def test_words_within_five_seconds_of_a_verdict_do_not_refute_it(
+        self, memory: CountingBucket, seconds: float, is_refuted: bool
+    ) -> None:
+        run = self.run(memory)
+        lost = verdict(runs.LOST, BY_SILENCE, silent=(0,))
+        run.end(lost)
+        memory.pass_time(seconds)
+        self.say(memory, replace(STATUS, worker=0, state=RUNNING))
+        attempt = run.last_attempt()
+        assert run.is_refuted(lost, attempt, attempt.words()) is is_refuted
+
+    @pytest.mark.parametrize(("seconds", "is_closed"), [(7200, False), (7201, True)])
+    def test_what_a_machine_says_is_final_after_two_hours(
+        self, memory: CountingBucket, seconds: float, is_closed: bool
+    ) -> None:
+        self.run(memory).end(verdict(runs.LOST, BY_MACHINE))
+        memory.pass_time(seconds)
+        run = self.run(memory)
+        run.verdict()
+        assert run.is_closed is is_closed
+
+    @pytest.mark.parametrize(("unreadable", "number"), [(0, 7), (4, 3), (5, None)])
+    def test_of_the_newest_five_attempts_one_has_to_be_readable(
+        self, memory: CountingBucket, unreadable: int, number: int | None
+    ) -> None:
+        warnings: list[str] = []
+        run = self.run(memory, warnings)
+        for attempt in range(2, 8):
+            run.create_attempt(msgspec.structs.replace(ATTEMPT, attempt=attempt))
+        for attempt in range(7, 7 - unreadable, -1):
+            memory.put(run.paths.attempt(attempt), b"{")
+        if number:
+            assert run.last_readable_attempt().number == number
+        else:
+            with pytest.raises(BadObjectError, match=r"runs/r1/attempts/7/attempt\.json"):
+                run.last_readable_attempt()
+        assert [line.split()[0] for line in warnings] == [
+            f"runs/r1/attempts/{attempt}/attempt.json" for attempt in range(7, 7 - unreadable, -1)
+        ]
+
+    def test_a_verdict_that_keeps_changing_is_an_error(self, memory: CountingBucket) -> None:
+        run, tries = self.run(memory), list[str]()
+
+        def fail(name: str, data: bytes, content_type: str = "") -> None:
+            tries.append(name)
+            raise ConflictError(f"{name} exists already.")
+
+        memory.create = fail  # type: ignore[method-assign]
+        with pytest.raises(ConflictError) as changing:
+            run.end(verdict(runs.LOST, BY_MACHINE))
+        assert changing.value.message == "The verdict of run 'r1' keeps changing."
+        assert (changing.value.hint, len(tries)) == ("Try again.", 5)
+
+    def test_folders_that_are_no_attempts_are_named(self, memory: CountingBucket) -> None:
+        warnings: list[str] = []
+        for folder in ("0", "01", "x"):
+            memory.put(f"runs/r1/attempts/{folder}/attempt.json", b"{}")
+        assert self.run(memory, warnings).attempt_numbers() == [1]
+        assert [line.split()[0] for line in warnings] == [
+            f"runs/r1/attempts/{folder}/" for folder in ("0", "01", "x")
+        ]
+        assert warnings[0].endswith("does not have the number of an attempt.")
+
+    def test_errors_of_a_run_that_is_not_there_say_what_to_do(self, memory: CountingBucket) -> None:
+        bucket = cast("Bucket", memory)
+        missing = StoredRun(bucket, "r2").not_found()
+        assert (missing.message, missing.hint, missing.facts) == (
+            "There is no run 'r2'.", "'tpuctl runs' lists them.", {"run": "r2"},
+        )  # fmt: skip
+        with pytest.raises(NotFoundError, match=r"^There is no run 'r2'\.$"):
+            StoredRun(bucket, "r2").last_attempt()
+        StoredRun(bucket, "r2").create(msgspec.structs.replace(self.run(memory).record, run="r2"))
+        with pytest.raises(NotFoundError) as unstarted:
+            StoredRun(bucket, "r2").last_attempt()
+        assert unstarted.value.message == "Run 'r2' was not started: nothing of it runs."
+        assert unstarted.value.hint == (
+            "The same command with --name r2 starts it; 'tpuctl cancel r2' ends it."
+        )
+        with pytest.raises(ConflictError) as taken:
+            StoredRun(bucket, "r2").create(
+                msgspec.structs.replace(self.run(memory).record, run="r2", token="x")
+            )
+        assert taken.value.message == "There is a run 'r2' already: its record exists."
+        assert taken.value.hint == "Choose another --name."
