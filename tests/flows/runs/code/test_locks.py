@@ -117,3 +117,51 @@ def test_another_folder_is_refused(tmp_path: Path, folder: str, words: str) -> N
     (tmp_path / "project/mixed/notes.txt").write_text("")
     with pytest.raises(UsageError, match=words):
         locks.wheelhouse(script, (script.parent / folder).resolve())
+
+
+class TestWheels:
+    """A folder of wheels travels with the code."""
+
+    @pytest.fixture
+    def script(self, tmp_path: Path) -> Path:
+        (tmp_path / "project").mkdir()
+        return tmp_path / "project/job.py"
+
+    def refused(self, script: Path, folder: Path) -> tuple[str, str]:
+        with pytest.raises(UsageError) as refused:
+            locks.wheelhouse(script, folder)
+        return refused.value.message, refused.value.hint
+
+    def test_has_its_name_below_the_script(self, script: Path) -> None:
+        (script.parent / "deep").mkdir()
+        wheel(script.parent / "deep/wheels", "tpuctl_wheel_of_a_test")
+        assert locks.wheelhouse(script, script.parent / "deep/wheels") == "deep/wheels"
+        assert locks.wheelhouse(script, None) == ""
+
+    def test_that_has_none_is_filled_by_pip(self, script: Path) -> None:
+        folder = script.parent / "wheels"
+        folder.mkdir()
+        (folder / "notes.txt").write_text("")
+        message = f"{folder} is no folder with wheels."
+        assert self.refused(script, folder) == (
+            message,
+            f"For a host with Python 3.10: pip download --dest {folder} --only-binary=:all:"
+            " --python-version 3.10 --platform manylinux2014_x86_64 PACKAGE",
+        )
+
+    def test_elsewhere_is_moved_there(self, script: Path) -> None:
+        for folder in (script.parent, script.parent.parent / "wheels"):
+            wheel(folder, "tpuctl_wheel_of_a_test")
+            assert self.refused(script, folder) == (
+                f"{folder} is not below the script's folder {script.parent}.",
+                "Move it there: it travels with the code.",
+            )
+
+    def test_holds_nothing_else(self, script: Path) -> None:
+        folder = script.parent / "wheels"
+        wheel(folder, "tpuctl_wheel_of_a_test")
+        for name in ("z.txt", "a.txt"):
+            (folder / name).write_text("")
+        assert self.refused(script, folder) == (
+            f"{folder} holds a.txt, which is no wheel.", "Leave wheels there only.",
+        )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 from pathlib import Path
 
@@ -68,3 +69,18 @@ def test_a_file_that_is_nested_too_deep_is_no_bug(tmp_path: Path, content: str) 
     path.write_text(content)
     (note,) = check_syntax([path], Header())
     assert note == f"{path} is nested too deep to be checked for syntax errors."
+
+
+def test_the_hint_says_that_nothing_was_sent_and_which_python_this_is(script: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        check_syntax([script], Header())
+    assert refused.value.hint == (
+        f"Nothing was sent. This is Python {platform.python_version()}; a script for a newer one says so in"
+        ' its header, such as requires-python = ">=3.13".'
+    )
+
+
+def test_every_file_is_checked_and_each_note_is_kept(script: Path, tmp_path: Path) -> None:
+    (tmp_path / "deep.py").write_text("-" * 200_000 + "1")
+    notes = check_syntax([tmp_path / "deep.py", script], Header(NEXT))
+    assert [note.split()[0] for note in notes] == [str(tmp_path / "deep.py"), str(script)]
