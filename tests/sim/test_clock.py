@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import pytest
+
+from tpuctl.errors import UsageError
 from tpuctl.sim.clock import Clock
 
 
@@ -50,3 +53,14 @@ def test_who_is_cancelled_is_not_woken() -> None:
         clock.advance(1)
 
     asyncio.run(story())
+
+
+def test_a_clock_does_not_go_back() -> None:
+    clock = Clock(still=True)
+    begun = clock.now()
+    with pytest.raises(UsageError) as raised:
+        clock.advance(-2.5)
+    assert raised.value.message == "The clock cannot go back by 2.5 s."
+    assert raised.value.hint == "Start another simulator instead."
+    clock.advance(0)
+    assert clock.now() == begun

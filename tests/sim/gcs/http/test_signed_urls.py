@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from urllib.parse import urlencode
 
 import pytest
 import requests
+from aiohttp.test_utils import make_mocked_request
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from google.cloud import storage
@@ -14,6 +16,8 @@ from google.oauth2 import service_account
 
 from tests.running_simulator import RunningSimulator
 from tests.sim.gcs.running_server import PROJECT, RunningGcs
+from tpuctl.sim.gcs.errors import GcsError
+from tpuctl.sim.gcs.http import signed_urls
 
 ROBOT = "robot@acme.iam.gserviceaccount.com"
 
@@ -150,3 +154,70 @@ def test_the_key_of_a_simulated_shell_signs(simulator: RunningSimulator, http: r
     )
     assert http.put(url, data=b"data").status_code == 200
     assert http.get(url).status_code == 403
+
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+WEEK = 7 * 86400
+
+
+class Clock(datetime):
+    """The time at which signatures are checked."""
+
+    @classmethod
+    def now(cls, tz: object = None) -> datetime:  # type: ignore[override]
+        return NOW
+
+
+def v4(**changed: str | None) -> dict[str, str]:
+    """Return the parameters of a signature that is made now."""
+    named = {f"X-Goog-{name}": value for name, value in changed.items()}
+    parameters = {
+        "X-Goog-Algorithm": "GOOG4-RSA-SHA256", "X-Goog-Credential": "ann", "X-Goog-Date": "20260102T030405Z",
+        "X-Goog-Expires": "60", "X-Goog-SignedHeaders": "host", "X-Goog-Signature": "ab",
+    }  # fmt: skip
+    return {name: value for name, value in {**parameters, **named}.items() if value is not None}
+
+
+def v2(expires: float) -> dict[str, str]:
+    return {"GoogleAccessId": "ann", "Signature": "ab", "Expires": str(int(NOW.timestamp() + expires))}
+
+
+EXPIRED = "ExpiredToken"
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        (v4(), ""),
+        (v4(Date="20260102T030305Z"), ""),
+        (v4(Date="20260102T030304Z"), EXPIRED),
+        (v4(Expires="0"), ""),
+        (v4(Expires=str(WEEK)), ""),
+        (v4(Expires=str(WEEK + 1)), "InvalidArgument"),
+        (v4(Date="yesterday"), "InvalidArgument"),
+        *(
+            (v4(**{name: value}), "AuthenticationRequired")
+            for name in ("Algorithm", "Credential", "Date", "Expires", "SignedHeaders")
+            for value in (None, "")
+        ),
+        (v2(0), ""),
+        (v2(-1), EXPIRED),
+        ({"Signature": "ab", "Expires": "1"}, ""),
+        ({"GoogleAccessId": "ann", "Expires": "1"}, ""),
+    ],
+)
+def test_a_signature_is_good_for_a_time(
+    monkeypatch: pytest.MonkeyPatch, query: dict[str, str], code: str
+) -> None:
+    """Without the keys of accounts only the time counts."""
+    monkeypatch.setattr(signed_urls, "datetime", Clock)
+    request = make_mocked_request("GET", f"/acme-data/a?{urlencode(query)}")
+    if not code:
+        signed_urls.check_signed_url(request, None)
+        return
+    with pytest.raises(GcsError) as raised:
+        signed_urls.check_signed_url(request, None)
+    assert (raised.value.status, raised.value.xml_code) == (400, code)
+    if code == "AuthenticationRequired":
+        (missing,) = v4().keys() - {name for name, value in query.items() if value}
+        assert raised.value.message == f"Missing query parameter {missing}"

@@ -93,10 +93,82 @@ def test_not_modified_and_no_content_have_no_body_in_a_batch(
         assert response.get_payload().strip() == ""
 
 
-def test_an_invalid_batch_is_refused(gcs: RunningGcs, http: requests.Session) -> None:
-    url, mixed = f"{gcs.url}/batch/storage/v1", {"Content-Type": "multipart/mixed; boundary=b"}
-    part = "--b\r\nContent-Type: application/http\r\n\r\nGET /storage/v1/b/acme-data HTTP/1.1\r\n\r\n"
-    assert http.post(url, data="x").status_code == 400
-    assert http.post(url, data="x", headers=mixed).status_code == 400
-    assert http.post(url, data=part * 101 + "--b--", headers=mixed).status_code == 400
+PART = "--b\r\nContent-Type: application/http\r\n\r\nGET /storage/v1/b/acme-data HTTP/1.1\r\n\r\n"
+NO_REQUEST = "Failed to parse batch request, error: a part holds no HTTP request."
+NO_MEDIA = "Batches carry calls of the JSON API without media."
+MIXED = {"Content-Type": "multipart/mixed; boundary=b"}
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "message"),
+    [
+        ("x", {}, "Batch requests must have the content type multipart/mixed, not application/octet-stream."),
+        (
+            PART + "--b--",
+            {"Content-Type": "multipart/form-data; boundary=b"},
+            "Batch requests must have the content type multipart/mixed, not multipart/form-data.",
+        ),
+        ("x", {"Content-Type": "multipart/mixed"}, "Multipart content type has no boundary."),
+        ("x", MIXED, "Failed to parse batch request, error: 0 items."),
+        (PART * 101 + "--b--", MIXED, "The batch request exceeds the maximum of 100 calls: 101."),
+    ],
+)
+def test_an_invalid_batch_is_refused(
+    gcs: RunningGcs, http: requests.Session, body: str, headers: dict[str, str], message: str
+) -> None:
+    answer = http.post(f"{gcs.url}/batch/storage/v1", data=body.encode(), headers=headers)
+    assert (answer.status_code, answer.json()["error"]["message"]) == (400, message)
+
+
+def test_a_batch_has_a_hundred_calls_at_most_and_is_posted(gcs: RunningGcs, http: requests.Session) -> None:
+    url = f"{gcs.url}/batch/storage/v1"
+    answer = http.post(url, data=PART * 100 + "--b--", headers=MIXED)
+    assert answer.text.count("HTTP/1.1 200 OK") == 100
     assert http.get(url).status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("nonsense", "Failed to parse batch request, error: a part holds no HTTP request."),
+        (
+            "GET /storage/v1/b/acme-data HTTP/1.1 x",
+            "Failed to parse batch request, error: a part holds no HTTP request.",
+        ),
+        ("GET http://[ HTTP/1.1", "Failed to parse batch request, error: a part has no valid URL."),
+        (
+            "GET /storage/v1/b/acme-data/o/a?alt=media HTTP/1.1",
+            "Batches carry calls of the JSON API without media.",
+        ),
+        ("GET /acme-data/a HTTP/1.1", "Batches carry calls of the JSON API without media."),
+    ],
+)
+def test_a_part_that_is_no_call_is_explained(
+    gcs: RunningGcs, http: requests.Session, call: str, message: str
+) -> None:
+    body = f"--b\r\nContent-Type: application/http\r\n\r\n{call}\r\n\r\n\r\n--b--"
+    answer = http.post(f"{gcs.url}/batch/storage/v1", data=body.encode(), headers=MIXED)
+    assert (
+        json.loads(answer.text[answer.text.index("{") : answer.text.rindex("}") + 1])["error"]["message"]
+        == message
+    )
+
+
+def test_a_response_in_a_batch_is_whole(gcs: RunningGcs, http: requests.Session) -> None:
+    """As the clients parse it, https://cloud.google.com/storage/docs/batch#example_batch_response"""
+    patch = "PATCH /storage/v1/b/acme-data?fields=labels HTTP/1.1\nContent-Type: application/json\n\n"
+    parts = [
+        f"--b\nContent-Type: application/http\nContent-ID: <a b>\n\n{patch}" + '{"labels": {"k": "v"}}\n',
+        "--b\nContent-Type: application/http\n\nDELETE /storage/v1/b/acme-data HTTP/1.1\n\n\n",
+    ]
+    answer = http.post(f"{gcs.url}/batch/storage/v1", data="".join(parts) + "--b--", headers=MIXED)
+    kind, _, boundary = answer.headers["Content-Type"].partition("; boundary=")
+    assert kind == "multipart/mixed"
+    lines = [
+        f"--{boundary}", "Content-Type: application/http", "Content-ID: <response-a b>", "",
+        "HTTP/1.1 200 OK", "Content-Type: application/json; charset=UTF-8", "Content-Length: 22", "",
+        '{"labels": {"k": "v"}}',
+        f"--{boundary}", "Content-Type: application/http", "",
+        "HTTP/1.1 204 No Content", "Content-Length: 0", "", "", f"--{boundary}--", "",
+    ]  # fmt: skip
+    assert answer.text.split("\r\n") == lines

@@ -123,6 +123,13 @@ def test_an_invalid_selection_is_refused(fields: str) -> None:
         select(RESOURCE, fields)
 
 
+def test_a_selection_has_twenty_levels_below_the_first() -> None:
+    assert select(RESOURCE, "/".join("a" * 21)) == select(RESOURCE, "a(" * 20 + "a" + ")" * 20) == {}
+    for fields in ("/".join("a" * 22), "a(" * 21 + "a" + ")" * 21):
+        with pytest.raises(GcsError, match="Invalid field selection"):
+            select(RESOURCE, fields)
+
+
 def test_fields_apply_to_every_response(gcs: RunningGcs, http: requests.Session) -> None:
     base = f"{gcs.url}/storage/v1/b/{BUCKET}/o"
     upload = f"{gcs.url}/upload/storage/v1/b/{BUCKET}/o"
