@@ -1,15 +1,19 @@
-"""Who has a permission on a bucket, an object, an account or a node, by all policies together."""
+"""Who calls, and who has a permission on a bucket, an object, an account or a node, by all policies."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 
 from tpuctl.errors import UsageError
 from tpuctl.sim.accounts import service_account
-from tpuctl.sim.iam.access import Access, Caller
+from tpuctl.sim.iam.access import Access, Caller, current_caller
+from tpuctl.sim.iam.callers import Address, Callers
 from tpuctl.sim.iam.conditions import Condition
 from tpuctl.sim.iam.policies import Binding, Policies, Resource, binding_of, bucket_bindings
 
@@ -148,3 +152,115 @@ def test_bindings_are_read_from_their_json() -> None:
     assert bucket_bindings(json.dumps({"bindings": [{"role": "r"}, 5]})) == (Binding("r", ()),)
     with pytest.raises(UsageError, match="cannot evaluate"):
         bucket_bindings(json.dumps({"bindings": [{"role": "r", "condition": {"expression": "x"}}]}))
+
+
+class Call:
+    """A gRPC call, as the server shows it to `Callers`."""
+
+    def __init__(self, peer: str, **metadata: str) -> None:
+        self._peer, self._metadata = peer, tuple(metadata.items())
+
+    def peer(self) -> str:
+        return self._peer
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...] | None:
+        return self._metadata or None
+
+
+HOST, SHELL = "host-mark", ""
+
+
+class Line:
+    """Connections by their client's port, and who asks by them."""
+
+    def __init__(self, by_process: bool = True) -> None:
+        self.asked: list[Address] = []
+        self.marks = {1: HOST, 2: SHELL}
+        self._callers = Callers(
+            Access(Policies(), lambda _: None),
+            ADA,
+            self._host_of if by_process else None,
+            {HOST: "job@p"}.__getitem__,
+            lambda token: {"good": "job@p"}.get(token, ""),
+        )
+
+    async def _host_of(self, address: Address) -> str | None:
+        self.asked.append(address)
+        return self.marks.get(address[1])
+
+    def member(self, sent: Call | web.Request) -> str:
+        """Return who has sent a call or a request."""
+
+        async def enter() -> str:
+            if isinstance(sent, Call):
+                await self._callers.enter_call(sent)
+            else:
+                await self._callers.enter_request(sent)
+            caller = current_caller()
+            assert caller is not None
+            return caller.member
+
+        return asyncio.run(enter())
+
+
+class Connection(asyncio.Transport):
+    """The connection of a request, by the port of its client; None: it has been closed."""
+
+    def __init__(self, port: int | None) -> None:
+        super().__init__({"peername": ("127.0.0.1", port) if port else None})
+
+
+def request(connection: Connection, **headers: str) -> web.Request:
+    return make_mocked_request("GET", "/", headers=headers, transport=connection)
+
+
+@pytest.mark.parametrize(
+    ("peer", "member"),
+    [
+        ("ipv4:127.0.0.1:1", "serviceAccount:job@p"),
+        ("ipv6:%5B::1%5D:1", "serviceAccount:job@p"),
+        ("ipv4:127.0.0.1:2", ADA),
+        ("ipv4:127.0.0.1:3", ""),
+        ("ipv4:127.0.0.1:", ""),
+        ("unix:/1:1", ""),
+        ("", ""),
+    ],
+)
+def test_the_process_at_the_other_end_of_a_grpc_call_tells(peer: str, member: str) -> None:
+    line = Line()
+    assert line.member(Call(peer, authorization="Bearer good")) == member
+    if member:
+        assert line.asked == [("::1" if "::" in peer else "127.0.0.1", int(peer[-1]))]
+
+
+@pytest.mark.parametrize(
+    ("authorization", "member"),
+    [
+        ("Bearer good", "serviceAccount:job@p"),
+        ("bearer   good ", "serviceAccount:job@p"),
+        ("Bearer bad", ADA),
+        ("Basic good", ADA),
+        ("", ADA),
+    ],
+)
+def test_tokens_tell_where_the_system_does_not(authorization: str, member: str) -> None:
+    line = Line(by_process=False)
+    assert line.member(Call("ipv4:127.0.0.1:1", authorization=authorization)) == member
+    assert line.member(request(Connection(1), Authorization=authorization)) == member
+    assert line.asked == []
+    assert line.member(Call("ipv4:127.0.0.1:1")) == ADA
+
+
+def test_a_connection_is_looked_up_until_its_process_is_known() -> None:
+    line, connection = Line(), Connection(7)
+    assert [line.member(request(connection)), line.member(request(connection))] == ["", ""]
+    line.marks[7] = HOST
+    assert line.member(request(connection)) == "serviceAccount:job@p"
+    line.marks[7] = SHELL
+    assert line.member(request(connection)) == "serviceAccount:job@p", "a connection changes no hands"
+    assert line.asked == [("127.0.0.1", 7)] * 3
+    assert line.member(request(Connection(7))) == ADA
+
+
+def test_a_connection_that_has_gone_is_nobodys() -> None:
+    assert Line().member(request(Connection(None))) == ""
