@@ -8,9 +8,11 @@ import os
 import signal
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
+from aiohttp.test_utils import TestClient, TestServer
 from google.api_core import exceptions
 
 from tests.running_simulator import RunningSimulator
@@ -20,6 +22,9 @@ from tpuctl.cloud.simulator.control import ActiveFault, ControlClient
 from tpuctl.errors import DeadlineError, NotFoundError, StateError, UsageError
 from tpuctl.faults import Request, read_scenario, request
 from tpuctl.sim.__main__ import serve
+from tpuctl.sim.access.secret import Secret
+from tpuctl.sim.control import ControlApi
+from tpuctl.sim.faults import FaultRegistry
 
 
 def test_the_door_opens_to_its_token_alone(simulator: RunningSimulator) -> None:
@@ -131,3 +136,92 @@ def test_a_scenario_with_a_mistake_starts_nothing(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"bad\.toml, line 2: There is no kind of fault 'unavailabel'"):
         asyncio.run(serve(tmp_path / "sim", speed="instant", idle=0, scenario=bad))
     assert not (tmp_path / "sim").exists()
+
+
+class Door:
+    """The control API alone, over HTTP, with a clock that stands still."""
+
+    def __init__(self, folder: Path) -> None:
+        self.faults = FaultRegistry(clock=lambda: 100.0)
+        self.secret = Secret(folder / "secret")
+        self._api = ControlApi(self.faults, self.secret)
+
+    def __call__(self, method: str, path: str = "", body: object = None, token: str = "") -> tuple[int, Any]:
+        """Send one request and return status and JSON of its answer."""
+
+        async def call() -> tuple[int, Any]:
+            headers = {"Authorization": f"Bearer {token or self.secret.text}"}
+            async with (
+                TestClient(TestServer(self._api.application())) as client,
+                client.request(method, f"/v1/faults{path}", json=body, headers=headers) as answer,
+            ):
+                return answer.status, await answer.json()
+
+        return asyncio.run(call())
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Door:
+    return Door(tmp_path)
+
+
+def test_a_wrong_token_is_said_and_changes_nothing(door: Door) -> None:
+    door.faults.add("stockout")
+    for method, body in (("GET", None), ("POST", {"faults": [{"kind": "quota"}]}), ("DELETE", None)):
+        assert door(method, body=body, token="wrong") == (401, {"message": "The token is wrong."})
+    assert [fault.kind for fault in door.faults.all()] == ["stockout"]
+
+
+def test_the_answer_shows_the_faults_that_were_added_alone(door: Door) -> None:
+    door.faults.add("stockout")
+    sent = [{"kind": "quota", "options": {"zone": "a"}}, {"kind": "unavailable", "options": {"count": 2}}]
+    shown = {"state": "in force", "taken": 0, "origin": "command"}
+    added = [
+        {**shown, "id": "f2", "kind": "quota", "options": {"zone": "a"}, "left": None},
+        {**shown, "id": "f3", "kind": "unavailable", "options": {"count": 2}, "left": 2},
+    ]
+    assert door("POST", body={"faults": sent}) == (200, {"faults": added})
+    status, listed = door("GET")
+    assert (status, [fault["id"] for fault in listed["faults"]]) == (200, ["f1", "f2", "f3"])
+    assert listed["faults"][1:] == added
+
+
+def test_the_faults_of_a_scenario_have_its_name_and_go_with_the_next(door: Door) -> None:
+    for number, name in ((1, "a"), (2, "b")):
+        status, answer = door("POST", body={"faults": [{"kind": "quota"}], "scenario": name})
+        assert (status, [(fault["id"], fault["origin"]) for fault in answer["faults"]]) == (
+            200,
+            [(f"f{number}", f"scenario {name}")],
+        )
+    assert [fault.id for fault in door.faults.all()] == ["f2"]
+
+
+def test_faults_are_removed_one_by_one_and_all_together(door: Door) -> None:
+    for _ in range(3):
+        door.faults.add("stockout")
+    assert door("DELETE", "/f2") == (200, {})
+    assert [fault.id for fault in door.faults.all()] == ["f1", "f3"]
+    assert door("DELETE", "/other") == (
+        404,
+        {"message": "There is no fault 'other'.", "hint": "There are f1, f3."},
+    )
+    assert door("DELETE") == (200, {})
+    assert door.faults.all() == []
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"faults": 5}, "The request is no list of faults: "),
+        ({"faults": [{"options": {}}]}, "The request is no list of faults: "),
+        ({"faults": [], "name": "a"}, "The request is no list of faults: "),
+        ({}, "The request is no list of faults: "),
+        ({"faults": [{"kind": "quota"}, {"kind": "stokout"}]}, "There is no kind of fault 'stokout'."),
+    ],
+)
+def test_a_request_that_is_none_is_explained_and_adds_nothing(
+    door: Door, body: dict[str, object], message: str
+) -> None:
+    status, answer = door("POST", body=body)
+    assert (status, answer["message"].startswith(message), door.faults.all()) == (400, True, [])
+    assert answer["hint"] == ("Did you mean stockout?" if "stokout" in message else "")

@@ -70,6 +70,20 @@ def test_the_next_node_of_its_zone_is_preempted_when_it_is_old_enough(
     assert came["preemption"] - came["READY"] >= 0.3
 
 
+def test_a_fault_whose_node_has_gone_meanwhile_is_too_late(
+    tpu: tpu_v2.TpuClient, simulator: RunningSimulator, node: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "tpuctl.sim.fault_executor")
+    simulator.faults.add("maintenance", notice="1h")
+    wait_until(lambda: simulator.events.find(kind="fault", what="maintenance"))
+    tpu.delete_node(name=NODE).result()
+    simulator.simulator.clock.advance(3600)
+    wait_until(lambda: caplog.messages)
+    (message,) = caplog.messages
+    assert message.startswith("a fault came too late: ")
+    assert NODE in message
+
+
 def test_the_notice_comes_before_the_end(
     tpu: tpu_v2.TpuClient, simulator: RunningSimulator, user: User, node: Any
 ) -> None:
