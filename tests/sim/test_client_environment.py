@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import configparser
+import json
+import os
+import re
 import socket
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +17,7 @@ import pytest
 import requests
 
 from tests.event_loops.thread import LoopThread
+from tests.running_simulator import RunningSimulator
 from tests.sim.guards import guard_of
 from tpuctl.sim.accounts import service_account
 from tpuctl.sim.client_environment import ClientEnvironment
@@ -111,3 +116,34 @@ def test_its_metadata_server_is_that_of_a_machine_outside_the_slices(shell: Shel
 def test_it_knows_the_key_of_its_own_account_alone(shell: Shell) -> None:
     assert shell.public_key(service_account("acme")) is not None
     assert shell.public_key(service_account("other")) is None
+
+
+URL = r"http://127\.0\.0\.1:(\d+)"
+ADDRESS = r"127\.0\.0\.1:(\d+)"
+SERVERS = {
+    "storage": URL, "compute_rest": URL, "billing_rest": URL, "quota_rest": URL, "iap_relay": URL,
+    "proxy": URL, "tpu_rest": URL, "tpu_grpc": ADDRESS, "metadata": ADDRESS,
+}  # fmt: skip
+
+
+def test_a_file_says_where_every_service_of_a_simulator_is(simulator: RunningSimulator) -> None:
+    path = simulator.folder / "endpoints.json"
+    endpoints = json.loads(path.read_text())
+    assert (endpoints, stat.S_IMODE(path.stat().st_mode)) == (simulator.simulator.endpoints, 0o600)
+    ports = [re.fullmatch(pattern, endpoints.pop(name)) for name, pattern in SERVERS.items()]
+    assert len({match and match[1] for match in ports} - {None}) == len(SERVERS)
+    assert re.fullmatch(r"[0-9a-f]{16}", endpoints.pop("instance"))
+    for name in ("ca_file", "hosts_file", "ssh_config"):
+        assert Path(endpoints.pop(name)).is_relative_to(simulator.folder)
+    assert endpoints.pop("environment")["GOOGLE_CLOUD_PROJECT"] == "sim-project"
+    assert endpoints == {
+        "schema": 1,
+        "pid": os.getpid(),
+        "project": "sim-project",
+        "bucket": "sim-project-tpuctl",
+        "egress": "pass",
+        "external_ips": True,
+        "iam": "",
+    }
+    bucket = simulator.gcs.store.buckets.get("sim-project-tpuctl")
+    assert (bucket.project, bucket.location) == ("sim-project", "EUROPE-WEST4")

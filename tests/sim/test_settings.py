@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tpuctl.errors import UsageError
+from tpuctl.errors import StateError, TpuctlError, UsageError
+from tpuctl.sim import __main__ as program
 from tpuctl.sim.settings import Profile, profile
 
 REAL = {
@@ -55,3 +59,66 @@ def test_a_pause_lasts_for_the_rest_of_a_transition(now: float, slept: list[floa
     settings = Profile({"stop": 5}, scale=2.0, clock=lambda: now, sleep=sleep)
     asyncio.run(settings.pause("stop", since=100.0))
     assert pauses == slept
+
+
+SERVED = {
+    "speed": "instant", "idle": 3600.0, "key_delay": None, "egress": "pass", "external_ips": True,
+    "iam": None, "iam_user": None, "scenario": None,
+}  # fmt: skip
+"""What a simulator is started with unless options say otherwise."""
+
+
+def started(patch: pytest.MonkeyPatch, *options: str, error: TpuctlError | None = None) -> dict[str, Any]:
+    """Start the program with these options, and return with what it would serve."""
+    served: dict[str, Any] = {}
+
+    async def serve(**settings: Any) -> None:  # stands in for a simulator, which other tests start
+        served.update(settings)
+        if error:
+            raise error
+
+    patch.setattr(program, "serve", serve)
+    patch.setattr(sys, "argv", ["tpuctl.sim", "--folder", "/sim", *options])
+    program.main()
+    return served
+
+
+@pytest.mark.parametrize(
+    ("options", "changed"),
+    [
+        ((), {}),
+        (("--speed", "real"), {"speed": "real"}),
+        (("--idle", "0"), {"idle": 0.0}),
+        (("--key-delay", "1.5"), {"key_delay": 1.5}),
+        (("--egress", "refuse"), {"egress": "refuse"}),
+        (("--no-external-ips",), {"external_ips": False}),
+        (("--iam",), {"iam": ""}),
+        (("--iam", "iam.json", "--iam-user", "user:a@b"), {"iam": "iam.json", "iam_user": "user:a@b"}),
+        (("--scenario", "bad-day.toml"), {"scenario": Path("bad-day.toml")}),
+    ],
+)
+def test_the_program_serves_what_its_options_say(
+    monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], changed: dict[str, Any]
+) -> None:
+    assert started(monkeypatch, *options) == {"folder": Path("/sim"), **SERVED, **changed}
+
+
+@pytest.mark.parametrize(
+    "options", [("--speed", "fast"), ("--egress", "some"), ("--idle", "x"), ("--other",)]
+)
+def test_the_program_knows_its_options_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        started(monkeypatch, *options)
+    assert (ended.value.code, options[0] in capsys.readouterr().err) == (2, True)
+
+
+def test_an_error_of_the_program_is_a_line_and_an_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = StateError("A simulator already serves /sim.", hint="'tpuctl sim status' shows it.")
+    with pytest.raises(SystemExit) as ended:
+        started(monkeypatch, error=error)
+    assert ended.value.code == error.exit_code != 0
+    assert capsys.readouterr() == ("", "A simulator already serves /sim. 'tpuctl sim status' shows it.\n")
