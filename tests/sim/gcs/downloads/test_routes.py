@@ -221,3 +221,74 @@ def test_a_client_that_leaves_early_does_no_harm(gcs: RunningGcs, http: requests
             connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
             connection.recv(10)
     assert http.head(f"{gcs.url}/{BUCKET}/a").status_code == 200
+
+
+MEDIA = (f"/storage/v1/b/{BUCKET}/o/a?alt=media", f"/download/storage/v1/b/{BUCKET}/o/a?", f"/{BUCKET}/a?")
+
+
+def test_a_decompressed_download_says_so(gcs: RunningGcs, http: requests.Session) -> None:
+    """https://cloud.google.com/storage/docs/transcoding#decompressive_transcoding"""
+    url, packed = f"{gcs.url}/{BUCKET}/a", gzip.compress(DATA)
+    http.put(url, data=packed, headers={"Content-Encoding": "gzip"})
+    plain = http.get(url, headers={"Accept-Encoding": "identity"})
+    names = ("Warning", "Vary", "Transfer-Encoding", "Content-Encoding", "Content-Length")
+    assert [plain.headers.get(name) for name in names] == [
+        "214 UploadServer gunzipped",
+        "Accept-Encoding",
+        "chunked",
+        None,
+        None,
+    ]
+    for method, accepted in (("GET", "br, GZIP"), ("HEAD", "identity")):
+        kept = http.request(method, url, headers={"Accept-Encoding": accepted}, stream=True)
+        assert [kept.headers.get(name) for name in names] == [None, None, None, "gzip", str(len(packed))]
+        kept.close()
+    http.put(url, data=b"no gzip", headers={"Content-Encoding": "gzip"})
+    broken = http.get(url, headers={"Accept-Encoding": "identity"})
+    assert broken.status_code == 503
+    assert "The object says contentEncoding gzip, but its bytes are not." in broken.text
+
+
+@pytest.mark.parametrize("path", MEDIA)
+def test_a_download_is_of_a_generation_and_under_conditions(
+    gcs: RunningGcs, http: requests.Session, path: str
+) -> None:
+    bucket = f"{gcs.url}/storage/v1/b/{BUCKET}"
+    http.patch(bucket, json={"versioning": {"enabled": True}})
+    old, new = (
+        http.put(f"{gcs.url}/{BUCKET}/a", data=data).headers["X-Goog-Generation"] for data in (b"old", b"new")
+    )
+    url = f"{gcs.url}{path}"
+    assert http.get(f"{url}&generation={old}").content == b"old"
+    assert http.get(url).content == http.get(f"{url}&generation={new}").content == b"new"
+    assert http.get(f"{url}&generation=1").status_code == 404
+    assert http.get(f"{url}&generation=x").status_code == 400
+    for name, value, status in (
+        ("generation-match", new, 200),
+        ("generation-match", old, 412),
+        ("generation-not-match", new, 304),
+        ("generation-not-match", old, 200),
+        ("metageneration-match", "2", 412),
+        ("metageneration-not-match", "1", 304),
+    ):
+        if path.startswith(f"/{BUCKET}"):
+            answer = http.get(url, headers={f"x-goog-if-{name}": value})
+        else:
+            answer = http.get(f"{url}&if{name.title().replace('-', '')}={value}")
+        assert answer.status_code == status, (name, value)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", f"/download/storage/v1/b/{BUCKET}/o/a"),
+        ("DELETE", f"/download/storage/v1/b/{BUCKET}/o/a"),
+        ("GET", f"/download/storage/v1/b/{BUCKET}/p/a"),
+        ("GET", f"/download/storage/v1/b/{BUCKET}"),
+    ],
+)
+def test_only_bytes_are_downloaded(gcs: RunningGcs, http: requests.Session, method: str, path: str) -> None:
+    http.put(f"{gcs.url}/{BUCKET}/a", data=b"1")
+    answer = http.request(method, gcs.url + path)
+    assert (answer.status_code, answer.text) == (404, "Not Found")
+    assert http.get(f"{gcs.url}/{BUCKET}/a").content == b"1"
