@@ -47,3 +47,8 @@ def test_other_sizes_are_refused(text: str) -> None:
         400,
         "maxBytesRewrittenPerCall must be an integral multiple of 1 MiB (1048576).",
     )
+
+
+def test_a_size_that_is_no_number_is_refused_by_its_name() -> None:
+    with pytest.raises(GcsError, match="Invalid value for parameter maxBytesRewrittenPerCall: x"):
+        bytes_per_call({"maxBytesRewrittenPerCall": "x"})
