@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from contextlib import closing
+from contextvars import copy_context
+from pathlib import Path
 
 import pytest
 import requests
+from aiohttp.test_utils import make_mocked_request
 
 from tests.sim.gcs.running_server import BUCKET, PROJECT, RunningGcs
 from tpuctl.sim.events import Events
+from tpuctl.sim.faults import FaultRegistry
+from tpuctl.sim.gcs.errors import GcsError
+from tpuctl.sim.gcs.storage.store import Store
+from tpuctl.sim.gcs.uploads.resumable import ResumableUploads
+from tpuctl.sim.gcs.xml_api.routes import XmlApi
+from tpuctl.sim.iam.access import Access, Caller, set_caller
+from tpuctl.sim.iam.policies import Policies
 
 OTHER = "acme-other"
 COPY = {"x-goog-copy-source": f"/{OTHER}/from/there"}
@@ -92,3 +104,23 @@ def test_a_verb_that_a_resource_does_not_have_is_refused_and_changes_nothing(
 ) -> None:
     assert http.request(verb, f"{gcs.url}/{path}").status_code == 405
     assert http.get(f"{gcs.url}/{BUCKET}/a").content == b"data"
+
+
+@pytest.mark.parametrize("name", ["location", "versioning"])
+def test_who_may_not_see_a_bucket_does_not_see_its_settings(tmp_path: Path, name: str) -> None:
+    """https://cloud.google.com/storage/docs/access-control/iam-xml"""
+    faults = FaultRegistry()
+    with closing(Store(tmp_path)) as store:
+        store.create_bucket(BUCKET, PROJECT)
+        api = XmlApi(store, faults, ResumableUploads(store, faults), None)
+        access = Access(Policies(), lambda bucket: (PROJECT, {}))
+
+        def ask(caller: Caller | None) -> int:
+            set_caller(caller)
+            request = make_mocked_request("GET", f"/{BUCKET}?{name}")
+            return asyncio.run(api.handle(request)).status
+
+        assert copy_context().run(ask, None) == 200
+        with pytest.raises(GcsError, match=r"does not have storage\.buckets\.get access") as raised:
+            copy_context().run(ask, Caller("user:ada@example.com", access))
+    assert raised.value.status == 403
