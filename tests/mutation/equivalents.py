@@ -30,6 +30,11 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "one_bit: Matrix = (POLYNOMIAL, *(1 << bit for bit in range(31)))",
         "one_bit: Matrix = (POLYNOMIAL, *(1 << bit for bit in range(310)))",
     ): "a register has 32 bits, so no column after the 32nd is ever added",
+    (
+        "tpuctl/sim/iam/callers.py",
+        'return (host.strip("[]"), int(port)) if kind in ("ipv4", "ipv6") and port.isdecimal() else None',
+        'return (host.strip(\'[]x\'), int(port)) if kind in ("ipv4", "ipv6") and port.isdecimal() else None',
+    ): "the number of a host has no x",
     ("tpuctl/text/printable.py", 'if "\\r" in text:', "if '' in text:"): (
         "a text without a carriage return is its own only state"
     ),
