@@ -10,8 +10,8 @@ from tpuctl.data.analysis.moments import Moments
 from tpuctl.data.images.decoding import decodable
 from tpuctl.data.images.header import InvalidImage
 
-_MODES = {"1": "L", "P": "RGB", "LA": "LA", "PA": "RGBA", "CMYK": "RGB", "YCbCr": "RGB"}
-_WIDE = ("I", "I;16", "I;16B", "I;16L", "F")
+_MODES = {"1": "L", "P": "RGB", "PA": "RGBA", "CMYK": "RGB", "YCbCr": "RGB"}
+_WIDE = ("I", "I;16", "I;16B", "I;16L")
 _GRID = 8
 
 
