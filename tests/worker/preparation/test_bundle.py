@@ -149,3 +149,41 @@ def test_a_member_that_is_no_plain_file_inside_is_refused_and_nothing_unpacked(
         fetch(worker_bucket, bucket, tar(("job.py", b"print()"), (evil, b"")), tmp_path / "code")
     assert sorted(tmp_path.rglob("*outside*")) == []
     assert not (tmp_path / "code").exists()
+
+
+def test_a_bundle_that_is_not_there_is_named(worker_bucket: gcs.Bucket, tmp_path: Path) -> None:
+    spec = replace(SPEC, bundle="bundles/none.tar.gz")
+    with pytest.raises(FileNotFoundError, match=r"^gs://sim-project-tpuctl/bundles/none\.tar\.gz$"):
+        bundle.fetch(worker_bucket, spec, str(tmp_path / "code"))
+
+
+@pytest.mark.parametrize(("part", "requests"), [(0, 1), (1, 1), (-1, 2)])
+def test_a_bundle_is_fetched_in_parts(
+    worker_bucket: gcs.Bucket, bucket: Bucket, wire: FaultyWire, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, part: int, requests: int,
+) -> None:  # fmt: skip
+    data = tar(("job.py", b"print()"), ("noise", os.urandom(500)))
+    monkeypatch.setattr(bundle, "PART", len(data) + part)
+    fetch(worker_bucket, bucket, data, tmp_path / "code")
+    assert (tmp_path / "code/job.py").read_bytes() == b"print()"
+    assert len([request for request in wire.requests if "alt=media" in request]) == requests
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == []
+
+
+def test_a_bundle_unpacks_to_just_the_bytes_that_were_packed(
+    worker_bucket: gcs.Bucket, bucket: Bucket, tmp_path: Path
+) -> None:
+    data = tar(("job.py", b"print()"))
+    size = len(gzip.decompress(data))
+    fetch(worker_bucket, bucket, data, tmp_path / "code", unpacked_size=size)
+    with pytest.raises(bundle.BundleError, match="unpacks to more bytes than were submitted"):
+        fetch(worker_bucket, bucket, data + b"", tmp_path / "again", unpacked_size=len(b"print()"))
+
+
+def test_a_folder_that_is_there_is_not_filled(
+    worker_bucket: gcs.Bucket, bucket: Bucket, tmp_path: Path
+) -> None:
+    (tmp_path / "code").mkdir()
+    with pytest.raises(FileExistsError):
+        fetch(worker_bucket, bucket, tar(("job.py", b"print()")), tmp_path / "code")
+    assert list((tmp_path / "code").iterdir()) == []
