@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -108,3 +109,52 @@ def test_names_that_no_package_has_do_not_spoil_the_record(tmp_path: Path) -> No
     found = environment("", {"PYTHONPATH": str(tmp_path)})
     assert found.image["good"] == "1.0"
     assert not {name for name in found.image if len(name) > 200}
+
+
+def test_the_record_says_what_the_host_is_in_lines_that_are_sorted(tmp_path: Path) -> None:
+    package(tmp_path, "mine-1.0.dist-info", direct_url__json='{"url": "https://example.com/mine.whl"}')
+    text = inventory.record(str(tmp_path), {}).decode()
+    content = json.loads(text)
+    host = os.uname()
+    assert content.pop("image").keys()
+    assert content.pop("urls")["mine"] == "https://example.com/mine.whl"
+    assert content == {
+        "python": platform.python_version(), "implementation": "cpython", "system": host.sysname,
+        "release": host.release, "processor": host.machine, "installed": {"mine": "1.0"},
+        "schema": 1,
+    }  # fmt: skip
+    names = [line[: line.index(":")] for line in text.splitlines() if line.startswith('  "')]
+    assert names == sorted(names)
+    assert len(names) == 9
+    assert text.endswith("}\n")
+
+
+def test_of_each_kind_the_first_packages_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inventory, "MOST", 2)
+    own, mine = tmp_path / "own", tmp_path / "mine"
+    for folder, letter in ((own, "o"), (mine, "m")):
+        for number in range(3):
+            package(folder, f"{letter}{number}-1.dist-info", direct_url__json='{"url": "x"}')
+    found = environment(str(own), {"PYTHONPATH": str(mine)})
+    assert (list(found.installed), list(found.image)) == (["o0", "o1"], ["m0", "m1"])
+    assert sorted(found.urls) == ["m0", "m1", "o0", "o1"]
+
+
+@pytest.mark.parametrize(("before", "version"), [(4_096 - 14, "1.0"), (4_096 - 9, None)])
+def test_a_version_is_looked_for_at_the_beginning_of_a_file(
+    tmp_path: Path, before: int, version: str | None
+) -> None:
+    (tmp_path / "old.egg-info").write_text("x" * (before - 1) + "\nVersion: 1.0\n")
+    assert environment("", {"PYTHONPATH": str(tmp_path)}).image.get("old") == version
+
+
+def test_what_the_program_itself_imports_from_is_not_the_scripts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package(tmp_path, "mine-1.0.dist-info")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    assert environment().image == {"mine": "1.0"}
+    monkeypatch.setenv("PYTHONPATH", f"/nowhere{os.pathsep}{tmp_path}")
+    assert environment().image == {}
+    assert environment("", {"PYTHONPATH": str(tmp_path)}).image == {"mine": "1.0"}
