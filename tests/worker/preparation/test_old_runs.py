@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.worker.attempt_lock import hold
+from tpuctl.worker.attempt_lock import hold, identity
 from tpuctl.worker.preparation import old_runs
 from tpuctl.worker.records import SCRIPT_LOCK_FILE
 
@@ -128,3 +128,60 @@ def test_no_link_is_followed(tmp_path: Path, place: str) -> None:
     (tmp_path / "runs" / place).symlink_to(elsewhere if place == "mine" else elsewhere / "1")
     old_runs.remove(str(attempt(tmp_path / "runs", "own/1", 0)))
     assert "code" in names(elsewhere / "1")
+
+
+@pytest.mark.parametrize("name", ["", *sorted(RECORDS)])
+def test_an_attempt_was_used_when_its_folder_or_a_record_was_written(tmp_path: Path, name: str) -> None:
+    for number in range(6):
+        attempt(tmp_path, f"r{number}/1", 2 * HOUR)
+    folder = attempt(tmp_path, "used/1", 40 * DAY)
+    os.utime(folder / name)
+    old_runs.remove(str(attempt(tmp_path, "own/1", 0)))
+    assert "code" in names(folder)
+
+
+def test_a_link_in_an_attempt_goes_and_what_it_leads_to_stays(tmp_path: Path) -> None:
+    for number in range(6):
+        attempt(tmp_path / "runs", f"r{number}/1", 2 * HOUR)
+    (tmp_path / "mine").mkdir()
+    folder = attempt(tmp_path / "runs", "old/1", 3 * HOUR)
+    (folder / "data").symlink_to(tmp_path / "mine")
+    os.utime(folder, (time.time() - 3 * HOUR,) * 2)
+    old_runs.remove(str(attempt(tmp_path / "runs", "own/1", 0)))
+    assert names(folder) == RECORDS
+    assert (tmp_path / "mine").exists()
+
+
+class TestRoom:
+    """An attempt of a removed run of the same name makes room for the next."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        folder = attempt(tmp_path, "r/1", DAY)
+        (folder / "started").write_text(f"7 {identity('old')}")
+        return folder
+
+    def test_only_the_program_and_the_lock_stay(self, folder: Path) -> None:
+        lock = old_runs.make_room(str(folder), "new")
+        assert lock
+        with lock:
+            assert names(folder) == {"lock", "worker.zip"}
+            assert time.time() - os.fstat(lock.fileno()).st_mtime < HOUR, "it says when it was started"
+
+    @pytest.mark.parametrize("content", [b"7", b"7 \xff", None], ids=["no key", "no text", "no file"])
+    def test_one_that_cannot_be_told_stays_whole(self, folder: Path, content: bytes | None) -> None:
+        (folder / "started").unlink()
+        if content is None:
+            (folder / "started").mkdir()
+        else:
+            (folder / "started").write_bytes(content)
+        before = names(folder)
+        assert old_runs.make_room(str(folder), "new") is None
+        assert names(folder) == before
+
+    def test_one_that_another_launch_holds_stays_whole(self, folder: Path) -> None:
+        before = names(folder)
+        with (folder / "lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            assert old_runs.make_room(str(folder), "new") is None
+        assert names(folder) == before
