@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -67,3 +68,44 @@ def test_an_error_of_the_installation_is_raised_and_leaves_no_folder(tmp_path: P
     with pytest.raises(ValueError, match="no"):
         obtain(str(tmp_path), "k", build, print)
     assert folders(tmp_path) == []
+
+
+def test_a_folder_is_built_once_and_its_later_uses_are_told(tmp_path: Path) -> None:
+    said: list[str] = []
+    root, built = tmp_path / "shared" / "packages", []
+
+    def build(folder: str) -> None:
+        built.append(folder)
+        os.mkdir(folder)
+
+    first = obtain(str(root), "k", build, said.append)
+    assert (first, said) == (str(root / "k"), [])
+    release()
+    os.utime(first, (1, 1))
+    assert obtain(str(root), "k", build, said.append) == first
+    assert said == ["the packages of an earlier run with the same requirements are used"]
+    assert len(built) == 1
+    assert os.stat(first).st_mtime > 1, "it is the last used"
+    assert root.stat().st_mode & 0o777 == 0o700, "requirements may be private"
+
+
+def test_who_builds_is_alone_and_has_the_place_of_what_was_left_unfinished(tmp_path: Path) -> None:
+    (tmp_path / "k.new-left").mkdir()
+    (tmp_path / "other.new-left").mkdir()
+    seen: list[list[str]] = []
+
+    def build(folder: str) -> None:
+        seen.append(folders(tmp_path))
+        with open(tmp_path / "k.lock", "rb") as lock, pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        os.mkdir(folder)
+
+    folder = obtain(str(tmp_path), "k", build, print)
+    ((own, other),) = seen
+    assert own.startswith("k.new-")
+    assert (own != "k.new-left", other) == (True, "other.new-left")
+    assert folders(tmp_path) == ["k"]
+    with open(f"{folder}.lock", "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # others may use it, too
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
