@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from decimal import Decimal
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl.catalogue.prices import Price
+from tpuctl.cli.nodes.lifetime_options import lifetime_text
+from tpuctl.cli.nodes.zone_options import note_order, price_text, zone_facts
+from tpuctl.flows.nodes.lifetime import Lifetime
 
 Tpuctl = Callable[..., CommandResult]
 A, B, C = "europe-west4-a", "us-central1-a", "us-east1-d"
@@ -164,3 +171,76 @@ def test_a_stopped_node_is_started(tpuctl: Tpuctl, simulator: RunningSimulator) 
 async def stop(simulator: RunningSimulator, zone: str) -> None:
     operation = simulator.world.nodes.stop(f"projects/sim-project/locations/{zone}/nodes/n1")
     await simulator.world.operations.wait(operation.name, 30)
+
+
+def planned(*zones: str, race: bool = False, wait: int = 0, existing: object = None) -> Any:
+    """As much of a plan as its facts need."""
+    creations = [SimpleNamespace(request=SimpleNamespace(id=SimpleNamespace(zone=zone))) for zone in zones]
+    search = SimpleNamespace(race=race, wait=wait)
+    return SimpleNamespace(creations=creations, search=search, existing=existing)
+
+
+@pytest.mark.parametrize(
+    ("plan", "facts"),
+    [
+        (planned(A), {"zone": A}),
+        (planned(A, race=True, wait=60), {"zone": A, "wait": "up to 1m for capacity"}),
+        (planned(A, B, C), {"zone": f"{A}, else {B}, else {C}"}),
+        (planned(A, B, wait=7200), {"zone": f"{A}, else {B}", "wait": "up to 2h for capacity"}),
+        (planned(A, B, race=True), {"zone": f"the first with capacity of {A}, {B}: all queues at once"}),
+    ],
+)
+def test_zones_are_shown_in_their_order_with_the_wait(plan: Any, facts: dict[str, str]) -> None:
+    assert zone_facts(plan) == facts
+
+
+@pytest.mark.parametrize(
+    ("plan", "is_said"),
+    [
+        (planned(A, B), True),
+        (planned(A), False),
+        (planned(A, B, race=True), False),
+        (planned(A, B, existing="a node"), False),
+    ],
+)
+def test_only_where_creates_follow_each_other_that_is_said(
+    plan: Any, is_said: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    note_order(plan)
+    said = "Each create is sent only if there is no capacity in the zones before it.\n"
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", said if is_said else "")
+
+
+@pytest.mark.parametrize(
+    ("amounts", "elsewhere"),
+    [
+        (["8"], ""),
+        (["8", "8", "8"], ""),
+        (["8", None], ""),
+        (["8", "9"], "; elsewhere 9.00 USD"),
+        (["8", "9", "8"], "; elsewhere 8.00 USD to 9.00 USD"),
+        (["8", "10", "9", None], "; elsewhere 9.00 USD to 10.00 USD"),
+        ([None, "9"], "; elsewhere 9.00 USD"),
+    ],
+)
+def test_a_price_is_that_of_the_first_zone_and_from_least_to_most_elsewhere(
+    amounts: list[str | None], elsewhere: str
+) -> None:
+    prices = [Price(Decimal(amount) if amount else None, "USD") for amount in amounts]
+    session: Any = SimpleNamespace(prices=SimpleNamespace(of_creation=prices.__getitem__))
+    plan: Any = SimpleNamespace(creations=range(len(prices)))
+    assert price_text(session, plan) == f"{prices[0]}{elsewhere}"
+
+
+@pytest.mark.parametrize(
+    ("lifetime", "text"),
+    [
+        (Lifetime(0, 0), "until 'tpuctl down'"),
+        (Lifetime(28_800, 0), "8h (--ttl); then it deletes itself"),
+        (Lifetime(0, 1_800), "30m without use (--idle); then it deletes itself"),
+        (Lifetime(28_800, 1_800), "8h (--ttl), or 30m without use (--idle); then it deletes itself"),
+    ],
+)
+def test_the_end_of_a_tpu_is_shown_before_it_is_created(lifetime: Lifetime, text: str) -> None:
+    assert lifetime_text(lifetime) == text
