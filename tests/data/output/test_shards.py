@@ -1,0 +1,159 @@
+"""A shard is streamed in pieces, counts what it skips, and is told from others by all that decides on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tpuctl.data.bad_records import BadRecord, BadRecordsError
+from tpuctl.data.order.permutation import Permutation
+from tpuctl.data.order.splits import Members
+from tpuctl.data.output import shards
+from tpuctl.data.output.shards import Shard
+from tpuctl.data.schema.features import Tensor
+from tpuctl.data.source import Blocks, Indices, Observations, Part, Source
+from tpuctl.data.tfrecord.frames import Frames
+from tpuctl.data.tfrecord.framing import frame
+from tpuctl.object_content import Content
+
+Record = bytes | BadRecord | Frames
+BAD = BadRecord("a.png", "is damaged")
+
+
+class Held:
+    """An origin of records that are held in memory."""
+
+    bad: Sequence[BadRecord] = ()
+    fingerprint = "0"
+    written = b""
+
+    def stamp(self, indices: Indices) -> bytes:
+        return self.written
+
+    def check(self) -> None:
+        pass
+
+
+class InMemory(Source):
+    """Blocks that come in their order, whatever is asked for."""
+
+    def __init__(self, *blocks: Record) -> None:
+        count = sum(len(block) if isinstance(block, Frames) else 1 for block in blocks)
+        super().__init__(
+            kind="csv",
+            origin=Held(),
+            features={"n": Tensor("int64")},
+            parts=(Part("train", count, 100 * count),),
+        )
+        self._blocks = blocks
+
+    def blocks(self, indices: Indices, observations: Observations) -> Blocks:
+        observations.note("height", 7)
+        return iter(self._blocks)
+
+
+def shard_of(*blocks: Record, start: int = 0) -> Shard:
+    source = InMemory(*blocks)
+    count = source.parts[0].records
+    members = Members("train", 100 * count, Permutation(count, 0, "shard"), np.arange(count, dtype=np.int32))
+    return Shard("d-train.tfrecord-00000-of-00001", "train", source, members, start, count, "the plan")
+
+
+def framed(*records: bytes) -> bytes:
+    return b"".join(map(frame, records))
+
+
+def test_small_records_are_one_piece_and_a_large_one_is_passed_on_as_it_is() -> None:
+    small, large = [b"a", b"bb"], b"x" * (1 << 15)
+    shard = shard_of(*small, large, b"c")
+    pieces = list(shard.stream())
+    assert b"".join(pieces) == framed(*small, large, b"c")
+    assert [len(piece) for piece in pieces] == [17 + 18 + 12, 1 << 15, 4 + 17]
+    assert pieces[1] is large, "it is not copied"
+    below = b"x" * ((1 << 15) - 1)
+    assert [len(piece) for piece in shard_of(b"a", below).stream()] == [17 + 16 + len(below)]
+
+
+def test_a_piece_has_a_mebibyte_at_most() -> None:
+    record = b"y" * 20_000
+    pieces = list(shard_of(*[record] * 100).stream())
+    assert b"".join(pieces) == framed(*[record] * 100)
+    assert [len(piece) for piece in pieces] == [52 * 20_016 + 12, 20_000, 4 + 47 * 20_016]
+    frames = Frames.of([record] * 100)
+    assert max(len(piece) for piece in shard_of(frames).stream()) <= 1 << 20
+
+
+def test_blocks_that_are_framed_come_between_others_in_their_order() -> None:
+    frames = Frames.of([b"b", b"c"])
+    shard = shard_of(b"a", frames, frames, b"d")
+    assert b"".join(shard.stream()) == framed(b"a", b"b", b"c", b"b", b"c", b"d")
+    assert shard.stream().drain().entry.records == 6
+
+
+def test_the_result_is_that_of_the_whole_file() -> None:
+    shard = shard_of(b"a", Frames.of([b"b"]), b"c")
+    stream = shard.stream()
+    with pytest.raises(ValueError, match=r"^d-train\.tfrecord-00000-of-00001 was not read to its end$"):
+        stream.result  # noqa: B018
+    content = Content.of(b"".join(stream))
+    entry = stream.result.entry
+    assert (entry.file, entry.records, entry.content) == (shard.file, 3, content)
+    assert (stream.result.skipped, stream.result.bad) == (0, ())
+    assert stream.result.observed == {"height": [7]}
+    assert stream.result.identity == shard.identity
+    assert shard.records == 3
+    assert shard_of(b"a", b"b", start=1).records == 1
+
+
+def test_bad_records_are_skipped_and_counted_only_if_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shard = shard_of(b"a", BAD, Frames.of([b"b"]), BAD, BAD, b"c", BAD)
+    with pytest.raises(BadRecordsError, match=r"^'a\.png' is damaged\."):
+        shard.stream().drain()
+    result = shard.stream(skip_bad=True).drain()
+    assert (result.entry.records, result.skipped, result.bad) == (3, 4, (BAD,) * 4)
+    assert b"".join(shard.stream(skip_bad=True)) == framed(b"a", b"b", b"c")
+    monkeypatch.setattr(shards, "MOST_BAD", 2)
+    result = shard.stream(skip_bad=True).drain()
+    assert (result.skipped, result.bad) == (4, (BAD,) * 2)
+    alone = shard_of(BAD).stream(skip_bad=True).drain()
+    assert (alone.entry.records, alone.entry.bytes, alone.skipped) == (0, 0, 1)
+
+
+def test_progress_counts_every_record_and_every_byte() -> None:
+    reports: list[tuple[int, int]] = []
+    large = b"x" * (1 << 15)
+    shard = shard_of(b"a", BAD, large, Frames.of([b"b", b"c"]), BAD)
+    stream = shard.stream(skip_bad=True, report=lambda records, size: reports.append((records, size)))
+    size = len(b"".join(stream))
+    assert sum(records for records, _ in reports) == 6
+    assert sum(part for _, part in reports) == size
+    assert all(records >= 0 for records, _ in reports)
+    assert reports[0] == (3, 17 + 12)
+
+
+def test_all_that_decides_on_the_bytes_is_in_the_identity() -> None:
+    shard = shard_of(b"a", b"b", b"c")
+    assert shard_of(b"a", b"b", b"c").identity == shard.identity
+    others = [replace(shard, plan="another"), replace(shard, file="x"), replace(shard, start=1)]
+    modified = shard_of(b"a", b"b", b"c")
+    modified.source.origin.written = b"later"  # type: ignore[attr-defined]
+    identities = {each.identity for each in [shard, *others, modified]}
+    assert len(identities) == 5
+    assert {len(identity) for identity in identities} == {64}
+
+
+@pytest.mark.parametrize(("batch", "count"), [(1, 5), (2, 3), (5, 1), (100, 1)])
+def test_indices_come_in_batches_in_the_order_of_writing(
+    monkeypatch: pytest.MonkeyPatch, batch: int, count: int
+) -> None:
+    monkeypatch.setattr(shards, "_BATCH", batch)
+    shard = shard_of(*[b"a"] * 6, start=1)
+    parts: Iterator[list[int]] = (part.tolist() for part in shard.indices())
+    listed = list(parts)
+    assert len(listed) == count
+    assert [index for part in listed for index in part] == shard.members.indices(1, 6).tolist()
