@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import tempfile
 from pathlib import Path
@@ -95,6 +96,48 @@ def test_a_disk_that_takes_no_file_may_be_full(
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     assert causes.of_failure(str(tmp_path / "log"), "", 0) == cause
     assert causes.of_error(OSError(number, "oh")) == cause
+
+
+@pytest.mark.parametrize("step", ["write", "close"])
+def test_a_disk_that_takes_no_64_kilobytes_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Also where the system says so only when the file is closed, as on a network."""
+    written: list[int] = []
+
+    class Probe:
+        def __enter__(self) -> Probe:
+            return self
+
+        def write(self, data: bytes) -> None:
+            written.append(len(data))
+            if step == "write":
+                raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+        def __exit__(self, *_: object) -> None:
+            if step == "close":
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (tmp_path / "log").write_bytes(b"ValueError: oh\n")
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Probe())
+    assert causes.of_failure(str(tmp_path / "log"), "", 0) == DISK_FULL
+    assert written == [65_536]
+
+
+@pytest.mark.parametrize(
+    ("text", "kills"), [("oom_kill_disable 9\noom_kill 17\nx 1\n", 17), ("pgfault 1\n", 0), (None, 0)]
+)
+def test_processes_that_the_kernel_has_killed_are_counted(
+    monkeypatch: pytest.MonkeyPatch, text: str | None, kills: int
+) -> None:
+    def read(path: str, **_: object) -> io.StringIO:
+        assert path == "/proc/vmstat"
+        if text is None:
+            raise FileNotFoundError(path)
+        return io.StringIO(text)
+
+    monkeypatch.setattr(causes, "open", read, raising=False)  # that of the module alone
+    assert causes.count_oom_kills() == kills
 
 
 class TestStop:
