@@ -1,0 +1,118 @@
+"""Rows of several files have one index each: where they are, and how many are read at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.data.source_trees import no_progress
+from tpuctl.data.files import rows as module
+from tpuctl.data.files.lines import line_begins
+from tpuctl.data.files.rows import Rows
+from tpuctl.data.files.source_files import list_files
+from tpuctl.data.source import Part
+from tpuctl.data.trees.local import LocalTree
+
+Open = Callable[..., Rows]
+A, B, C = b"h1\na1\n\na2\n", b"h2\n", b"h3\nc1\nc2\nc3"
+
+
+@pytest.fixture
+def open_rows(tmp_path: Path) -> Iterator[Open]:
+    """Write files and find their rows; names may be those of splits."""
+    opened: list[Rows] = []
+
+    def call(
+        *, header: bool = True, progress: Callable[[int, int], None] = no_progress, **files: bytes
+    ) -> Rows:
+        for name, data in files.items():
+            (tmp_path / f"{name}.txt").write_bytes(data)
+        listed = list_files(LocalTree.at(tmp_path), re.compile(r"\.txt$"))
+        opened.append(Rows(listed, line_begins, header=header, progress=progress))
+        return opened[-1]
+
+    yield call
+    for rows in opened:
+        rows.close()
+
+
+def test_a_header_is_no_row_and_blank_lines_belong_to_the_row_before(open_rows: Open) -> None:
+    rows = open_rows(a=A, b=B, c=C, d=b"")
+    assert len(rows) == 5
+    assert rows.firsts.tolist() == [0, 2, 2, 5, 5]
+    assert [rows.header(file) for file in range(4)] == [b"h1\n", b"h2\n", b"h3\n", b""]
+    every = [b"a1\n\n", b"a2\n", b"c1\n", b"c2\n", b"c3"]
+    assert rows.read(np.arange(5)) == every
+    assert rows.read(np.array([4, 0, 3, 0])) == [every[4], every[0], every[3], every[0]]
+    assert rows.read(np.zeros(0, np.int64)) == []
+    assert [rows.file_of(index) for index in range(5)] == [0, 0, 2, 2, 2]
+    assert [rows.line(index) for index in range(5)] == [2, 4, 2, 3, 4]
+
+
+def test_without_a_header_the_first_line_is_a_row(open_rows: Open) -> None:
+    rows = open_rows(header=False, a=A, b=B, c=C)
+    assert len(rows) == 8
+    assert rows.read(np.array([0, 3, 4])) == [b"h1\n", b"h2\n", b"h3\n"]
+    assert rows.line(0) == 1
+
+
+@pytest.mark.parametrize(
+    ("most", "size", "batches"), [(16_384, 2 << 20, [2, 3]), (2, 2 << 20, [2, 2, 1]), (9, 1, [1] * 5)]
+)
+def test_a_batch_has_so_many_rows_and_about_so_many_bytes_of_one_file(
+    open_rows: Open, monkeypatch: pytest.MonkeyPatch, most: int, size: int, batches: list[int]
+) -> None:
+    monkeypatch.setattr(module, "_BATCH", most)
+    monkeypatch.setattr(module, "_BATCH_BYTES", size)
+    rows = open_rows(a=A, b=B, c=C)
+    listed = list(rows.in_order())
+    assert [len(batch) for batch in listed] == batches
+    assert [row for batch in listed for row in batch] == rows.read(np.arange(5))
+
+
+@pytest.mark.parametrize(("count", "most"), [(100, 40), (300, 40), (10, 10)])
+def test_a_sample_is_spread_over_all_rows(
+    open_rows: Open, monkeypatch: pytest.MonkeyPatch, count: int, most: int
+) -> None:
+    monkeypatch.setattr(module, "_SAMPLE", 40)
+    sample = open_rows(header=False, a=b"row\n" * count).sample()
+    assert (len(sample), sample[0], sample[-1]) == (most, 0, count - 1)
+
+
+def test_of_long_rows_sixteen_are_a_sample(open_rows: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SAMPLE_BYTES", 1)
+    assert len(open_rows(header=False, a=b"row\n" * 100).sample()) == 16
+
+
+def test_sizes_of_splits_are_estimated_from_their_own_rows(open_rows: Open) -> None:
+    rows = open_rows(train=A, test=C, validation=B)
+    assert rows.parts({0: 10, 1: 20, 3: 100}) == (
+        Part("test", 3, 45), Part("train", 2, 200), Part("validation", 0, 0),
+    )  # fmt: skip
+    assert rows.parts({0: 10, 1: 20}) == (
+        Part("test", 3, 45), Part("train", 2, 30), Part("validation", 0, 0),
+    )  # fmt: skip
+    assert [part.size for part in rows.parts({})] == [0, 0, 0]
+    assert list(rows.splits()) == [
+        ("test", 0, 3, len(C)), ("train", 3, 5, len(A)), ("validation", 5, 5, len(B)),
+    ]  # fmt: skip
+
+
+def test_progress_is_in_bytes_of_all_files(open_rows: Open) -> None:
+    reports: list[tuple[int, int]] = []
+    open_rows(progress=lambda done, total: reports.append((done, total)), a=A, b=B, c=C)
+    assert reports == [(7, 24), (10, 24), (22, 24)]
+
+
+def test_a_file_of_which_nothing_is_found_is_closed(open_rows: Open, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(A)
+
+    def fail(contents: object, file: int) -> Iterator[np.ndarray[tuple[int], np.dtype[np.int64]]]:
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        Rows(list_files(LocalTree.at(tmp_path), re.compile("txt")), fail, header=True, progress=no_progress)
