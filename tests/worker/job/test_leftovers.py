@@ -7,14 +7,16 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.worker.host import Host, kill_with_guard
 from tpuctl.polling import Backoff, poll
 from tpuctl.worker.attempt_lock import hold, is_held_in
-from tpuctl.worker.job import processes
+from tpuctl.worker.job import leftovers, processes
 from tpuctl.worker.records import LOCK_FILE, SCRIPT_LOCK_FILE
 from tpuctl.worker.reporting.status import LAST_FILE
 
@@ -184,3 +186,91 @@ def test_processes_are_found_by_parents_sessions_and_variables() -> None:
         for pid in marked:
             os.kill(pid, signal.SIGKILL)
     assert processes.name(1 << 30) == f"{1 << 30} ()"
+
+
+class Table:
+    """Stands in for /proc: processes that end by a signal, each after so many, or never."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left: dict[int, int] = {}
+        """Process -> signals that it still survives."""
+        self.signals: list[tuple[int, int]] = []
+        self.held: dict[int, str] = {}
+        found = SimpleNamespace(
+            running=dict, descendants=lambda table, roots: {*self.left} - set(roots),
+            with_variable=lambda table, marks: set(), stemming_from=lambda table, leader: set(),
+            with_open_file=lambda table, paths: {*self.left}, holders=lambda table: self.held,
+            name=lambda pid: f"{pid} (sh)",
+        )  # fmt: skip
+        monkeypatch.setattr(leftovers, "processes", found)
+        known = {name: getattr(os, name) for name in ("getpid", "path")}
+        monkeypatch.setattr(leftovers, "os", SimpleNamespace(**known, kill=self.kill))
+        looks = SimpleNamespace(wait_until=self.wait, KILL_TIMEOUT=10.0, LEFTOVER_GRACE=5.0)
+        monkeypatch.setattr(leftovers, "timing", looks)
+        self.waits: list[float] = []
+
+    def kill(self, pid: int, number: int) -> None:
+        self.signals.append((pid, number))
+        if pid not in self.left:
+            raise ProcessLookupError
+        self.left[pid] -= 1
+        if not self.left[pid]:
+            del self.left[pid]
+
+    def wait(self, is_over: Callable[[], bool], seconds: float, interval: float) -> bool:
+        self.waits.append(seconds)
+        return any(is_over() for _ in range(3))
+
+
+class TestEnd:
+    """Each process gets SIGTERM once, and SIGKILL after the grace."""
+
+    @pytest.fixture
+    def table(self, monkeypatch: pytest.MonkeyPatch) -> Table:
+        return Table(monkeypatch)
+
+    def test_where_nothing_is_left_nothing_is_said_or_waited_for(
+        self, table: Table, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        leftovers.end("/run/1", 0, [], 15.0)
+        assert (table.waits, capsys.readouterr()) == ([], ("", ""))
+
+    def test_what_ends_by_its_first_signal_gets_no_other(
+        self, table: Table, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        table.left = {7: 1, 8: 1}
+        leftovers.end("/run/1", 0, [], 15.0)
+        assert sorted(table.signals) == [(7, signal.SIGTERM), (8, signal.SIGTERM)]
+        assert table.waits == [15.0]
+        said = "".join(capsys.readouterr())
+        assert said == "[tpuctl] ending what the script left behind: 7 (sh), 8 (sh)\n"
+
+    def test_what_stays_is_killed(self, table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+        table.left = {7: 2}
+        leftovers.end_earlier(["/run/1"])
+        assert table.signals == [(7, signal.SIGTERM), (7, signal.SIGKILL)]
+        assert table.waits == [5.0, 10.0]
+        assert "ending what an earlier run left behind: 7 (sh)\n" in "".join(capsys.readouterr())
+
+    @pytest.mark.parametrize(("count", "more"), [(10, ""), (11, " and 1 more"), (13, " and 3 more")])
+    def test_ten_are_named_and_others_counted(
+        self, table: Table, capsys: pytest.CaptureFixture[str], count: int, more: str
+    ) -> None:
+        table.left = dict.fromkeys(range(100, 100 + count), 99)
+        leftovers.end("/run/1", 0, [], 15.0)
+        names = ", ".join(f"{pid} (sh)" for pid in range(100, 110))
+        assert "".join(capsys.readouterr()).splitlines() == [
+            f"[tpuctl] ending what the script left behind: {names}{more}",
+            f"[tpuctl] these do not end: {names}",
+        ]
+
+    def test_this_process_and_the_spared_stay(self, table: Table) -> None:
+        table.left = {os.getpid(): 1, 7: 1, 8: 1}
+        leftovers.end("/run/1", 0, [7, 0], 15.0)
+        assert table.signals == [(8, signal.SIGTERM)]
+
+    def test_who_else_holds_a_chip_is_told(self, table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+        table.held = {9: "/dev/accel0"}
+        leftovers.end("/run/1", 0, [], 15.0)
+        said = "".join(capsys.readouterr())
+        assert said == "[tpuctl] process 9 (sh) holds /dev/accel0, and is not of this run\n"
