@@ -1,63 +1,198 @@
-"""The magics without a kernel: what a line shows of the client behind it."""
+"""What the magics ask of the client, without a kernel: which call a cell's options become."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import IPython.display
 import pytest
 
-from tpuctl.notebook import magics
+from tpuctl.client.records import Progress
+from tpuctl.errors import StateError, UsageError
+from tpuctl.notebook import extension, magics
 from tpuctl.notebook.magics import Magics
 
-BILLS_NOTHING = "[sim] simulated TPUs and storage on this machine: nothing bills\n"
+CELL = "print('hello')"
 
 
-class PlayedClient:
-    """A client of some target that warns once; what was asked of it is kept."""
+class Client:
+    """Stands in for the client, whose own tests have the calls: notes them, and answers at once."""
 
-    def __init__(self, target: str, made: list[PlayedClient]) -> None:
-        self.target = target
-        self.limits: list[int] = []
-        self.is_closed = False
-        self._made = made
+    target = "sim"
 
-    def __call__(self, warn: Any) -> PlayedClient:
-        self._made.append(self)
-        warn("the bucket is far away")
-        return self
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        self.warn = warn
+        self.calls: list[tuple[str, Any]] = []
+        self.error: Exception | None = None
+
+    def submit(self, script: Path, arguments: tuple[str, ...], *, progress: Any, **options: Any) -> Any:
+        self.calls.append(("submit", (Path(script).read_text(), arguments, options)))
+        progress(Progress("creating the run"))
+        progress(Progress("sending", done=0, total=9))
+        return SimpleNamespace(name="r1", follow=self.follow)
+
+    def follow(self, *, live: bool) -> Any:
+        self.calls.append(("follow", live))
+        return SimpleNamespace(error=self.error)
 
     def nodes(self) -> str:
         return "the nodes"
 
-    def runs(self, limit: int) -> str:
-        self.limits.append(limit)
-        return "the runs"
+    def runs(self, *, limit: int) -> str:
+        return f"{limit} runs"
 
     def close(self) -> None:
-        self.is_closed = True
+        self.calls.append(("close", None))
 
 
-@pytest.mark.parametrize(("target", "said"), [("sim", BILLS_NOTHING), ("gcp", "")])
-def test_a_notebook_says_once_that_nothing_bills_and_only_of_a_simulator(
-    target: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.fixture
+def opened(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[Client]:
+    """The clients that were opened."""
+    clients: list[Client] = []
+
+    def open_client(*, warn: Callable[[str], None]) -> Client:
+        clients.append(Client(warn))
+        return clients[-1]
+
+    monkeypatch.setattr(magics, "Client", open_client)
+    return clients
+
+
+def submitted(client: Client) -> tuple[str, tuple[str, ...], dict[str, Any]]:
+    ((_, call),) = [call for call in client.calls if call[0] == "submit"]
+    return call  # type: ignore[no-any-return]
+
+
+def test_a_cell_without_options_is_followed(opened: list[Client], capsys: pytest.CaptureFixture[str]) -> None:
+    run = Magics().run_cell("", CELL)
+    (client,) = opened
+    text, arguments, options = submitted(client)
+    assert CELL in text
+    assert (arguments, options) == ((), {"environment": {}, "secrets": {}, "include": ()})
+    assert client.calls[1:] == [("follow", False)]
+    assert run is not None
+    assert run.name == "r1"
+    assert capsys.readouterr().out == (
+        "[sim] simulated TPUs and storage on this machine: nothing bills\ncreating the run\n"
+    )
+
+
+def test_each_option_is_one_of_the_submission(opened: list[Client], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "secret value")
+    line = (
+        "--node n1 --accelerator v3-8 --dataset digits --name mine --env A=1 --secret TOKEN --include lib "
+        "--setup make --dependency numpy --framework jax -- --rate 0.1"
+    )
+    Magics().run_cell(line, CELL)
+    text, arguments, options = submitted(opened[0])
+    assert arguments == ("--rate", "0.1")
+    assert options == {
+        "environment": {"A": "1"}, "secrets": {"TOKEN": "secret value"}, "include": ("lib",),
+        "name": "mine", "node": "n1", "accelerator": "v3-8", "dataset": "digits", "setup": "make",
+    }  # fmt: skip
+    assert "numpy" in text
+    assert "jax" in text
+    assert "secret value" not in text
+
+
+def test_a_detached_cell_is_not_followed(opened: list[Client]) -> None:
+    assert Magics().run_cell("-d", CELL)
+    assert [name for name, _ in opened[0].calls] == ["submit"]
+
+
+def test_a_run_that_failed_is_its_error(opened: list[Client]) -> None:
+    cells = Magics()
+    cells.run_cell("", CELL)
+    opened[0].error = StateError("Run 'r1' has failed.")
+    with pytest.raises(StateError) as failed:
+        cells.run_cell("", CELL)
+    assert failed.value is opened[0].error
+    assert hasattr(failed.value, "_render_traceback_"), "IPython shows it in two lines"
+    assert len(opened) == 1, "the cells of a notebook share a client"
+
+
+def test_an_option_that_is_none_opens_no_client(
+    opened: list[Client], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made: list[PlayedClient] = []
-    shown: list[object] = []
-    client = PlayedClient(target, made)
-    monkeypatch.setattr(magics, "Client", client)
-    monkeypatch.setattr(IPython, "display", SimpleNamespace(display=shown.append))
-    monkeypatch.setitem(__import__("sys").modules, "IPython.display", IPython.display)
-    used = Magics()
-    used.show_status("")
-    used.show_status("  ")
-    assert capsys.readouterr().out == f"Warning: the bucket is far away\n{said}"
-    assert len(made) == 1
-    assert shown == ["the nodes", "the runs"] * 2
-    assert client.limits == [5, 5]
-    used.close()
-    assert client.is_closed
-    used.show_status("")
-    assert len(made) == 2, "a closed client is not used again"
-    used.close()
+    with pytest.raises(UsageError) as refused:
+        Magics().run_cell("--nodes n1", CELL)
+    assert hasattr(refused.value, "_render_traceback_")
+    assert Magics().run_cell("--help", CELL) is None
+    assert "%%tpu [OPTIONS] [-- ARGUMENTS]" in capsys.readouterr().out
+    assert opened == []
+
+
+def test_a_line_shows_nodes_and_the_newest_five_runs(
+    opened: list[Client], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("IPython", reason="IPython is not installed here")
+    Magics().show_status("  ")
+    assert capsys.readouterr().out.splitlines()[1:] == ["the nodes", "5 runs"]
+
+
+@pytest.mark.parametrize("line", ["-h", " --help "])
+def test_the_help_of_a_line(opened: list[Client], capsys: pytest.CaptureFixture[str], line: str) -> None:
+    Magics().show_status(line)
+    assert capsys.readouterr().out == (
+        "%tpu lists TPUs and the newest runs; %%tpu runs a cell: %%tpu --help\n"
+    )
+    assert opened == []
+
+
+def test_a_line_takes_no_options(opened: list[Client]) -> None:
+    with pytest.raises(UsageError) as refused:
+        Magics().show_status(" --node n1 ")
+    assert refused.value.message == "%tpu takes no options: --node n1."
+    assert refused.value.hint == "A cell is run by %%tpu."
+    assert hasattr(refused.value, "_render_traceback_")
+
+
+def test_warnings_are_lines_and_a_real_tpu_is_no_simulation(
+    opened: list[Client], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Client, "target", "gcp")
+    Magics().run_cell("-d", CELL)
+    opened[0].warn("the quota is nearly used")
+    assert capsys.readouterr().out == "creating the run\nWarning: the quota is nearly used\n"
+
+
+class Shell:
+    """As much of an IPython as the extension uses."""
+
+    def __init__(self) -> None:
+        self.magics_manager = SimpleNamespace(magics={"cell": {}, "line": {}})
+
+    def register_magic_function(self, function: Callable[..., Any], kind: str, name: str) -> None:
+        self.magics_manager.magics[kind][name] = function
+
+
+def test_the_extension_is_loaded_and_unloaded_with_its_client(
+    opened: list[Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_exit: list[Any] = []
+    registry = SimpleNamespace(register=at_exit.append, unregister=at_exit.remove)
+    monkeypatch.setattr(extension, "atexit", registry)
+    shell = Shell()
+    extension.load(shell)
+    registered = shell.magics_manager.magics
+    registered["cell"]["tpu"]("-d", CELL)
+    assert registered["line"]["tpu"].__name__ == "show_status"
+    assert len(at_exit) == 1
+    extension.unload(shell)
+    assert registered == {"cell": {}, "line": {}}
+    assert at_exit == []
+    assert opened[0].calls[-1] == ("close", None)
+    extension.unload(shell)
+    assert [name for name, _ in opened[0].calls] == ["submit", "close"]
+
+
+def test_a_client_is_closed_once_and_another_is_opened_by_the_next_cell(opened: list[Client]) -> None:
+    cells = Magics()
+    cells.close()
+    for _ in range(2):
+        cells.run_cell("-d", CELL)
+        cells.close()
+        cells.close()
+    assert [[name for name, _ in client.calls] for client in opened] == [["submit", "close"]] * 2
