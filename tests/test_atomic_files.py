@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -122,3 +123,23 @@ def test_a_folder_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
         replace_file(tmp_path / "folder" / "file", [b""])
     with pytest.raises(FileNotFoundError):
         create_file(tmp_path / "folder" / "file", b"")
+
+
+def test_what_shall_survive_a_power_cut_is_on_the_disk_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_size))
+    replace_file(tmp_path / "a", [b"12", b"345"])
+    swap_file(tmp_path / "b", b"12345", mode=PRIVATE)
+    assert synced == []
+    replace_file(tmp_path / "a", [b"12", b"345"], fsync=True)
+    assert create_file(tmp_path / "c", b"123")
+    assert synced == [5, 3]
+
+
+def test_what_a_killed_writer_left_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "file.part").write_bytes(b"of a process that is gone")
+    replace_file(tmp_path / "file", [b"new"], mode=PRIVATE)
+    assert ((tmp_path / "file").read_bytes(), mode(tmp_path / "file")) == (b"new", PRIVATE)
+    assert names(tmp_path) == {"file"}

@@ -53,3 +53,11 @@ def test_no_time_has_no_age() -> None:
 def test_another_form_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="does not match"):
         clock.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_time"),
+    [("2026-01-31T23:59:59Z", True), ("2026-02-31T23:59:59Z", False), ("2026-01-31", False), ("", False)],
+)
+def test_a_text_is_a_time_or_none(text: str, is_time: bool) -> None:
+    assert clock.is_time(text) is is_time

@@ -129,3 +129,11 @@ def test_threads_that_use_a_type_for_the_first_time_at_once_do_not_end_the_proce
     """While one reads the fields of the inner type, the other decodes the outer one."""
     ended = subprocess.run([sys.executable, "-c", FIRST_USE], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("length", "shown"), [(299, 299), (300, 300), (301, 281), (601, 281)])
+def test_a_line_is_cut_at_300_characters(length: int, shown: int) -> None:
+    error = BadObjectError("x" * length, "is broken")
+    name = error.facts["object"]
+    assert name == ("x" * length if shown == length else "x" * 280 + "…")
+    assert error.message == f"{name} is broken."
