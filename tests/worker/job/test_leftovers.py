@@ -196,9 +196,20 @@ class Table:
         """Process -> signals that it still survives."""
         self.signals: list[tuple[int, int]] = []
         self.held: dict[int, str] = {}
+        self.roots: set[int] = set()
+        self.leaders: set[int] = set()
+
+        def descendants(table: object, roots: set[int]) -> set[int]:
+            self.roots |= roots
+            return {*self.left} - roots
+
+        def stemming_from(table: object, leader: int) -> set[int]:
+            self.leaders.add(leader)
+            return {leader} & self.left.keys()
+
         found = SimpleNamespace(
-            running=dict, descendants=lambda table, roots: {*self.left} - set(roots),
-            with_variable=lambda table, marks: set(), stemming_from=lambda table, leader: set(),
+            running=dict, descendants=descendants, with_variable=lambda table, marks: set(),
+            stemming_from=stemming_from,
             with_open_file=lambda table, paths: {*self.left}, holders=lambda table: self.held,
             name=lambda pid: f"{pid} (sh)",
         )  # fmt: skip
@@ -268,6 +279,10 @@ class TestEnd:
         table.left = {os.getpid(): 1, 7: 1, 8: 1}
         leftovers.end("/run/1", 0, [7, 0], 15.0)
         assert table.signals == [(8, signal.SIGTERM)]
+        assert table.roots == {os.getpid(), 7}, "there is no process 0"
+        assert table.leaders == set()
+        leftovers.end("/run/1", 5, [], 15.0)
+        assert table.leaders == {5}
 
     def test_who_else_holds_a_chip_is_told(self, table: Table, capsys: pytest.CaptureFixture[str]) -> None:
         table.held = {9: "/dev/accel0"}
