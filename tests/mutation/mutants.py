@@ -94,6 +94,8 @@ def _is_left_alone(node: ast.AST) -> bool:
             return True
         case ast.If():
             return ast.unparse(node.test) == "TYPE_CHECKING"
+        case ast.Assign(targets=[ast.Name("__all__")]):
+            return True  # ruff compares it with what is imported
         case ast.Expr() | ast.Assign():
             return _is_text(node.value)
         case ast.Constant(value=str(text)):

@@ -35,6 +35,7 @@ def test_each_kind_of_mistake_changes_one_place(line: str, mistakes: list[str]) 
         "x: int",
         "'docstring'",
         "NAME = 'a'",
+        "__all__ = ['a', 'b']",
         "raise ValueError('two words')",
         "assert a == b",
         "f'{a}'",

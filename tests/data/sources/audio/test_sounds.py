@@ -204,3 +204,17 @@ def test_flac_without_its_library_says_what_to_install(
 def test_options_of_pictures_and_tables_are_refused(tmp_path: Path, options: Options) -> None:
     with pytest.raises(UsageError):
         read(write(tmp_path, {"a/1.wav": wav()}), options)
+
+
+def test_a_sound_of_more_than_33_million_samples_is_refused_before_it_is_decoded() -> None:
+    most = 33_554_432
+    stream = io.BytesIO()
+    with wave.open(stream, "wb") as file:
+        file.setnchannels(1)
+        file.setframerate(8000)
+        file.setsampwidth(1)
+        file.writeframes(bytes(most + 1))
+    data = stream.getvalue()
+    with pytest.raises(InvalidSound, match=f"has {most + 1} samples, and at most {most} are read") as refused:
+        samples(data, inspect_sound(data))
+    assert refused.value.hint == "Cut it into pieces."
