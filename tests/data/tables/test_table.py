@@ -16,6 +16,7 @@ from tpuctl.data.schema.features import Tensor
 from tpuctl.data.source import Observations, Source
 from tpuctl.data.sources.registry import open_source
 from tpuctl.data.tables import table
+from tpuctl.data.tables.table import TableSource
 from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.errors import UsageError
 
@@ -89,3 +90,18 @@ def test_a_table_without_rows_or_classes_is_explained(
     with pytest.raises(UsageError) as refused:
         open_source(tmp_path / "rows.csv", None, options, no_progress)
     assert (refused.value.message, refused.value.hint) == (message, hint)
+
+
+def test_some_two_thousand_records_are_encoded_to_estimate_the_size_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[int] = []
+    read = TableSource.read
+
+    def noted(self: Any, indices: Any, observations: Any) -> Any:
+        measured.append(len(indices))
+        return read(self, indices, observations)
+
+    monkeypatch.setattr(TableSource, "read", noted)
+    json_lines(tmp_path, *({"x": number} for number in range(8_000)))
+    assert measured == [2_000]
