@@ -78,6 +78,7 @@ def test_a_lock_file_as_uv_and_pip_compile_write_it_is_read() -> None:
         f"own @ https://h/own.whl --hash={A}\n"
     )
     assert parse_lock(lock_text(locked)) == locked
+    assert parse_lock(text.replace("\r\n", "\n").replace("\n", "\r\n")) == locked, "as Windows ends lines"
 
 
 @pytest.mark.parametrize(
