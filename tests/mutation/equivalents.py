@@ -51,6 +51,11 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         'return "/".join(local_parts(name))',
         "return ''.join(local_parts(name))",
     ): "the name has no slash any more, so it is one part",
+    (
+        "tpuctl/data/trees/name_patterns.py",
+        "if abs(int(last) - int(first)) >= _MOST:",
+        "if abs(int(last) - int(first)) > _MOST:",
+    ): "one number too many is refused with the same error when all names are counted",
 }
 
 
