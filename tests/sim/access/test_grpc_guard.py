@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
+from tests.sim.access.grpc_call import Call
 from tpuctl.sim.access.grpc_guard import GrpcGuard
 from tpuctl.sim.access.guard import Guard
 from tpuctl.sim.access.peers import Address
@@ -24,17 +25,8 @@ class Aborted(Exception):
     """A call was ended with a status."""
 
 
-class Context:
-    """One call: who is at the other end, and what it sends besides the request."""
-
-    def __init__(self, peer: str, **metadata: str) -> None:
-        self._peer, self._metadata = peer, tuple(metadata.items())
-
-    def peer(self) -> str:
-        return self._peer
-
-    def invocation_metadata(self) -> tuple[tuple[str, str], ...] | None:
-        return self._metadata or None
+class Context(Call):
+    """A call that can be ended."""
 
     async def abort(self, code: grpc.StatusCode, message: str) -> None:
         raise Aborted(code, message)

@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
+from tests.sim.access.grpc_call import Call
 from tpuctl.errors import UsageError
 from tpuctl.sim.accounts import service_account
 from tpuctl.sim.iam.access import Access, Caller, current_caller
@@ -152,19 +153,6 @@ def test_bindings_are_read_from_their_json() -> None:
     assert bucket_bindings(json.dumps({"bindings": [{"role": "r"}, 5]})) == (Binding("r", ()),)
     with pytest.raises(UsageError, match="cannot evaluate"):
         bucket_bindings(json.dumps({"bindings": [{"role": "r", "condition": {"expression": "x"}}]}))
-
-
-class Call:
-    """A gRPC call, as the server shows it to `Callers`."""
-
-    def __init__(self, peer: str, **metadata: str) -> None:
-        self._peer, self._metadata = peer, tuple(metadata.items())
-
-    def peer(self) -> str:
-        return self._peer
-
-    def invocation_metadata(self) -> tuple[tuple[str, str], ...] | None:
-        return self._metadata or None
 
 
 HOST, SHELL = "host-mark", ""
