@@ -134,9 +134,15 @@ def test_a_shrunk_image_shows_the_same(size: tuple[int, int], mode: str, modes: 
     assert max(abs(actual - usual) for actual, usual in pairs) < 16
 
 
-def test_a_small_image_is_not_shrunk() -> None:
-    image = Image.new("RGB", (4_000, 4_000))
-    assert shrunk(image, (8, 8), {}) is image
+@pytest.mark.parametrize(
+    ("size", "target", "is_shrunk"),
+    [((4096, 4096), (8, 8), False), ((4097, 4096), (8, 8), True), ((4097, 4096), (4000, 4000), False)],
+)
+def test_an_image_of_more_than_16_million_pixels_is_shrunk_where_much_smaller_will_do(
+    size: tuple[int, int], target: tuple[int, int], is_shrunk: bool
+) -> None:
+    image = Image.new("L", size)
+    assert (shrunk(image, target, {}) is not image) == is_shrunk
 
 
 def test_an_error_of_its_user_is_no_invalid_image_of_another_size() -> None:
