@@ -19,7 +19,7 @@ BATCH = 12
 """Files of tests in a process."""
 FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
 """In pytest's summary."""
-PASSED, NOTHING_RUN = 0, 5
+PASSED, FAILURES, NOTHING_RUN = 0, 1, 5
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,14 @@ def run_tests(
 
 
 def run_suite(checkout: Checkout, processes: int, clock: CpuClock) -> list[str]:
-    """Run every test in a copy of the checkout, and return those that fail."""
+    """Run every test in a copy of the checkout, and return those that fail.
+
+    Raises RuntimeError when it did not come to its end: what was not run says nothing.
+    """
     options = ["-n", str(processes), "--dist", "loadfile", "--no-loadscope-reorder", "-rfE"]
-    _, text = _run_pytest(checkout, options, clock)
+    code, text = _run_pytest(checkout, options, clock)
+    if code not in (PASSED, FAILURES):
+        raise RuntimeError(f"pytest ended with {code}:\n{text[-2000:]}")
     return list(dict.fromkeys(match[1] for match in FAILED.finditer(text)))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutation.checkouts import Checkout
-from tests.mutation.judging import judge, judge_together
+from tests.mutation.judging import judge, judge_together, run_suite
 from tests.mutation.mutants import Mutant
 from tests.mutation.programs import CpuClock
 
@@ -81,3 +81,11 @@ def test_mistakes_of_one_line_are_planted_together_and_taken_out_again(
     with checkout.planted(MISTAKE, Mutant("module.py", 2, 15, 16, "b * 10")):
         assert (tmp_path / "module.py").read_text() == "def larger(a, b):\n    return a > b * 10\n"
     assert (tmp_path / "module.py").read_text() == MODULE
+
+
+def test_a_suite_that_does_not_come_to_its_end_is_an_error(checkout: Checkout) -> None:
+    with pytest.raises(RuntimeError, match="pytest ended with None"):
+        run_suite(checkout, 2, CpuClock(0.0))
+    (checkout.folder / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
+    with pytest.raises(RuntimeError, match="pytest ended with 4"):
+        run_suite(checkout, 2, CpuClock(600))
