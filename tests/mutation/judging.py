@@ -105,9 +105,10 @@ def run_suite(checkout: Checkout, processes: int, clock: CpuClock) -> list[str]:
     """
     options = ["-n", str(processes), "--dist", "loadfile", "--no-loadscope-reorder", "-rfE"]
     code, text = _run_pytest(checkout, options, clock)
-    if code not in (PASSED, FAILURES):
+    failed = list(dict.fromkeys(match[1] for match in FAILED.finditer(text)))
+    if code not in (PASSED, FAILURES) or (code == FAILURES and not failed):
         raise RuntimeError(f"pytest ended with {code}:\n{text[-2000:]}")
-    return list(dict.fromkeys(match[1] for match in FAILED.finditer(text)))
+    return failed
 
 
 def _run_pytest(checkout: Checkout, arguments: Sequence[str], clock: CpuClock) -> tuple[int | None, str]:

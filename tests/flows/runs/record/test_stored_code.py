@@ -88,6 +88,7 @@ def test_other_bytes_are_refused() -> None:
         packed(("/job.py", tarfile.REGTYPE, b"1")),
         packed(("./job.py", tarfile.REGTYPE, b"1")),
     ],
+    ids=range(10),  # packed bytes have the time in them
 )
 def test_what_is_no_archive_of_files_is_refused(data: bytes) -> None:
     with pytest.raises(StateError, match="is no archive of code: "):
