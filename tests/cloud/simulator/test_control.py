@@ -49,7 +49,7 @@ class Handler(BaseHTTPRequestHandler):
 def server(tmp_path: Path) -> Iterator[Server]:
     with Server(("127.0.0.1", 0), Handler) as running:
         running.requests = []
-        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
+        thread = threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         content = {"url": f"http://127.0.0.1:{running.server_port}", "token": "secret"}
         SimulatorFolder(tmp_path).control.write_text(json.dumps(content))

@@ -46,7 +46,7 @@ def test_the_second_waits_for_the_first(tmp_path: Path) -> None:
         with exclusive(path):
             order.append("second")
 
-    thread = threading.Thread(target=second)
+    thread = threading.Thread(target=second, daemon=True)
     with exclusive(path):
         thread.start()
         waits.wait()
