@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -129,7 +130,8 @@ def test_what_shall_survive_a_power_cut_is_on_the_disk_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[int] = []
-    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_size))
+    noted = {"fsync": lambda descriptor: synced.append(os.fstat(descriptor).st_size)}
+    monkeypatch.setattr(atomic_files, "os", SimpleNamespace(**{**vars(os), **noted}))
     replace_file(tmp_path / "a", [b"12", b"345"])
     swap_file(tmp_path / "b", b"12345", mode=PRIVATE)
     assert synced == []

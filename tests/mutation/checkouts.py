@@ -29,9 +29,7 @@ class Checkout:
         """Have mistakes in the copy while the block runs."""
         sources = {mutant.file: (self.folder / mutant.file).read_text() for mutant in mutants}
         try:
-            for mutant in sorted(
-                mutants, reverse=True
-            ):  # from the end of a line, as columns are those before
+            for mutant in sorted(mutants, reverse=True):  # the end of a line first: columns before it stay
                 path = self.folder / mutant.file
                 path.write_text(mutant.applied(path.read_text()))
             yield

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from tests.running_simulator import CommandResult, RunningSimulator
+from tests.running_simulator import CommandResult
 from tpuctl.data.analysis.comparison import Comparison
 from tpuctl.datasets import DatasetRef
 from tpuctl.flows.datasets.analysis import diff as flow
@@ -28,16 +27,12 @@ NONE = Comparison(3, 0, 0, 0, 0, (), (), (), ())
 
 
 @pytest.fixture
-def show(
-    tpuctl: Tpuctl, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., CommandResult]:
+def show(tpuctl: Tpuctl, rows: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., CommandResult]:
     """The command on a dataset of which the flow returns a given difference: small ones have few places."""
-    Path("rows.csv").write_text("x\n1\n2\n")
-    assert tpuctl("data", "upload", "rows", "rows.csv").code == 0
 
     def shown(difference: DatasetDiff, *options: str) -> CommandResult:
         monkeypatch.setattr(flow, "diff", lambda *arguments: difference)
-        return tpuctl("data", "diff", "rows", "rows", *options)
+        return tpuctl("data", "diff", rows, rows, *options)
 
     return shown
 

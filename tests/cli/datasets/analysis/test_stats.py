@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from tests.running_simulator import CommandResult, RunningSimulator
+from tests.running_simulator import CommandResult
 from tpuctl.data.analysis.duplicates import Duplicates
 from tpuctl.data.analysis.moments import Moments
 from tpuctl.datasets import DatasetRef
@@ -42,16 +41,12 @@ FOUND = DatasetStats(DatasetRef("rows", "1.0.0"), (TRAIN, TEST), DUPLICATES)
 
 
 @pytest.fixture
-def show(
-    tpuctl: Tpuctl, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., CommandResult]:
+def show(tpuctl: Tpuctl, rows: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., CommandResult]:
     """The command on a dataset of which the flow returns given figures: a small one has few of them."""
-    Path("rows.csv").write_text("x\n1\n2\n")
-    assert tpuctl("data", "upload", "rows", "rows.csv").code == 0
 
     def shown(found: DatasetStats, *options: str) -> CommandResult:
         monkeypatch.setattr(flow, "stats", lambda *arguments, **named: found)
-        return tpuctl("data", "stats", "rows", *options)
+        return tpuctl("data", "stats", rows, *options)
 
     return shown
 
