@@ -49,11 +49,13 @@ def run(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str
 
 
 def output(completed: subprocess.CompletedProcess[str]) -> str:
-    """Return what a program that has to succeed printed, without the lines of JAX's transport."""
+    """Return the last line of a program that has to succeed.
+
+    JAX's transport prints before it, from a thread of each device: its lines may be in pieces.
+    """
     assert completed.returncode == 0, completed.stderr
-    return "".join(
-        line for line in completed.stdout.splitlines(keepends=True) if not line.startswith("[Gloo]")
-    )
+    *_, last = completed.stdout.splitlines(keepends=True)
+    return last
 
 
 def sentence(completed: subprocess.CompletedProcess[str]) -> str:
