@@ -24,6 +24,8 @@ SCENARIO = '[[fault]]\nkind = "stockout"\nzone = "europe-west4-a"\n'
 
 LEFT = """
 import gc, os, tempfile, threading
+from urllib.request import urlopen
+from tpuctl.sim import simulator
 from tpuctl.testing import Simulator
 from tpuctl.polling import Backoff, poll
 def alone():
@@ -31,14 +33,19 @@ def alone():
     return threading.active_count() == 1 or None
 def left():
     poll(alone, awaiting="the threads to end", timeout=60, backoff=Backoff(0.01))
-    return len(os.listdir("/proc/self/fd")), sorted(os.listdir(tempfile.gettempdir()))
-with Simulator():
-    pass  # the first one imports, and opens what stays open
-before = left()
-for _ in range(3):
+    clouds = [it for it in gc.get_objects() if isinstance(it, simulator.Simulator)]
+    return len(os.listdir("/proc/self/fd")), sorted(os.listdir(tempfile.gettempdir())), clouds
+def use():
     with Simulator() as sim:
         sim.faults.add("stockout")
+        urlopen(f"{sim.endpoints.storage}/storage/v1/b?project=sim-project").read()
+        urlopen(f"{sim.endpoints.tpu_rest}/v2/projects/sim-project/locations/europe-west4-a/nodes").read()
+use()  # the first one imports, and opens what stays open
+before = left()
+for _ in range(3):
+    use()
 assert left() == before, (before, left())
+assert before[2] == [], before
 """
 
 
