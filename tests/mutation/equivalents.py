@@ -38,6 +38,11 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
     ("tpuctl/text/printable.py", 'if "\\r" in text:', "if '' in text:"): (
         "a text without a carriage return is its own only state"
     ),
+    (
+        "tpuctl/data/tfrecord/texts.py",
+        "if int(self.sizes.max(initial=0)) < 8:",
+        "if int(self.sizes.max(initial=1)) < 8:",
+    ): "the longest of no texts is shorter than eight bytes either way",
     ("tpuctl/data/sources/batch_sizes.py", "longest = 1", "longest = 2"): (
         "texts of one or two bytes: 64 MiB hold more rows of them than are ever read at once"
     ),

@@ -108,6 +108,8 @@ def test_a_recompilation_lists_the_signatures_that_differ(local: Outcome) -> Non
         text + "(float32[2], 0); (float32[2], 1); (float32[2], 2). Pass tensors" in line for line in lines
     )
     assert any("each: (float32[1]); (float32[2]); (float32[3]). Pass" in line for line in lines)
+    nested = "({a: float32[2], b: float32[4, 1]}, (1, 7)); ({a: float32[2], b: float32[4, 1]}, (2, 7)); "
+    assert any(text + nested in line for line in lines)
     (objects,) = [line for line in lines if "/recompilation_by_an_object.py:" in line]
     assert len(set(re.findall(r"\(float32\[2\], <lambda> #\d+\)", objects))) == 3
 
