@@ -6,6 +6,7 @@ import getpass
 import os
 import pwd
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -52,6 +53,21 @@ def test_ten_of_many_that_hold_a_chip_are_named(
     assert first == "before"
     assert [line.split()[6] for line in lines] == [str(pid) for pid in range(own, own + 10)]
     assert lines[0] == f"[tpuctl] {chip} is held by process {own} (caf?) of {getpass.getuser()}"
+
+
+@pytest.mark.parametrize("device", ["/dev/accel0", "/dev/vfio"])
+def test_a_host_without_chips_is_not_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    present, searches = set[str](), list[str]()
+    path = SimpleNamespace(**vars(os.path) | {"exists": present.__contains__})
+    monkeypatch.setattr(chips, "os", SimpleNamespace(**vars(os) | {"path": path}))
+    monkeypatch.setattr(processes, "holders", lambda pids: searches.append(device) or {})
+    chips.write_holders(str(tmp_path / "log"))
+    assert not searches
+    present.add(device)
+    chips.write_holders(str(tmp_path / "log"))
+    assert searches == [device]
 
 
 def test_the_user_of_a_process_that_has_ended_is_somebody(tmp_path: Path) -> None:

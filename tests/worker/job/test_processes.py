@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -131,3 +132,15 @@ class TestTable:
         assert processes.holders([7, 8]) == {7: str(tmp_path / "accel1")}
         monkeypatch.setattr(processes, "CHIPS", (str(tmp_path / "vfio/*"),))
         assert processes.holders([7, 8]) == {}
+
+    @pytest.mark.parametrize("device", ["/dev/accel0", "/dev/accel3", "/dev/vfio/0", "/dev/vfio/vfio"])
+    def test_the_chips_of_every_version_are_known(
+        self, table: Table, monkeypatch: pytest.MonkeyPatch, device: str
+    ) -> None:
+        """Up to v4 each chip is an accel, later ones are groups of VFIO."""
+        present = [device, "/dev/null", "/dev/vfio-pci", "/devices/accel0"]
+        there = SimpleNamespace(glob=lambda pattern: fnmatch.filter(present, pattern))
+        monkeypatch.setattr(processes, "glob", there)
+        table.add(7, files=("/dev/null", device))
+        table.add(8, files=tuple(present[1:]))
+        assert processes.holders([7, 8]) == {7: device}
