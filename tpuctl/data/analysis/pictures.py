@@ -11,7 +11,7 @@ from tpuctl.data.images.decoding import decodable
 from tpuctl.data.images.header import InvalidImage
 
 _MODES = {"1": "L", "P": "RGB", "PA": "RGBA", "CMYK": "RGB", "YCbCr": "RGB"}
-_WIDE = ("I", "I;16", "I;16B", "I;16L")
+_WIDE = ("I", "I;16", "I;16B")
 _GRID = 8
 
 

@@ -27,7 +27,7 @@ _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 _CLEAR = ("RGBA", "LA")
 _PLAIN = {
     "1": "L", "YCbCr": "RGB", "HSV": "RGB", "RGBX": "RGB", "RGBa": "RGBA", "La": "LA", "PA": "RGBA",
-    "I;16": "I", "I;16L": "I", "I;16B": "I",
+    "I;16": "I", "I;16B": "I",
 }  # fmt: skip
 """Modes that cannot be shrunk or turned into others well -> the mode used instead."""
 

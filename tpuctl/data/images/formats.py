@@ -89,7 +89,7 @@ _MARKUP = ((b"<svg", "an SVG drawing, which has no pixels"), (b"<html", "an HTML
            (b"<!doctype html", "an HTML page, not an image"))  # fmt: skip
 _BEGINNING = 1024
 _CHANNELS = {
-    "1": 1, "L": 1, "I;16": 1, "I;16L": 1, "I;16B": 1, "LA": 2, "La": 2, "RGB": 3, "RGBX": 3, "YCbCr": 3,
+    "1": 1, "L": 1, "I;16": 1, "I;16B": 1, "LA": 2, "La": 2, "RGB": 3, "RGBX": 3, "YCbCr": 3,
     "LAB": 3, "HSV": 3, "CMYK": 3, "P": 3, "RGBA": 4, "RGBa": 4, "PA": 4,
 }  # fmt: skip
 """Pillow's mode -> channels that the image has."""
