@@ -73,12 +73,17 @@ def judge_together(
 ) -> Iterator[Outcome]:
     """Run the whole suite once with all mistakes, and judge each by the tests that fail.
 
-    Mistakes that no near test sees are few and seldom hide each other. The budget is that of each mistake.
+    Mistakes that no near test sees are few and seldom hide each other. Tests that fail without them, too, in
+    the copy or beside others, say nothing. No budget: what is left are few tests.
     """
+    without_end = CpuClock(math.inf, stopped=clock.stopped)
     with checkout.planted(*mutants):
-        failed = run_suite(checkout, processes, CpuClock(math.inf, stopped=clock.stopped))
+        failed = run_suite(checkout, processes, without_end)
+    if failed:
+        fails_anyway = set(run_suite(checkout, processes, without_end.again(), failed))
+        failed = [test for test in failed if test not in fails_anyway]
     for mutant in mutants:
-        yield judge(mutant, failed, checkout, clock.again())
+        yield judge(mutant, failed, checkout, without_end.again())
 
 
 def is_caught(mutant: Mutant, test: str, checkout: Checkout, clock: CpuClock) -> bool:
@@ -98,13 +103,13 @@ def run_tests(
     return Run(code, _failed(code, text, clock), _files(text))
 
 
-def run_suite(checkout: Checkout, processes: int, clock: CpuClock) -> list[str]:
-    """Run every test in a copy of the checkout, and return those that fail.
+def run_suite(checkout: Checkout, processes: int, clock: CpuClock, tests: Sequence[str] = ()) -> list[str]:
+    """Run every test in a copy of the checkout, or those of a list, and return those that fail.
 
     Raises RuntimeError when it did not come to its end: what was not run says nothing.
     """
     options = ["-n", str(processes), "--dist", "loadfile", "--no-loadscope-reorder", "-rfE"]
-    code, text = _run_pytest(checkout, options, clock)
+    code, text = _run_pytest(checkout, [*options, *tests], clock)
     failed = list(dict.fromkeys(match[1] for match in FAILED.finditer(text)))
     if code not in (PASSED, FAILURES) or (code == FAILURES and not failed):
         raise RuntimeError(f"pytest ended with {code}:\n{text[-2000:]}")
