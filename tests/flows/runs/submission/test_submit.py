@@ -9,12 +9,20 @@ from typing import Any
 
 import google_crc32c
 import pytest
+from msgspec.structs import replace as replace_record
 
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import clock, runs
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.config import load
-from tpuctl.errors import ConfigError, ConflictError, HostError, InterruptedByUser, TpuctlError
+from tpuctl.errors import (
+    ConfigError,
+    ConflictError,
+    HostError,
+    InterruptedByUser,
+    StateError,
+    TpuctlError,
+)
 from tpuctl.flows.runs.control.wait import await_end
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -237,3 +245,17 @@ def test_ctrl_c_starts_nothing_that_goes_on(
         witnesses = Witnesses(cloud.provider, lambda: cloud.ssh)
         verdict = await_end(run, witnesses, 120, lambda text: None)
         assert (verdict.outcome, verdict.stopped_by) == (runs.STOPPED, runs.submitter())
+
+
+def test_of_two_that_found_the_node_free_the_second_starts_nothing(
+    cloud: Cloud, request_of_four: SubmitRequest
+) -> None:
+    plan = plan_submit(cloud.data_bucket, cloud.provider, owner(), request_of_four, clock.now())
+    first = StoredRun(cloud.bucket, "first")
+    first.create(replace_record(plan.run, run="first"))
+    first.announce(plan.attempt)
+    with pytest.raises(StateError, match="pod is busy with run 'first'"):
+        submit(cloud.bucket, cloud.provider, cloud.ssh, replace(plan, takes_turn=True))
+    assert [item.name for item in cloud.bucket.objects("runs/r1/")] == []
+    submit(cloud.bucket, cloud.provider, cloud.ssh, plan)
+    assert StoredRun(cloud.bucket, "r1").last_attempt().number == 1
