@@ -321,6 +321,29 @@ def test_the_tail_is_of_what_is_there_at_the_first_look_that_is_answered() -> No
     assert quiet.texts() == ["b", "c", "d", "e", "f"]
 
 
+def test_lines_of_the_tail_that_were_read_before_an_outage_are_shown_after_it() -> None:
+    quiet = Quiet()
+    quiet.logs.print(0, b"a\nb\n")
+    quiet.logs.print(1, b"c\n")
+    read = quiet.logs.bucket.read_range
+
+    def fail_on_the_second(item: Object, start: int, end: int) -> bytes:
+        if "-0001-" in item.name:
+            raise DeadlineError("No answer.")
+        return read(item, start, end)
+
+    quiet.logs.bucket.read_range = fail_on_the_second  # type: ignore[method-assign]
+
+    def repair() -> None:
+        quiet.logs.bucket.read_range = read  # type: ignore[method-assign]
+
+    def print_more() -> None:
+        quiet.logs.print(1, b"d\ne\nf\n")
+
+    quiet.follow(repair, print_more, quiet.end, *[nothing] * 10, tail=2)
+    assert quiet.texts() == ["b", "c", "d", "e", "f"]
+
+
 def test_what_has_no_line_end_yet_is_shown_at_each_look() -> None:
     quiet, shown = Quiet(), list[list[str]]()
     quiet.logs.print(0, b"half")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import chain
 
@@ -10,7 +11,7 @@ from tpuctl.errors import DeadlineError, InterruptedByUser
 from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import WorkerWord
-from tpuctl.flows.runs.logs.reader import Line, LogReader, last
+from tpuctl.flows.runs.logs.reader import Line, LogReader
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -96,7 +97,8 @@ class _Follower:
         self._run = run
         self._witnesses = witnesses
         self._reader = reader
-        self._tail = tail
+        self._held = None if tail is None else deque[Line](maxlen=tail)
+        """The last lines of the beginning until all of it is read: after an outage the rest is added."""
         self._show_unfinished = show_unfinished
         self._show_state = show_state
         self._trouble = ""
@@ -115,7 +117,7 @@ class _Follower:
             self._say("no answer", error.message)
             self.pause = next(self._pauses)
             return None
-        self._pauses, self.pause, self._tail = OUTAGE.pauses(), INTERVAL, None
+        self._pauses, self.pause = OUTAGE.pauses(), INTERVAL
         self._say_doubt(state)
         if state.error:
             raise state.error
@@ -136,10 +138,18 @@ class _Follower:
         words = self._reader.attempt.words_of(self._reader.look().statuses)
         state = self._state(words)
         self._is_followed = state.attempt > self._reader.attempt.number
-        yield from last(self._lines(state, words), self._tail)
+        yield from self._with_held(self._lines(state, words))
         self._show_unfinished(self._reader.unfinished())
         self._show_state(state)
         return state
+
+    def _with_held(self, lines: Iterator[Line]) -> Iterator[Line]:
+        """Return new lines; the first time only the last of them, once all are read."""
+        if self._held is None:
+            return lines
+        self._held.extend(lines)
+        held, self._held = self._held, None
+        return iter(held)
 
     def _lines(self, state: RunState, words: Sequence[WorkerWord]) -> Iterator[Line]:
         if not (state.verdict or state.error or self._is_followed):
