@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -23,6 +23,7 @@ from tpuctl.errors import (
     TpuctlError,
     UsageError,
 )
+from tpuctl.flows.nodes.inventory import Inventory
 from tpuctl.flows.runs.recovery import watch
 from tpuctl.flows.runs.recovery.events import BUSY, ENDED_FOR_GOOD, GOES_ON, RESTARTED, WAITS, Event
 from tpuctl.flows.runs.recovery.tools import Tools
@@ -34,6 +35,7 @@ from tpuctl.recovery.records import Restarts
 from tpuctl.runs import BY_MACHINE, Run, Verdict
 from tpuctl.worker.records import RUNNING, WorkerStatus, encode
 
+NOTHING = Inventory(())
 LOOKS = 7
 """Of a minute, its first and last moment included."""
 
@@ -228,6 +230,18 @@ class TestEvents:
             played.watch(r1=[error], r2=[event(BUSY, run="r2"), end])
         assert caught.value is error
         assert played.shown == [event(BUSY, run="r2"), end]
+        assert played.reports == ["r1: a step", "r2: a step", error.message, "r2: a step"]
+
+    def test_of_one_look_name_each_run_in_trouble(self, played: PlayedWatch) -> None:
+        errors = [DeadlineError("No answer about r1."), UsageError("r2 lacks a value.", hint="Give it.")]
+        with pytest.raises(DeadlineError, match="No answer about r1"):
+            played.watch(once=True, r1=[errors[0]], r2=[errors[1]])
+        assert played.reports == ["r1: a step", "r2: a step", "r2 lacks a value. Give it."]
+
+    def test_a_single_error_is_raised_and_not_reported_besides(self, played: PlayedWatch) -> None:
+        with pytest.raises(UsageError, match="A value is missing"):
+            played.watch(r1=[UsageError("A value is missing.")])
+        assert played.reports == ["r1: a step"]
 
     def test_of_one_look_end_with_any_error(self, played: PlayedWatch) -> None:
         with pytest.raises(DeadlineError, match="No answer"):
@@ -274,6 +288,71 @@ class TestAllRuns:
         played.steps = {"goes-on": [DeadlineError("No answer.")]}
         with pytest.raises(DeadlineError, match="No answer"):
             played.watcher.watch_all("ada", once=True)
+
+    def test_of_one_look_name_each_that_is_in_trouble(self, played: PlayedWatch) -> None:
+        played.submit("a")
+        played.submit("b")
+        played.steps = {"a": [UsageError("a lacks a value.")], "b": [UsageError("b lacks a value.")]}
+        with pytest.raises(UsageError, match="a lacks a value"):
+            played.watcher.watch_all("ada", once=True)
+        assert played.reports[-1] == "b lacks a value."
+
+    def test_are_told_once_of_a_value_that_nobody_here_knows_and_tried_again(
+        self, played: PlayedWatch
+    ) -> None:
+        played.submit("a")
+        missing = UsageError("a lacks a value.")
+        played.steps = {"a": [missing, missing, event(RESTARTED, run="a")]}
+        self.watch_until(played, lambda: not played.steps["a"])
+        assert played.shown == [Event("a", 0, WAITS, "a lacks a value."), event(RESTARTED, run="a")]
+        assert played.times["a"][1] >= next(watch.PAUSES.pauses()), "not at each look"
+
+    def test_that_are_not_started_yet_are_looked_at_again_without_a_word(self, played: PlayedWatch) -> None:
+        played.submit("a")
+        played.steps = {"a": [NotFoundError("Run 'a' was not started."), event(RESTARTED, run="a")]}
+        self.watch_until(played, lambda: not played.steps["a"])
+        assert played.shown == [event(RESTARTED, run="a")]
+
+    @pytest.mark.parametrize("what", ["bucket", "provider"])
+    def test_are_watched_on_after_an_outage_which_is_told_once(
+        self, played: PlayedWatch, monkeypatch: pytest.MonkeyPatch, what: str
+    ) -> None:
+        played.submit("a")
+        played.steps = {"a": [event(RESTARTED, run="a")] * 9}
+        outage = [DeadlineError("No answer.")] * 3
+
+        def fail() -> None:
+            if outage:
+                raise outage.pop()
+
+        if what == "bucket":
+            played.memory.meanwhile = fail
+        else:
+            monkeypatch.setattr(watch, "SWEEP_EVERY", 1)
+            monkeypatch.setattr(watch, "take_inventory", lambda provider: fail() or NOTHING)
+        self.watch_until(played, lambda: not outage and bool(played.shown))
+        assert played.shown == [event(RESTARTED, run="a")]
+        assert played.reports.count("No answer. Still watching.") == 1
+
+    def test_of_one_look_end_with_an_outage(self, played: PlayedWatch) -> None:
+        def fail() -> None:
+            raise DeadlineError("No answer.")
+
+        played.memory.meanwhile = fail
+        with pytest.raises(DeadlineError, match="No answer"):
+            played.watcher.watch_all("ada", once=True)
+
+    def watch_until(self, played: PlayedWatch, is_enough: Callable[[], bool]) -> None:
+        """Watch all runs until something is so at the end of a look."""
+
+        def sleep(seconds: float) -> None:
+            if is_enough():
+                raise Enough
+            played.time.sleep(seconds)
+
+        played.watcher._sleep = sleep
+        with pytest.raises(Enough):
+            played.watcher.watch_all("ada")
 
     def test_that_ended_while_nobody_watched_leave_no_machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
         names = ("again", "ended", "goes-on", "nowhere", "theirs")

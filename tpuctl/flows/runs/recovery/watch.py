@@ -11,6 +11,7 @@ from tpuctl import polling
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import (
     ConfigError,
+    DeadlineError,
     InterruptedByUser,
     NotFoundError,
     TpuctlError,
@@ -41,6 +42,8 @@ SWEEP_EVERY = 30
 WIDTH = 8
 FINAL = (UsageError, ConfigError)
 """Errors of a run that another look would only repeat."""
+NAMED_FINAL = (*FINAL, NotFoundError)
+"""Errors that end the watching of a run that was named; one of all runs is listed again at the next look."""
 Show = Callable[[Event], None]
 
 
@@ -65,11 +68,16 @@ class Watcher:
         self._show = show
         self._sleep = sleep
         self._runs: dict[str, _Watched] = {}
+        self._others: set[str] = set()
+        """Runs that are not watched: of other owners, or without restarts."""
+        self._outages: dict[Callable[[str], None], str] = {}
+        """What did not answer when an act was done last."""
 
     def watch(self, runs: Sequence[StoredRun], *, once: bool = False) -> None:
         """Take steps until each run has ended for good, or one step each.
 
         Raises what keeps a run from going on, once all others have ended; of several runs the first error.
+        Each is reported as soon as it is known.
         """
         for event in self.events(runs, once=once):
             self._show(event)
@@ -79,71 +87,100 @@ class Watcher:
         self._runs = {run.name: _Watched(run) for run in runs}
         errors: list[TpuctlError] = []
         while self._runs:
-            errors += yield from self._look(is_last=once)
-            if once:
+            new = yield from self._look(NAMED_FINAL, is_last=once)
+            is_over = once or not self._runs
+            self._tell(new[1:] if is_over and not errors else new)
+            errors += new
+            if is_over:
                 break
-            if self._runs:
-                self._sleep(INTERVAL)
+            self._sleep(INTERVAL)
         if errors:
             raise errors[0]
 
     def watch_all(self, owner: str, *, once: bool = False) -> None:
         """Take steps of every run of an owner that may be started again, for as long as the command runs.
 
-        Machines of runs that have ended are deleted, also of those that ended while nobody watched.
+        Machines of runs that have ended are deleted, also of those that ended while nobody watched. A service
+        that does not answer is waited for.
         """
         for event in self.all_events(owner, once=once):
             self._show(event)
 
     def all_events(self, owner: str, *, once: bool = False) -> Generator[Event, None, None]:
         """Yield each event that is new of what `watch_all` does, and raise what it raises."""
-        others, looks = set[str](), 0
+        looks = 0
         while True:
-            names = _open_names(self._tools.bucket, owner, self._runs, others)
-            self._runs = {name: self._runs.get(name) or self._watched(name) for name in names}
-            errors = yield from self._look(is_last=once)
+            self._outlast(self._find, owner, is_last=once)
+            errors = yield from self._look((NotFoundError,), is_last=once)
             if looks % SWEEP_EVERY == 0:
-                self.sweep(owner)
+                self._outlast(self.sweep, owner, is_last=once)
             looks += 1
             if once:
+                self._tell(errors[1:])
                 if errors:
                     raise errors[0]
                 return
             self._sleep(INTERVAL)
 
+    def _outlast(self, act: Callable[[str], None], owner: str, *, is_last: bool) -> None:
+        """Do for an owner what a later look repeats, unless this is the last: an outage is said once."""
+        try:
+            act(owner)
+        except DeadlineError as error:
+            if is_last:
+                raise
+            if error.message != self._outages.get(act):
+                self._tools.report(f"{error.message} Still watching.")
+            self._outages[act] = error.message
+        else:
+            self._outages.pop(act, None)
+
+    def _find(self, owner: str) -> None:
+        names = _open_names(self._tools.bucket, owner, self._runs, self._others)
+        self._runs = {name: self._runs.get(name) or self._watched(name) for name in names}
+
     def _watched(self, name: str) -> _Watched:
         return _Watched(StoredRun(self._tools.bucket, name))
 
-    def _look(self, *, is_last: bool) -> Generator[Event, None, list[TpuctlError]]:
+    def _tell(self, errors: Sequence[TpuctlError]) -> None:
+        """Report errors beside the one that ends the command, or long before it does."""
+        for error in errors:
+            self._tools.report(f"{error.message} {error.hint}".strip())
+
+    def _look(
+        self, final: tuple[type[TpuctlError], ...], *, is_last: bool
+    ) -> Generator[Event, None, list[TpuctlError]]:
         """Take a step of each run that is due; return the errors that end the watching of their run."""
-        now, final = time.monotonic(), list[TpuctlError]()
+        now, errors = time.monotonic(), list[TpuctlError]()
         due = [watched for watched in self._runs.values() if watched.due <= now]
         for result in fanout(self._step, due, width=WIDTH):
-            error = yield from self._settle(result, now, is_last=is_last)
+            error = yield from self._settle(result, now, None if is_last else final)
             if error:
-                final.append(error)
-        return final
+                errors.append(error)
+        return errors
 
     def _step(self, watched: _Watched) -> Event:
         name, report = watched.run.name, self._tools.report
         return step(watched.run, replace(self._tools, report=lambda text: report(f"{name}: {text}")))
 
     def _settle(
-        self, result: Result[_Watched, Event], now: float, *, is_last: bool
+        self, result: Result[_Watched, Event], now: float, final: tuple[type[TpuctlError], ...] | None
     ) -> Generator[Event, None, TpuctlError | None]:
-        """Yield what a step has brought if it is new, and say when the next one is due."""
+        """Yield what a step has brought if it is new, and say when the next one is due.
+
+        Returns an error of a class that is `final`; with None, of the last look, any.
+        """
         watched, event, error = result.item, result.value, result.error
         name = watched.run.name
         if isinstance(error, InterruptedByUser):
             raise interrupted([watched.run])
         if error:
-            is_final = isinstance(error, (*FINAL, NotFoundError)) or is_last
-            if is_final:
+            if final is None or isinstance(error, final):
                 self._runs.pop(name, None)
                 return error
             event = Event(name, 0, WAITS, error.message)
         assert event is not None
-        is_news = event.action != GOES_ON or watched.shown or is_last
+        is_news = event.action != GOES_ON or watched.shown or final is None
         if is_news and event.line != watched.shown:
             yield event
         watched.shown = event.line
