@@ -114,7 +114,10 @@ def pull(
     context: Context, run: StoredRun, folder: Path, report: Report, selection: PullSelection,
     progress: Progress, *, follow: bool = False,
 ) -> tuple[PullResult, RunState]:  # fmt: skip
-    """Fetch a run into a folder, and return the copy with how the run is; `follow` until it has ended."""
+    """Fetch a run into a folder, and return the copy with how the run is; `follow` until it has ended.
+
+    One whose end no record can tell any more has ended as far as its files are concerned.
+    """
     from tpuctl.flows.runs import pull as flow  # noqa: PLC0415  slow to import
 
     now = state(context, run)
@@ -124,7 +127,7 @@ def pull(
     def has_ended() -> bool:
         nonlocal now
         now = state(context, run)
-        return now.verdict is not None and not now.verdict.restarts
+        return bool(now.error) or (now.verdict is not None and not now.verdict.restarts)
 
     return flow.follow(run, folder, report, has_ended, selection, progress), now
 

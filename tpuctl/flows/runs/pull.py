@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tpuctl import polling
-from tpuctl.errors import ConflictError
+from tpuctl.errors import ConflictError, DeadlineError
 from tpuctl.flows import download_folder
 from tpuctl.flows.byte_count import ByteCount, Progress
 from tpuctl.flows.progress import Report
@@ -104,15 +104,26 @@ def follow(
 ) -> PullResult:
     """Keep a copy of a run current until the run has ended, and return the last state; raises as `pull` does.
 
-    What the bucket deletes meanwhile, such as checkpoints that are rotated, is deleted in the folder.
+    What the bucket deletes meanwhile, such as checkpoints that are rotated, is deleted in the folder. While
+    the run goes on, a bucket that does not answer, or changes too fast, is looked at again.
     """
+    trouble = ""
     with _copying(run, folder, report, progress) as copy:
         while True:
-            is_last = has_ended()
-            look = _bring(run, copy, selection, report)
-            copy.finish(look)
-            if is_last:
-                return _result(run, folder, copy, look)
+            is_last = False
+            try:
+                is_last = has_ended()
+                look = _bring(run, copy, selection, report)
+                copy.finish(look)
+                trouble = ""
+                if is_last:
+                    return _result(run, folder, copy, look)
+            except (ConflictError, DeadlineError) as error:
+                if is_last:
+                    raise
+                if error.message != trouble:
+                    report(f"{error.message} Still following.")
+                trouble = error.message
             sleep(PAUSE)
 
 

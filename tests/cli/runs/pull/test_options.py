@@ -193,6 +193,17 @@ def test_one_that_follows_is_interrupted_and_the_same_command_goes_on_to_the_end
     whole(run, Path("followed"))
 
 
+def test_one_that_follows_ends_where_no_record_can_tell_the_end_any_more(
+    run: StoredRun, start: Start, bucket: Bucket
+) -> None:
+    put(bucket, "verdict.json", b"{")
+    out, err = start("pull", "r1", "--follow", "--to", "followed").communicate(timeout=60)
+    assert "verdict.json" in err
+    assert "How run 'r1' ended is unknown." in err
+    assert "followed" in out
+    whole(run, Path("followed"))
+
+
 def test_one_that_is_interrupted_at_a_file_leaves_it_for_the_next(
     run: StoredRun, start: Start, simulator: RunningSimulator, tpuctl: Command
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.flows.runs.records import write_chunk, write_run
 from tests.running_simulator import RunningSimulator
 from tpuctl.cloud.storage import Bucket, Object
-from tpuctl.errors import NotFoundError
+from tpuctl.errors import DeadlineError, NotFoundError
 from tpuctl.flows.runs.checkpoints.checkpoint import Checkpoint
 from tpuctl.flows.runs.checkpoints.listing import Listing
 from tpuctl.flows.runs.local_copy.selection import Selection, part_of
@@ -120,6 +120,42 @@ def test_a_copy_that_follows_has_what_the_bucket_has_at_the_end(
     assert names(tmp_path / "r1") == {name for name in stored if "ckpt-2" not in name} | LOGS
     assert [checkpoint.step for checkpoint in result.checkpoints] == [3]
     assert downloads() == 1, "what is unchanged was fetched once"
+
+
+def test_a_copy_that_follows_outlasts_what_does_not_answer_and_says_so_once(
+    bucket: Bucket, run: StoredRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports, read = list[str](), Bucket.download
+
+    def fail(own: Bucket, item: Object, *rest: Any) -> None:
+        if "ckpt-2.data" in item.name:
+            raise DeadlineError("No answer.")
+        read(own, item, *rest)
+
+    def has_ended() -> bool:
+        look = next(looks)
+        monkeypatch.setattr(Bucket, "download", read if look > 4 else fail)
+        if look < 3:
+            raise DeadlineError("No answer.")
+        return look == 6
+
+    looks = iter(range(1, 7))
+    result = follow(run, tmp_path / "r1", reports.append, has_ended, sleep=lambda seconds: None)
+    stored = {item.name.removeprefix("runs/r1/") for item in bucket.objects("runs/r1/")}
+    assert names(tmp_path / "r1") == {name for name in stored if "ckpt-3" not in name} | LOGS
+    assert [checkpoint.step for checkpoint in result.checkpoints] == [1, 2]
+    assert [text for text in reports if "fetching" not in text] == ["No answer. Still following."]
+
+
+def test_a_copy_that_follows_fails_where_the_bucket_does_not_answer_after_the_end(
+    run: StoredRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(own: Bucket, item: Object, *rest: Any) -> None:
+        raise DeadlineError("No answer.")
+
+    monkeypatch.setattr(Bucket, "download", fail)
+    with pytest.raises(DeadlineError, match="No answer"):
+        follow(run, tmp_path / "r1", lambda text: None, lambda: True)
 
 
 @pytest.mark.parametrize(
