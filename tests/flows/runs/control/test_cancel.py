@@ -362,6 +362,46 @@ class TestHosts:
         assert late.value.facts["workers"] == [0, 1, 2]
         assert (passing_time.pauses[0], max(passing_time.pauses)) == (0.3, 1.0)
 
+    def in_an_outage(
+        self, run: StoredRun, passing_time: PassingTime, *, pauses: int
+    ) -> tuple[Cancellation, list[str]]:
+        """Cancel the run while the bucket does not answer for some pauses; its workers end meanwhile."""
+        lines, memory = list[str](), cast("MemoryBucket", run.bucket)
+
+        def fail() -> None:
+            raise DeadlineError("No answer about gs://b in time.")
+
+        def sleep(seconds: float) -> None:
+            nonlocal pauses
+            passing_time.sleep(seconds)
+            pauses -= 1
+            memory.meanwhile = fail if pauses > 0 else lambda: None
+            for worker in range(4):
+                status = replace(STATUS, worker=worker, state=FINISHED, exit_code=143, stopped_by=ADA)
+                memory.put(run.paths.status(1, worker), encode(status))
+
+        there = node(ATTEMPT.tpu.name, id=ATTEMPT.tpu.id, addresses=("a",) * 4)
+        provider, plan = MemoryProvider(there), CancelPlan(run, None, run.last_attempt(), ADA, 5)
+        witnesses = Ready(provider)
+        return flow.cancel(provider, cast("Any", Hosts()), witnesses, plan, lines.append, sleep), lines
+
+    def test_an_outage_of_the_bucket_is_waited_for_and_told_once(
+        self, run: StoredRun, passing_time: PassingTime
+    ) -> None:
+        ended, lines = self.in_an_outage(run, passing_time, pauses=5)
+        assert (ended.verdict.outcome, ended.verdict.stopped_by) == (runs.STOPPED, ADA)
+        assert lines[1:] == ["No answer about gs://b in time. Still waiting.", "workers 0-3 have ended"]
+
+    def test_a_bucket_that_never_answers_says_nothing_of_the_workers(
+        self, run: StoredRun, passing_time: PassingTime
+    ) -> None:
+        with pytest.raises(DeadlineError) as late:
+            self.in_an_outage(run, passing_time, pauses=1000)
+        assert late.value.message == (
+            "Run 'r1' was asked to stop, but whether it has ended is unknown: No answer about gs://b in time."
+        )
+        assert late.value.hint == "Ask again: tpuctl cancel r1"
+
     def test_ctrl_c_says_that_it_ends_all_the_same(self, run: StoredRun) -> None:
         class Interrupting(Hosts):
             def pool(self, node: Node, host_key: Callable[[int], str]) -> Pool:

@@ -8,12 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.crashes.faults import ZONE
 from tests.crashes.world import CrashWorld
 from tests.flows.passing_time import PassingTime
 from tests.flows.runs.records import CREATED
 from tests.flows.runs.recovery.site import Site
 from tpuctl import runs
 from tpuctl.errors import DeadlineError
+from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.recovery import cancellation
 from tpuctl.flows.runs.recovery import lease as leases
 from tpuctl.flows.runs.recovery.cancellation import is_made_for
@@ -72,6 +74,31 @@ def test_a_watcher_that_does_not_let_go_is_an_error(site: Site, passing_time: Pa
     )
     assert late.value.hint == "Ask again: tpuctl cancel r1. What bills: tpuctl ls"
     assert len(site.reports) == 1
+
+
+def test_a_zone_that_does_not_answer_is_no_watcher(site: Site) -> None:
+    lease = Lease("r1", 2, "token", "bob@desk", leases.SECONDS, is_over=True)
+    site.bucket.create(site.run.paths.lease(2), encode(lease))
+    assert settle(site.run, site.tools().witnesses).verdict
+    site.world.faults.add("unreachable", zone=ZONE)
+    with pytest.raises(DeadlineError) as late:
+        cancellation.end(site.run, site.tools())
+    assert late.value.message == (
+        "Run 'r1' was asked to stop, but what was made for it may bill: No answer from"
+        f" {ZONE}: TPUs there may continue to bill."
+    )
+    assert late.value.hint == "Ask again: tpuctl cancel r1. What bills: tpuctl ls"
+    assert late.value.facts == {"unreachable": [ZONE]}
+
+
+def test_a_provider_that_cannot_say_whether_it_goes_on_is_no_watcher(site: Site) -> None:
+    site.world.faults.add("unreachable", zone=ZONE)
+    with pytest.raises(DeadlineError) as late:
+        cancellation.end(site.run, site.tools())
+    assert late.value.message == (
+        "Run 'r1' was asked to stop, but attempt 1 goes on (unknown): Waited 180 s for the end of its"
+        " restart."
+    )
 
 
 @pytest.mark.parametrize(

@@ -223,9 +223,21 @@ def _end_unstarted(plan: CancelPlan, request: StopRequest) -> Verdict:
 def _await_end(
     plan: CancelPlan, witnesses: Witnesses, request: StopRequest, report: Report, sleep: Sleep
 ) -> Cancellation:
-    over = set[int]()
+    over, trouble = set[int](), ""
 
     def look() -> RunState | None:
+        nonlocal trouble
+        try:
+            state = answer()
+        except DeadlineError as error:  # a service that does not answer: the workers end all the same
+            if error.message != trouble:
+                report(f"{error.message} Still waiting.")
+            trouble = error.message
+            return None
+        trouble = ""
+        return state
+
+    def answer() -> RunState | None:
         state = settle(plan.run, witnesses)
         finished = {status.worker for status in state.statuses if status and status.is_finished}
         new = sorted(finished - over)
@@ -243,7 +255,7 @@ def _await_end(
     try:
         state = poll(look, awaiting="its end", timeout=seconds, backoff=EVERY_SECOND, sleep=sleep)
     except DeadlineError as error:
-        raise _not_over(plan, witnesses, seconds) from error
+        raise (_unknown(plan, trouble) if trouble else _not_over(plan, witnesses, seconds)) from error
     assert state.verdict is not None
     return Cancellation(state.verdict, plan.attempt.statuses())
 
@@ -257,6 +269,14 @@ def _left(plan: CancelPlan, witnesses: Witnesses) -> list[int]:
     hosts = witnesses.hosts(plan.run.name, record, left)
     free = {worker for worker, host in hosts.items() if host.state in (HostState.GONE, HostState.ABSENT)}
     return [worker for worker in left if worker not in free]
+
+
+def _unknown(plan: CancelPlan, trouble: str) -> DeadlineError:
+    name = plan.run.name
+    return DeadlineError(
+        f"Run '{name}' was asked to stop, but whether it has ended is unknown: {trouble}",
+        hint=f"Ask again: tpuctl cancel {name}",
+    )
 
 
 def _not_over(plan: CancelPlan, witnesses: Witnesses, seconds: float) -> DeadlineError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tpuctl import polling
 from tpuctl.errors import DeadlineError
 from tpuctl.flows.runs.recovery import lease as leases
-from tpuctl.flows.runs.recovery.events import ENDED_FOR_GOOD, Event
+from tpuctl.flows.runs.recovery.events import BUSY, ENDED_FOR_GOOD, Event
 from tpuctl.flows.runs.recovery.machine import machine_name
 from tpuctl.flows.runs.recovery.step import step
 from tpuctl.flows.runs.recovery.tools import Tools
@@ -21,12 +21,20 @@ PAUSES = Backoff(first=0.5, longest=5.0)
 def end(run: StoredRun, tools: Tools, sleep: Sleep = polling.sleep) -> Verdict | None:
     """Return how a run ended that was asked to stop, once nothing bills that was made for it.
 
-    Raises DeadlineError where a watcher that starts it again does not let go.
+    Raises DeadlineError where a watcher that starts it again does not let go, or a service does not answer.
     """
-    reported = set[str]()
+    reported, unanswered, last = set[str](), list[DeadlineError](), ""
 
     def look() -> Event | None:
-        event = step(run, tools)
+        nonlocal last
+        try:
+            event = step(run, tools)
+        except DeadlineError as error:
+            unanswered.append(error)
+            raise
+        last = f"attempt {event.attempt} {event.action} ({event.detail})"
+        if event.action == BUSY:
+            last = "a watcher still starts it"
         if event.line not in reported:
             reported.add(event.line)
             tools.report(event.line)
@@ -35,9 +43,11 @@ def end(run: StoredRun, tools: Tools, sleep: Sleep = polling.sleep) -> Verdict |
     try:
         poll(look, awaiting="the end of its restart", timeout=PATIENCE, backoff=PAUSES, sleep=sleep)
     except DeadlineError as error:
+        standing = "what was made for it may bill" if unanswered else last
         raise DeadlineError(
-            f"Run '{run.name}' was asked to stop, but a watcher still starts it: {error.message}",
+            f"Run '{run.name}' was asked to stop, but {standing}: {error.message}",
             hint=f"Ask again: tpuctl cancel {run.name}. What bills: tpuctl ls",
+            **error.facts,
         ) from error
     return run.verdict()
 
