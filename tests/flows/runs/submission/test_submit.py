@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from msgspec.structs import replace as replace_record
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import clock, runs
 from tpuctl.cloud.endpoints import Cloud
+from tpuctl.cloud.ssh import CommandResult as Answer
+from tpuctl.cloud.ssh import SshSession
 from tpuctl.config import load
 from tpuctl.errors import (
     ConfigError,
@@ -42,6 +44,14 @@ HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax
 def request_of_four(tpuctl: Callable[..., CommandResult], simulator: RunningSimulator) -> SubmitRequest:
     """A script for every host of a READY v3-32."""
     assert tpuctl("up", "v3-32", "--name", "pod", "--framework", "jax", "--yes").code == 0
+    script = Path("job.py")
+    script.write_text(HEADER + "import time\ntime.sleep(600)\n")
+    return SubmitRequest(script, name="r1")
+
+
+@pytest.fixture
+def request_of_one(node: str) -> SubmitRequest:
+    """A script for the host of a READY v3-8."""
     script = Path("job.py")
     script.write_text(HEADER + "import time\ntime.sleep(600)\n")
     return SubmitRequest(script, name="r1")
@@ -114,6 +124,41 @@ def test_a_worker_that_cannot_start_ends_the_run_and_stops_the_others(
     assert signalled
     assert all(status.peer in signalled for status in statuses if not status.stopped), "they end together"
     assert {status.pid for status in statuses} == {0}
+
+
+@pytest.mark.parametrize("is_reached", [True, False])
+def test_a_worker_whose_answer_was_lost_does_not_run_on(
+    cloud: Cloud, request_of_one: SubmitRequest, monkeypatch: pytest.MonkeyPatch, is_reached: bool
+) -> None:
+    """The connection is lost once the worker has started; with it, maybe, the way to its host."""
+    answer, lost = SshSession.run, list[str]()
+
+    def lose(session: SshSession, argv: Sequence[str], *rest: Any) -> Answer:
+        if launch.STOP in argv and not is_reached:
+            raise HostError("worker 0: No route to host.")
+        result = answer(session, argv, *rest)
+        if launch.START in argv:
+            lost.append(result.stdout)
+            raise HostError("worker 0: the connection was lost.")
+        return result
+
+    monkeypatch.setattr(SshSession, "run", lose)
+    with pytest.raises(HostError, match="the connection was lost") as failed:
+        submit_all(cloud, request_of_one)
+    assert "pid" in lost[0]
+    assert_failed(cloud, failed.value)
+    run = StoredRun(cloud.bucket, "r1")
+    request = run.stop_request()
+    assert request
+    assert (request.by, request.grace) == (runs.submitter(), 0), "it reads this with its next heartbeat"
+
+    def stopped() -> WorkerStatus | None:
+        (status,) = run.last_attempt().statuses()
+        return status if status and status.is_finished else None
+
+    if is_reached:
+        status = poll(stopped, awaiting="the end of what had started", timeout=60, backoff=Backoff(0.05))
+        assert status.stopped or status.stopped_by
 
 
 def test_nothing_is_written_before_everything_is_read(

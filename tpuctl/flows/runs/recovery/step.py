@@ -44,8 +44,6 @@ from tpuctl.runs import BY_MACHINE, Verdict
 
 NO_CAPACITY = (StockoutError, QuotaError, PreemptedError)
 """Errors of a search that may go better the next time."""
-STOP = 'kill -TERM "$(cat "$1/started")"'
-"""For sh: ends the supervisor of an attempt whose folder is $1."""
 
 
 def step(run: StoredRun, tools: Tools) -> Event:
@@ -238,4 +236,4 @@ def _end_on(run: StoredRun, attempt: StoredAttempt, workers: list[int], tools: T
     except TpuctlError:
         return  # they give up by themselves
     with tools.ssh.pool(node, lambda worker: published_key(node, keys, worker)) as pool:
-        pool.run_all(lambda session, _: session.run(["sh", "-c", STOP, "sh", folder]), workers)
+        pool.run_all(lambda session, _: session.run(["sh", "-c", launch.STOP, "sh", folder]), workers)

@@ -44,6 +44,8 @@ START = (
 
 $2 is the program's hash. All in one round trip. The spec has secrets, which no command line may show.
 """
+STOP = 'kill -TERM "$(cat "$1/started")"'
+"""For sh: ends the supervisor of an attempt whose folder is $1."""
 IS_FULL = "Is its disk full? 'df -h' on the host shows it."
 FAILURES = {
     91: ("cannot make {folder}: {reason}", IS_FULL),
@@ -55,6 +57,10 @@ FAILURES = {
 
 class StartedBeforeError(HostError):
     """The worker was started by an earlier launch of this attempt."""
+
+
+class UnheardError(HostError):
+    """The connection was lost before the answer: the worker may have started."""
 
 
 def launch_all(
@@ -80,23 +86,38 @@ def launch_all(
         except TpuctlError:
             pids = {launched.item: launched.value for launched in launches if launched.value}
             pool.run_all(lambda session, worker: stop(session, pids[worker]), pids)
+            unheard = [launched.item for launched in launches if isinstance(launched.error, UnheardError)]
+            pool.run_all(lambda session, worker: stop_attempt(session, by_worker[worker]), unheard)
             raise
 
 
 def launch(session: SshSession, program: bytes, spec: Spec) -> int:
     """Copy program and spec to the spec's worker, start the program there, detached, and return its pid.
 
-    Raises HostError that names the worker and the reason.
+    Raises HostError that names the worker and the reason, UnheardError where it may have started.
     """
-    folder = f".tpuctl/runs/{spec.run}/{spec.attempt}"
+    folder = _folder(spec)
     files = _tar({PROGRAM: program, SPEC: encode(spec)})
     argv = ["sh", "-c", START, "sh", folder, hashlib.sha256(program).hexdigest()]
-    return _read_pid(session.run(argv, LAUNCH_TIMEOUT, files), spec, folder)
+    try:
+        result = session.run(argv, LAUNCH_TIMEOUT, files)
+    except HostError as error:
+        raise UnheardError(error.message, hint=error.hint, **error.facts) from error
+    return _read_pid(result, spec, folder)
+
+
+def _folder(spec: Spec) -> str:
+    return f".tpuctl/runs/{spec.run}/{spec.attempt}"
 
 
 def stop(session: SshSession, pid: int) -> None:
     """Stop a program that `launch` started; raises HostError where it is not reached."""
     session.run(["kill", "-TERM", str(pid)])
+
+
+def stop_attempt(session: SshSession, spec: Spec) -> None:
+    """Stop the program of a spec if it has started; raises HostError where it is not reached."""
+    session.run(["sh", "-c", STOP, "sh", _folder(spec)])
 
 
 def _tar(files: Mapping[str, bytes]) -> bytes:

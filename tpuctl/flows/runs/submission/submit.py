@@ -114,7 +114,17 @@ def launch_attempt(
             launch.launch_all(ssh, plan.node, host_keys, every, goes_on=goes_on)
     except TpuctlError as error:
         _fail(run, plan, error)
+        if isinstance(error, launch.UnheardError):
+            _end_unheard(run, plan)
         raise
+
+
+def _end_unheard(run: StoredRun, plan: SubmitPlan) -> None:
+    """Ask what may have started all the same to stop: its host may be reached later."""
+    try:
+        stop_requests.ask(run, plan.run.submitter, grace=0)
+    except TpuctlError:
+        pass  # as in `_fail`
 
 
 def _launch(plan: SubmitPlan) -> Launch:
