@@ -1,9 +1,11 @@
-"""A reader who leaves ends a command quietly; a connection that breaks is no such reader."""
+"""A reader who leaves ends a command quietly, a full disk does not; neither is a connection that breaks."""
 
 from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,50 @@ def test_a_reader_who_leaves_ends_the_command_quietly(home: Path, tmp_path: Path
     assert errors.read_bytes() == b""
 
 
+FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+
+
+def shown(*arguments: str, stdout: str | Path, stderr: str | Path) -> int:
+    """Run a command with its output to two files, and return its exit code."""
+    with open(os.devnull) as nothing, open(stdout, "wb") as out, open(stderr, "wb") as err:
+        descriptors = [nothing.fileno(), out.fileno(), err.fileno()]
+        return commands.run(("-m", "tpuctl", *arguments), os.environ, descriptors)
+
+
+@FULL
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("help", "up"), "The output cannot be written: No space left on device."),
+        (("types",), "The output cannot be written: No space left on device."),
+        (("types", "--json"), "The output cannot be written: No space left on device."),
+        (("frob", "--json"), "There is no command 'frob'."),
+    ],
+)
+def test_output_to_a_full_disk_is_an_error_with_its_reason_and_no_bug(
+    home: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    errors = tmp_path / "errors"
+    assert shown(*arguments, stdout="/dev/full", stderr=errors) == 2
+    assert f"Error: {message}" in errors.read_text()
+    assert "Traceback" not in errors.read_text()
+
+
+@FULL
+def test_a_full_disk_for_what_is_said_besides_ends_no_command(home: Path, tmp_path: Path) -> None:
+    output = tmp_path / "output"
+    assert shown("config", "show", "--json", stdout=output, stderr="/dev/full") == 0
+    assert output.read_text().startswith("{")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_is_an_empty_one(home: Path, closed: str) -> None:
+    command = f'exec "$0" -m tpuctl config show --json {closed}'
+    ended = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, check=False)
+    assert (ended.returncode, b"Traceback" in ended.stderr) == (0, False), ended.stderr
+    assert (b'"schema"' in ended.stdout) == (" >&-" not in f" {closed}")
+
+
 @pytest.mark.parametrize("arguments", [["runs"], ["runs", "--json"]], ids=" ".join)
 def test_a_connection_that_breaks_is_said_though_click_takes_it_for_the_output(
     simulator: RunningSimulator,
@@ -43,7 +89,7 @@ def test_a_connection_that_breaks_is_said_though_click_takes_it_for_the_output(
     # Google's clients and paramiko wrap such errors: the first that escapes is one to correct.
     monkeypatch.setattr("tpuctl.flows.runs.summaries.take_page", breaks)
     assert run(arguments) == 1
-    shown = capsys.readouterr()
-    assert "a connection broke" in shown.err
-    assert "report" in shown.err
-    assert ("bug" in shown.out) == ("--json" in arguments)
+    written = capsys.readouterr()
+    assert "a connection broke" in written.err
+    assert "report" in written.err
+    assert ("bug" in written.out) == ("--json" in arguments)

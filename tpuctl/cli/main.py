@@ -166,7 +166,7 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except BrokenPipeError:
+        except (BrokenPipeError, printing.OutputError):
             pass
     os._exit(code)
 
@@ -201,7 +201,7 @@ def run(arguments: list[str]) -> int:
     as_json = "--json" in itertools.takewhile(lambda argument: argument != "--", arguments)
     try:
         result = cli.main(arguments, prog_name="tpuctl", standalone_mode=False, obj=tuple(arguments))
-        sys.stdout.flush()
+        printing.flush()
         return result if isinstance(result, int) else 0
     except TpuctlError as error:
         return _show(error, as_json=as_json)
@@ -235,12 +235,20 @@ def _say(message: str, hint: str = "") -> None:
 
 
 def _print_json(error: TpuctlError) -> None:
-    """Print an error as JSON: in one line, as in a stream, unless the command has a result to show."""
+    """Print an error as JSON: in one line, as in a stream, unless the command has a result to show.
+
+    Where stdout takes nothing more, stderr says it alone.
+    """
     from tpuctl.cli import output  # noqa: PLC0415  msgspec: not for the help
 
+    if isinstance(error, printing.OutputError):
+        return
     body = {"kind": error.kind, "message": error.message, "hint": error.hint, "exit_code": error.exit_code}
     show = output.json if error.result else output.json_line
-    show({**error.result, "error": {**body, **error.facts}})
+    try:
+        show({**error.result, "error": {**body, **error.facts}})
+    except printing.OutputError:
+        pass
 
 
 def _show_usage(error: click.ClickException, *, as_json: bool) -> int:

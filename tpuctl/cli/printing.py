@@ -6,15 +6,17 @@ Own colours are added here, after the text was made printable: no text can carry
 from __future__ import annotations
 
 import io
+import os
 import select
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TextIO, TypeVar
 
 import click
 
 from tpuctl.cli import terminal
-from tpuctl.errors import DeclinedError
+from tpuctl.errors import DeclinedError, UsageError
 from tpuctl.text import printable
 
 Answer = TypeVar("Answer")
@@ -22,6 +24,10 @@ Painted = tuple[str, str]
 """A text and the name of its colour, empty for none."""
 _PLAIN_LOG = bytes([*range(0x20, 0x7F)]) + b"\t\n"
 """Bytes of log lines that are shown as they are."""
+
+
+class OutputError(UsageError):
+    """Stdout takes no more: a file on a disk that is full."""
 
 
 def write(*pieces: str | Painted, err: bool = False) -> None:
@@ -82,16 +88,16 @@ def write_live_line(text: str, label: str) -> None:
     columns = (terminal.width(sys.stdout) or 80) - 1
     while terminal.display_width(shown) > columns:
         shown = shown[: min(columns, len(shown) - 1)]
-    stream = unguarded(sys.stdout)
-    stream.write(shown)
-    stream.flush()
+    with _to(sys.stdout) as stream:
+        stream.write(shown)
+        stream.flush()
 
 
 def erase_live_line() -> None:
     """Remove what `write_live_line` has shown."""
-    stream = unguarded(sys.stdout)
-    stream.write("\r\x1b[K")
-    stream.flush()
+    with _to(sys.stdout) as stream:
+        stream.write("\r\x1b[K")
+        stream.flush()
 
 
 def write_log_lines(lines: bytes, label: str, *, err: bool = False) -> None:
@@ -111,9 +117,15 @@ def write_log_lines(lines: bytes, label: str, *, err: bool = False) -> None:
 
 def write_bytes(data: bytes, *, err: bool = False) -> None:
     """Write bytes as they are, for a user who asks for that."""
-    stream = (sys.stderr if err else sys.stdout).buffer
-    stream.write(data)
-    stream.flush()
+    with _to(sys.stderr if err else sys.stdout) as stream:
+        stream.buffer.write(data)
+        stream.buffer.flush()
+
+
+def flush() -> None:
+    """Write to stdout what was held back."""
+    with _to(sys.stdout) as stream:
+        stream.flush()
 
 
 def confirm(question: str) -> bool:
@@ -149,8 +161,14 @@ class PrintableStream:
 
     def write(self, text: str) -> int:
         """Write a text of several lines."""
-        self.unguarded.write(printable.block(text))
+        with _to(self.unguarded) as stream:
+            stream.write(printable.block(text))
         return len(text)
+
+    def flush(self) -> None:
+        """Write what was held back."""
+        with _to(self.unguarded) as stream:
+            stream.flush()
 
     def writelines(self, lines: list[str]) -> None:
         """Write several texts."""
@@ -162,7 +180,13 @@ class PrintableStream:
 
 
 def guard() -> None:
-    """Make stdout and stderr of this process printable; characters that they cannot encode are escaped."""
+    """Make stdout and stderr of this process printable; characters that they cannot encode are escaped.
+
+    A stream that was closed before the start is an empty one.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  open as long as the process
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -194,4 +218,25 @@ def _painted(piece: str | Painted) -> Painted:
 
 
 def _write(text: str, stream: TextIO, *, flush: bool = False) -> None:
-    print(text, file=unguarded(stream), flush=flush)
+    with _to(stream) as raw:
+        print(text, file=raw, flush=flush)
+
+
+@contextmanager
+def _to(stream: TextIO) -> Iterator[TextIO]:
+    """Yield what can be written to without a guard; raises OutputError where it takes no more.
+
+    What stderr does not take is lost: nobody can be told, and the command does its work all the same.
+    """
+    raw = unguarded(stream)
+    try:
+        yield raw
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if raw is not unguarded(sys.stderr):
+            raise OutputError(
+                f"The output cannot be written: {error.strerror or error}.",
+                hint="Make room, or write elsewhere. What the command has changed stays changed: 'tpuctl ls'"
+                " and 'tpuctl runs' show it.",
+            ) from error
