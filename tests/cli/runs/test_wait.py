@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.running_simulator import CommandResult
+from tpuctl.errors import InterruptedByUser
 from tpuctl.flows.runs.logs import following
 
 Command = Callable[..., CommandResult]
@@ -47,3 +48,16 @@ def test_runs_are_waited_for_and_followed(
     assert (late.code, "has not ended within 0 s" in late.err) == (9, True)
     assert tpuctl("cancel", "r3", "--yes").code == 0
     assert tpuctl("wait", "r3").code == 4
+
+
+def test_an_interrupt_that_names_what_may_bill_is_not_hidden(
+    tpuctl: Command, node: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def follow(*_: object) -> None:
+        raise InterruptedByUser("Interrupted; machine 'r1-2' may bill.", hint="See.", may_bill=["r1-2"])
+
+    # A Ctrl-C in the moment in which a machine is made for a restart.
+    monkeypatch.setattr("tpuctl.cli.runs.logs.attach", follow)
+    Path("job.py").write_text(HEADER)
+    left = tpuctl("submit", "job.py", "--name", "r1", "--attach")
+    assert (left.code, "machine 'r1-2' may bill" in left.err) == (130, True), left.err

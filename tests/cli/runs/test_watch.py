@@ -198,6 +198,8 @@ def test_who_follows_a_run_of_theirs_starts_it_again_and_reads_each_line_once(
     assert followed.out == "attempt 1 --epochs 3\nattempt 2 --epochs 3\n"
     assert "Run 'r1' preempted: " in followed.err
     assert run.attempts == ["1", "2"]
+    assert "deleted r1-2" in followed.err
+    assert billing(simulator) == []
 
 
 def test_who_follows_the_run_of_somebody_else_does_not_start_it_again(

@@ -109,12 +109,20 @@ def _follow_with_restarts(
 ) -> Verdict:
     """Follow a run to its end, and start one's own again meanwhile, as 'tpuctl watch' does."""
     verdict = _follow(session, stored, reader, screen, tail)
-    while verdict.restarts:
-        from tpuctl.cli.runs import watch  # noqa: PLC0415  only where a run is started again
+    return _started_again(session, stored, reader, screen, verdict) if verdict.restarts else verdict
 
-        if not watch.starts_again(session, stored, verdict):
-            break
+
+def _started_again(
+    session: Session, stored: StoredRun, reader: LogReader, screen: LogScreen, verdict: Verdict
+) -> Verdict:
+    """Start one's own run again until an end is final; what was made for that is deleted then."""
+    from tpuctl.cli.runs import watch  # noqa: PLC0415  only where a run is started again
+
+    while watch.starts_again(session, stored, verdict):
         verdict = _follow(session, stored, reader, screen)
+        if not verdict.restarts:
+            watch.delete_what_was_made(session, stored)
+            break
     return verdict
 
 

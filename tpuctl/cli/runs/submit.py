@@ -75,6 +75,8 @@ def start_planned(
 
             attach(session, steps.named(context, name))
     except (KeyboardInterrupt, InterruptedByUser) as interrupt:
+        if isinstance(interrupt, InterruptedByUser) and interrupt.facts.get("may_bill"):
+            raise  # it says what was being made or deleted
         from tpuctl.flows.runs.control.wait import next_steps  # noqa: PLC0415  as above
 
         raise InterruptedByUser(f"Interrupted; run '{name}' goes on.", hint=next_steps(name)) from interrupt

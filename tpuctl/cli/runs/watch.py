@@ -92,6 +92,12 @@ def starts_again(session: Session, stored: StoredRun, verdict: Verdict) -> bool:
     return True
 
 
+def delete_what_was_made(session: Session, stored: StoredRun) -> None:
+    """Delete the machine that was made for a run that this command has started again, and that has ended."""
+    with show_steps() as report:
+        await_restart(stored, tools(session, report))
+
+
 def tools(session: Session, report: Report, values: dict[str, str] | None = None) -> Tools:
     """Return what a watcher of this session works with."""
     return steps.tools(session.context, report, values)
