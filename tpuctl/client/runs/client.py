@@ -28,6 +28,7 @@ from tpuctl.client.spans import Span, seconds
 from tpuctl.display.listing import Listing
 from tpuctl.flows.runs.state import LABELS
 from tpuctl.runs import SUCCEEDED
+from tpuctl.shells import quoted_path
 from tpuctl.upkeep.notes import TagCondition
 
 COLUMNS: Mapping[str, Callable[[RunInfo], object]] = {
@@ -113,7 +114,7 @@ class RunClient:
         check_values("environment", options.get("environment", {}))
         check_values("secrets", options.get("secrets", {}))
         request, policy = submit_request(self._context, script, tuple(arguments), options)
-        return planned(self._context, request, policy, ("submit", str(script)), call)
+        return planned(self._context, request, policy, ("submit", quoted_path(str(script))), call)
 
     def runs(
         self, *, states: Sequence[str] = (), datasets: Sequence[str] = (), since: Span | None = None,

@@ -183,6 +183,9 @@ def test_an_archive_is_the_same_each_time_and_replaces_no_file(
     assert (again.code, "There is a file 1.tar.gz already" in again.err) == (2, True)
     shown = tpuctl("export", run)
     assert shown.err.splitlines()[-1] == "Next: tar -xzf r1.tar.gz && less r1/README.md"
+    odd = tpuctl("export", run, "--to=-my results.tar.gz").err.splitlines()[-1]
+    unpacking = odd.removeprefix("Next: ").replace("less", "cat")
+    assert subprocess.run(["sh", "-c", unpacking], check=False).returncode == 0, unpacking
     (code,) = bucket.objects("bundles/")
     bucket.upload(code.name, [b"other"], "application/gzip")
     damaged = tpuctl("export", run, "--to", "3.tar.gz")

@@ -14,6 +14,7 @@ from tpuctl.client.runs import steps
 from tpuctl.errors import StateError, UsageError
 from tpuctl.flows.runs.archive import export as flow
 from tpuctl.flows.runs.state import RunState
+from tpuctl.shells import quoted_path
 
 
 @click.command()
@@ -67,4 +68,4 @@ def _show(session: Session, run: str, written: flow.Export) -> None:
     })  # fmt: skip
     if written.missing:
         output.note(f"Not in it, and named in its README.md: {', '.join(written.missing)}.")
-    output.hint(f"tar -xzf {written.path} && less {run}/README.md")
+    output.hint(f"tar -xzf {quoted_path(str(written.path))} && less {run}/README.md")
