@@ -124,6 +124,25 @@ class TestThroughStorage:
             with pytest.raises(ours):
                 call()
 
+    def test_the_words_of_every_refusal_come_without_method_url_and_json(
+        self, bucket: Bucket, simulator
+    ) -> None:
+        bucket.create("x", b"1")
+        stored = bucket.stat("x")
+        simulator.faults.add(grpc_fault("storage.objects.*", 7, "the words"))
+        for call in (
+            lambda: bucket.objects("x"),
+            lambda: bucket.read("x"),
+            lambda: bucket.remove(stored),
+            lambda: bucket.create("y", b"1"),
+            lambda: bucket.replace(stored, b"2"),
+            lambda: bucket.upload("x", [b"2"], ""),
+        ):
+            with pytest.raises(errors.ConfigError) as refused:
+                call()
+            assert refused.value.message.endswith(": the words"), refused.value.message
+            assert "http" not in refused.value.message
+
     def test_a_request_to_a_busy_bucket_is_retried(self, bucket: Bucket, simulator) -> None:
         simulator.faults.add(grpc_fault("storage.objects.create", 14, "busy", count=1))
         simulator.faults.add(grpc_fault("storage.objects.get", 8, "slow down", count=1))

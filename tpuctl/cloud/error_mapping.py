@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,10 +51,18 @@ HTTP_CODES = {400: 3, 401: 16, 403: 7, 404: 5, 409: 6, 412: 10, 503: 14, 504: 4}
 
 
 def _failure(service: Service, subject: str, error: google.GoogleAPICallError) -> Failure:
-    """The HTTP form of an error puts method and URL in front of the service's own words."""
-    message = str(error.message).rsplit("prettyPrint=false: ", 1)[-1].strip()
     details = tuple(error.details or ())
-    return Failure(service, subject, _code(error), message, str(error.reason or ""), details)
+    return Failure(service, subject, _code(error), _words(error), str(error.reason or ""), details)
+
+
+def _words(error: google.GoogleAPICallError) -> str:
+    """Return the service's own words: around them are method and URL, and of media all of the answer."""
+    text = str(getattr(error.response, "text", "")).strip()  # gRPC has none
+    try:
+        return str(json.loads(text)["error"]["message"]).strip()
+    except (KeyError, TypeError, ValueError):
+        is_page = text.startswith("<")  # of a proxy
+    return text if text and not is_page else str(error.message).rsplit("prettyPrint=false: ", 1)[-1].strip()
 
 
 def _code(error: google.GoogleAPICallError) -> int:
