@@ -21,20 +21,23 @@ from tests.crashes.faults import ZONE
 from tests.crashes.world import CrashWorld
 from tests.flows.nodes.memory_provider import MemoryProvider
 from tests.flows.nodes.memory_provider import node as memory_node
+from tests.flows.runs.evidence.memory_bucket import MemoryBucket
 from tests.flows.runs.recovery.site import Site
-from tpuctl import accelerators
+from tpuctl import accelerators, clock, runs
 from tpuctl.catalogue.prices import Price, unknown
 from tpuctl.cloud.tpu.messages import read_node
 from tpuctl.config.subnetworks import subnetwork_in
 from tpuctl.errors import ConfigError, DeadlineError, StateError, StockoutError, UsageError
 from tpuctl.flows.nodes.lifetime import users_script
 from tpuctl.flows.nodes.placement.creation import zone_of
-from tpuctl.flows.runs.recovery.events import RESTARTED
+from tpuctl.flows.runs.recovery.events import ENDED_FOR_GOOD, RESTARTED
 from tpuctl.flows.runs.recovery.machine import delete_all, machine_name, options_of, plan_machine
+from tpuctl.flows.runs.recovery.watch import Watcher
+from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like
 from tpuctl.masking.text import secrets_in
 from tpuctl.nodes import RESTART_LABEL, Node, owner_label
-from tpuctl.runs import NOT_STORED, encode
+from tpuctl.runs import NOT_STORED, Verdict, encode
 from tpuctl.sim.world import Reservation
 
 SCRIPT = "#!/bin/sh\necho 'ready' >/tmp/ready\n"
@@ -335,12 +338,32 @@ def test_prices_of_all_zones_are_named_where_none_is_low_enough(world: CrashWorl
     assert [zone_of(creation) for creation in plan.creations] == ["us-central1-a"]
 
 
+def names(world: CrashWorld) -> list[str]:
+    return [node.name.rpartition("/")[2] for node in world.world.nodes.all()]
+
+
+def test_a_machine_that_another_run_uses_by_now_is_deleted_after_the_end_of_that_alone(
+    world: CrashWorld,
+) -> None:
+    site = Site(world)
+    site.preempt()
+    assert site.steps().action == RESTARTED
+    site.neighbour("r2", "r1-2")
+    assert site.finish().action == ENDED_FOR_GOOD
+    assert names(world) == ["r1-2"]
+    assert site.reports[-1] == "r1-2 stays: run 'r2' uses it. Afterwards: tpuctl down r1-2"
+    other = StoredRun(site.bucket, "r2")  # type: ignore[arg-type]
+    other.end(Verdict("r2", runs.SUCCEEDED, 1, clock.iso(world.time), "because"))
+    Watcher(site.tools(), lambda event: None).sweep(site.owner)
+    assert names(world) == []
+
+
 class TestDeletion:
     def delete(self, *nodes: Node, besides: str = "", unreachable: tuple[str, ...] = ()) -> list[str]:
         """Delete what was made for r1, and return the names of what is left."""
         provider = MemoryProvider(*nodes)
         provider.unreachable = unreachable
-        tools: Any = SimpleNamespace(provider=provider, report=lambda text: None)
+        tools: Any = SimpleNamespace(provider=provider, bucket=MemoryBucket(), report=lambda text: None)
         recipe = machine_like(node_with("s", "us-central1-b"), RestartRequest(), "jax", "ada")
         try:
             delete_all(tools, "r1", recipe, besides=besides)

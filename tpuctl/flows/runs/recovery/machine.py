@@ -211,7 +211,8 @@ def _affordable(tools: Tools, plan: UpPlan, recipe: Machine) -> tuple[str, ...]:
 def delete_all(tools: Tools, run: str, recipe: Machine, *, besides: str = "") -> None:
     """Delete every machine that was made for a run, but that with the uid `besides`.
 
-    Raises DeadlineError where a zone that may have one did not answer.
+    One that another run uses stays, which is said. Raises DeadlineError where a zone that may have one did
+    not answer.
     """
     inventory = take_inventory(tools.provider)
     items = tuple(
@@ -220,7 +221,16 @@ def delete_all(tools: Tools, run: str, recipe: Machine, *, besides: str = "") ->
         if item.labels.get(RESTART_LABEL) == run
         and item.is_owned_by(recipe.owner)
         and besides not in {node.id.uid for node in item.nodes}
+        and not _stays(tools, run, item)
     )
     silent = tuple(zone for zone in inventory.unreachable if zone in recipe.zones and not besides)
     if items or silent:
         down(tools.provider, DownPlan(items, silent), tools.report)
+
+
+def _stays(tools: Tools, run: str, item: Allocation) -> bool:
+    """Whether another run goes on, or waits, on a machine that was made for this one."""
+    users = [] if item.is_over else [user for node in item.nodes for user in _users(tools, run, node.id)]
+    if users:
+        tools.report(f"{item.name} stays: run '{users[0]}' uses it. Afterwards: {item.deletion}")
+    return bool(users)
