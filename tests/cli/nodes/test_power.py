@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl.cloud.endpoints import Cloud
+from tpuctl.flows.nodes.down import down, plan_down
+from tpuctl.flows.nodes.power import plan_stop
+from tpuctl.flows.progress import silent
 
 Tpuctl = Callable[..., CommandResult]
 
@@ -71,6 +75,24 @@ def test_a_lost_answer_is_no_failure(tpuctl: Tpuctl, simulator: RunningSimulator
         simulator.faults.add("unavailable", method=method, when="after", count=1)
         result = tpuctl(command, node, "--yes")
         assert result.code == 0, result.err
+
+
+def test_a_node_that_is_being_stopped_is_deleted_once_it_is_stopped(
+    cloud: Cloud, simulator: RunningSimulator, node: str
+) -> None:
+    stuck, reports = simulator.faults.add("stuck-operation", method="StopNode"), list[str]()
+    plan = plan_stop(cloud.provider, node)
+    assert plan.change
+    cloud.provider.begin(plan.change)
+
+    def report(line: str) -> None:
+        reports.append(line)
+        if "STOPPING" in line:
+            simulator.faults.remove(stuck.id)
+
+    down(cloud.provider, plan_down(cloud.provider, (node,), "anybody"), report)
+    assert reports == [f"{node} is STOPPING: it is deleted as soon as it can be", f"deleted {node}"]
+    assert simulator.world.nodes.all() == []
 
 
 def test_no_capacity_to_start_is_a_stockout(tpuctl: Tpuctl, simulator: RunningSimulator, node: str) -> None:

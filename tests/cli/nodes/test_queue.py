@@ -11,6 +11,9 @@ import pytest
 
 from tests.forks import commands
 from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl.cloud.endpoints import Cloud
+from tpuctl.flows.nodes.down import down, plan_down
+from tpuctl.flows.progress import silent
 from tpuctl.polling import poll
 
 Tpuctl = Callable[..., CommandResult]
@@ -115,6 +118,17 @@ def test_a_suspended_tpu_is_deleted_with_its_queued_resource_and_made_anew(
     assert result.code == 0, result.err
     assert states(simulator) == ["ACTIVE"]
     assert [node.state for node in simulator.world.nodes.all()] == ["READY"]
+
+
+def test_a_name_that_was_used_again_while_the_question_waited_is_left_alone(
+    tpuctl: Tpuctl, cloud: Cloud, simulator: RunningSimulator
+) -> None:
+    assert tpuctl(*UP, "--queued").code == 0
+    plan = plan_down(cloud.provider, ("n1",), "anybody")
+    assert tpuctl("down", "n1", "--yes").code == 0
+    assert tpuctl(*UP, "--queued").code == 0
+    down(cloud.provider, plan, silent)
+    assert (states(simulator), names(simulator)) == (["ACTIVE"], ["n1"])
 
 
 def test_a_failed_request_says_why_and_is_replaced(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:

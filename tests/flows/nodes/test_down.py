@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.flows.nodes.memory_provider import ZONE, MemoryProvider, node, queued_resource
+from tests.flows.nodes.memory_provider import CREATED, ZONE, MemoryProvider, node, queued_resource
 from tests.flows.passing_time import PassingTime
 from tpuctl.cloud.provider import Operation
 from tpuctl.errors import DeadlineError, NotFoundError, StateError
@@ -143,6 +143,19 @@ def test_a_queued_resource_in_a_state_that_forbids_it_is_asked_again(passing_tim
     provider.queue["q1"] = queued_resource()
     down(provider, plan_down(provider, (), "ada"), [].append)
     assert provider.queue == {}
+
+
+def test_a_queued_resource_that_was_made_anew_stays_with_its_nodes() -> None:
+    """The one that was meant was deleted while the question waited, and another `up` has used its name."""
+    for nodes in ((), (node("n1", queued_resource="q1"),)):
+        provider = with_queue(*nodes)
+        plan = plan_down(provider, ("q1",), "ada")
+        provider.queue["q1"] = queued_resource(created_at=CREATED + 1)
+        another = node("n1", queued_resource="q1", id=NodeId("memory", "p", ZONE, "n1", "uid-1"))
+        provider.nodes["n1"] = another
+        down(provider, plan, [].append)
+        assert list(provider.queue) == ["q1"]
+        assert provider.nodes == {"n1": another}
 
 
 def test_what_fails_is_named_as_billing_and_the_rest_is_deleted() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tpuctl.cloud.provider import Provider
 from tpuctl.errors import DeadlineError, InterruptedByUser, NotFoundError, StateError
@@ -22,6 +23,8 @@ from tpuctl.nodes import (
 )
 from tpuctl.parallel import Result, fanout
 from tpuctl.polling import poll
+
+Item = TypeVar("Item", Node, QueuedResource)
 
 TIMEOUT = 900.0
 HINT = "Run 'tpuctl down' again."
@@ -131,52 +134,90 @@ def _change(allocation: Allocation) -> Change:
 
 def _delete(provider: Provider, allocation: Allocation, report: Report) -> None:
     if allocation.queued_resource:
-        _delete_queued_resource(provider, allocation.queued_resource)
+        _delete_queued_resource(provider, allocation.queued_resource, report)
     for node in _nodes_left(provider, allocation):
-        _delete_node(provider, node)
+        _delete_node(provider, node, report)
     report(f"deleted {allocation.name}")
 
 
-def _delete_queued_resource(provider: Provider, queued: QueuedResource) -> None:
-    """Delete a queued resource with its nodes; in a state that forbids it, ask again until it does not."""
-    _start(provider, DeleteQueuedResource(queued.id))
+def _delete_queued_resource(provider: Provider, queued: QueuedResource, report: Report) -> None:
+    """Delete a queued resource with its nodes; one that was made anew under its name stays."""
+    _delete_until_gone(
+        provider,
+        DeleteQueuedResource(queued.id),
+        lambda: _current(provider, queued),
+        QueueState.DELETING,
+        f"queued resource '{queued.name}'",
+        report,
+    )
 
-    def is_gone() -> bool | None:
-        current = find_queued_resource(provider, queued.id)
-        if current is None:
-            return True
-        if current.state is not QueueState.DELETING:
-            _start(provider, DeleteQueuedResource(queued.id))
-        return None
 
-    poll(is_gone, awaiting=f"queued resource '{queued.name}' to be deleted", timeout=TIMEOUT, hint=HINT)
+def _current(provider: Provider, queued: QueuedResource) -> QueuedResource | None:
+    """Return a queued resource as it is now; None for another one that has its name, which has no uid."""
+    current = find_queued_resource(provider, queued.id)
+    return current if current and current.created_at == queued.created_at else None
 
 
 def _nodes_left(provider: Provider, allocation: Allocation) -> Iterator[Node]:
     """Yield the nodes that still exist; of a name that was used again, none."""
     known = {node.name: node.id for node in allocation.nodes}
     queued = allocation.queued_resource
-    planned = [known.get(node.name, node) for node in queued.nodes] if queued else list(known.values())
+    planned = list(known.values())
+    if queued and find_queued_resource(provider, queued.id) is None:
+        planned = [known.get(node.name, node) for node in queued.nodes]
     for node_id in planned:
         node = find_node(provider, node_id)
         if node and (node_id.uid or (queued and node.queued_resource == queued.name)):
             yield node
 
 
-def _delete_node(provider: Provider, node: Node) -> None:
-    if node.state is not NodeState.DELETING:
-        _start(provider, DeleteNode(node.id))
-    poll(
-        lambda: True if find_node(provider, node.id) is None else None,
-        awaiting=f"node '{node.name}' to be deleted",
-        timeout=TIMEOUT,
-        hint=HINT,
+def _delete_node(provider: Provider, node: Node, report: Report) -> None:
+    _delete_until_gone(
+        provider,
+        DeleteNode(node.id),
+        lambda: find_node(provider, node.id),
+        NodeState.DELETING,
+        f"node '{node.name}'",
+        report,
     )
 
 
-def _start(provider: Provider, change: Change) -> None:
-    """Start to delete something, and wait for the operation; another client may have done so already."""
+def _delete_until_gone(
+    provider: Provider,
+    change: DeleteNode | DeleteQueuedResource,
+    find: Callable[[], Item | None],
+    leaving: NodeState | QueueState,
+    subject: str,
+    report: Report,
+) -> None:
+    """Delete what `find` returns; in a state that forbids it, say so and ask again until it does not."""
+    was_refused = was_said = False
+
+    def is_gone() -> bool | None:
+        nonlocal was_refused, was_said
+        current = find()
+        if current is None:
+            return True
+        if current.state is leaving:
+            return None
+        if was_refused and not was_said:
+            was_said = True
+            report(f"{current.name} is {current.provider_state}: it is deleted as soon as it can be")
+        was_refused = not _start(provider, change)
+        return None
+
+    poll(is_gone, awaiting=f"{subject} to be deleted", timeout=TIMEOUT, hint=HINT)
+
+
+def _start(provider: Provider, change: Change) -> bool:
+    """Start to delete something, and wait for the operation; return False where its state forbids that.
+
+    Another client may have deleted it already.
+    """
     try:
         provider.begin(change).wait("to be deleted", TIMEOUT, hint=HINT)
-    except (NotFoundError, StateError):
-        return
+    except NotFoundError:
+        return True
+    except StateError:
+        return False
+    return True
