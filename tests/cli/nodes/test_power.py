@@ -10,8 +10,9 @@ import pytest
 
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cloud.endpoints import Cloud
+from tpuctl.errors import NotFoundError
 from tpuctl.flows.nodes.down import down, plan_down
-from tpuctl.flows.nodes.power import plan_stop
+from tpuctl.flows.nodes.power import plan_start, plan_stop, start, stop
 from tpuctl.flows.progress import silent
 
 Tpuctl = Callable[..., CommandResult]
@@ -75,6 +76,30 @@ def test_a_lost_answer_is_no_failure(tpuctl: Tpuctl, simulator: RunningSimulator
         simulator.faults.add("unavailable", method=method, when="after", count=1)
         result = tpuctl(command, node, "--yes")
         assert result.code == 0, result.err
+
+
+def test_a_node_that_has_the_name_after_the_question_is_not_stopped(
+    tpuctl: Tpuctl, cloud: Cloud, simulator: RunningSimulator, node: str
+) -> None:
+    plan = plan_stop(cloud.provider, node)
+    assert tpuctl("down", node, "--yes").code == 0
+    assert tpuctl("up", "v3-8", "--name", node, "--yes").code == 0
+    with pytest.raises(NotFoundError, match="its name is another node's now"):
+        stop(cloud.provider, plan, silent)
+    assert (state(simulator), requests(simulator, "StopNode")) == ("READY", [])
+
+
+def test_a_node_that_has_the_name_after_the_question_is_not_started(
+    tpuctl: Tpuctl, cloud: Cloud, simulator: RunningSimulator, node: str
+) -> None:
+    assert tpuctl("stop", node, "--yes").code == 0
+    plan, key = plan_start(cloud.provider, node), cloud.ssh.login_key()
+    assert tpuctl("down", node, "--yes").code == 0
+    assert tpuctl("up", "v3-8", "--name", node, "--yes").code == 0
+    assert tpuctl("stop", node, "--yes").code == 0
+    with pytest.raises(NotFoundError, match="its name is another node's now"):
+        start(cloud.provider, cloud.ssh, plan, key, silent)
+    assert (state(simulator), requests(simulator, "StartNode")) == ("STOPPED", [])
 
 
 def test_a_node_that_is_being_stopped_is_deleted_once_it_is_stopped(

@@ -96,7 +96,9 @@ class CloudTpu:
         subject, request = _subject(node), tpu_v2.GetNodeRequest(name=node_name(node))
         current = read_node(send(subject, self._client.get_node, request))
         if node.uid and current.id.uid != node.uid:
-            raise NotFoundError(f"{subject} was deleted: its name is another node's now.")
+            raise NotFoundError(
+                f"{subject} was deleted: its name is another node's now.", hint="'tpuctl ls' shows that node."
+            )
         return current
 
     def queued_resource_id(self, zone: str, name: str) -> QueuedResourceId:

@@ -123,12 +123,13 @@ def _started(provider: Provider, plan: PowerPlan, report: Report) -> Node:
 def _change_state(
     provider: Provider, node: Node, change: Change | None, during: NodeState, after: NodeState
 ) -> Node:
-    """Carry a change out and return the node in its state `after`.
+    """Carry a change out and return the node in its state `after`; raises NotFoundError where it is gone.
 
-    A change that is refused since the node is in `during` or `after` by now was made by another client, or
-    by an earlier request whose answer was lost.
+    Another node that has its name by now stays as it is. A change that is refused since the node is in
+    `during` or `after` by now was made by another client, or by an earlier request whose answer was lost.
     """
     if change:
+        provider.get_node(node.id)
         try:
             provider.begin(change).wait(f"to be {after}", TIMEOUT, hint=_again(node, after))
         except StateError:

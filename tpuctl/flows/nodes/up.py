@@ -140,8 +140,12 @@ def _race(provider: Provider, plan: UpPlan, report: Report) -> tuple[Race, bool]
 
 
 def _start(provider: Provider, node: Node, wait: float, report: Report) -> None:
-    """Start a stopped node, which may take some rounds where its zone has no capacity."""
+    """Start a stopped node, which may take some rounds where its zone has no capacity.
+
+    Raises NotFoundError where it is gone: another node that has its name by now stays as it is.
+    """
     report(f"starting {node.name}")
+    provider.get_node(node.id)
     retry(
         lambda: provider.begin(StartNode(node.id)).wait("to be started", START_TIMEOUT),
         on=StockoutError,
