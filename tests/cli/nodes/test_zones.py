@@ -14,7 +14,9 @@ from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.catalogue.prices import Price
 from tpuctl.cli.nodes.lifetime_options import lifetime_text
 from tpuctl.cli.nodes.zone_options import note_order, price_text, zone_facts
+from tpuctl.cloud.tpu import sending
 from tpuctl.flows.nodes.lifetime import Lifetime
+from tpuctl.polling import Backoff
 
 Tpuctl = Callable[..., CommandResult]
 A, B, C = "europe-west4-a", "us-central1-a", "us-east1-d"
@@ -23,10 +25,6 @@ UP = ("up", "v3-8", "--name", "n1", "--zone", A, "--zone", B, "--yes")
 
 def zones_with_nodes(simulator: RunningSimulator) -> list[str]:
     return sorted(node.name.split("/")[3] for node in simulator.world.nodes.all())
-
-
-def creates(simulator: RunningSimulator) -> int:
-    return sum(event.kind == "tpu.CreateNode" for event in simulator.events.all())
 
 
 def test_the_first_zone_is_used_where_it_has_capacity(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
@@ -43,6 +41,20 @@ def test_a_stockout_leads_to_the_next_zone(tpuctl: Tpuctl, simulator: RunningSim
     assert [node["zone"] for node in result.json["nodes"]] == [B]
     assert zones_with_nodes(simulator) == [B]
     assert f"no capacity in {A}" in result.err
+
+
+def test_a_limit_on_requests_per_minute_is_no_lack_of_capacity(
+    tpuctl: Tpuctl, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "RATE_PAUSES", Backoff(first=0.01))
+    limit = "Quota exceeded for quota metric 'M' and limit 'Read requests per minute' of service S."
+    for method in ("CreateNode", "GetOperation", "GetNode"):
+        simulator.faults.add("error", method=method, code="RESOURCE_EXHAUSTED", message=limit, count=2)
+    result = tpuctl(*UP)
+    assert result.code == 0, result.err
+    assert zones_with_nodes(simulator) == [A]
+    sent = simulator.events.find(kind="request", what="CreateNode")
+    assert [event.resource.split("/")[3] for event in sent] == [A, A, A]
 
 
 def test_a_stockout_everywhere_names_all_zones(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:

@@ -12,7 +12,7 @@ from tests.running_simulator import RunningSimulator
 from tpuctl import errors
 from tpuctl.cloud.error_table import EVERY_SERVICE, Failure, explain
 from tpuctl.cloud.tpu.client import CloudTpu
-from tpuctl.cloud.tpu.error_mapping import SERVICE
+from tpuctl.cloud.tpu.error_mapping import SERVICE, RateLimitError
 from tpuctl.nodes import CreateNode
 from tpuctl.sim.faults import grpc_fault
 
@@ -28,6 +28,8 @@ GRPC = [
     (grpc.StatusCode.PERMISSION_DENIED, "no", errors.ConfigError),
     (grpc.StatusCode.RESOURCE_EXHAUSTED, STOCKOUT, errors.StockoutError),
     (grpc.StatusCode.RESOURCE_EXHAUSTED, QUOTA, errors.QuotaError),
+    (grpc.StatusCode.RESOURCE_EXHAUSTED, "limit 'Read requests per minute'", RateLimitError),
+    (grpc.StatusCode.RESOURCE_EXHAUSTED, "limit 'Read requests per 100 seconds'", RateLimitError),
     (grpc.StatusCode.FAILED_PRECONDITION, "state STOPPED", errors.StateError),
     (grpc.StatusCode.FAILED_PRECONDITION, "state PREEMPTED", errors.PreemptedError),
     (grpc.StatusCode.FAILED_PRECONDITION, "Insufficient reserved capacity.", errors.StockoutError),

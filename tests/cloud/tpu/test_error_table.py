@@ -15,10 +15,10 @@ from tests.paths import ROOT
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import errors
 from tpuctl.cloud.error_table import EVERY_SERVICE, OWN_FAILURE
-from tpuctl.cloud.tpu import error_document
+from tpuctl.cloud.tpu import error_document, sending
 from tpuctl.cloud.tpu.client import CloudTpu
 from tpuctl.cloud.tpu.error_document import document
-from tpuctl.cloud.tpu.error_mapping import ROWS
+from tpuctl.cloud.tpu.error_mapping import ROWS, RateLimitError
 from tpuctl.nodes import Change, CreateNode, StartNode, StopNode, UpdateNode
 
 NAME = f"projects/sim-project/locations/{ZONE}/nodes/n1"
@@ -55,8 +55,19 @@ def create_first(_: RunningSimulator, provider: CloudTpu) -> None:
     create(provider)
 
 
+RATE = (
+    "Quota exceeded for quota metric 'Create requests' and limit 'Create requests per minute' of service "
+    "'tpu.googleapis.com' for consumer 'project_number:1'."
+)
 THERE = replace(NODE, name="n1")
 CASES = (
+    Case(
+        "rate",
+        RateLimitError,
+        "limit 'Create requests per minute'",
+        "again in a minute",
+        refusal("RESOURCE_EXHAUSTED", RATE, "RATE_LIMIT_EXCEEDED"),
+    ),
     Case(
         "quota-zero",
         errors.QuotaError,
@@ -203,7 +214,10 @@ def test_every_row_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.row)
-def test_a_row_is_what_the_user_reads(case: Case, simulator: RunningSimulator, provider: CloudTpu) -> None:
+def test_a_row_is_what_the_user_reads(
+    case: Case, simulator: RunningSimulator, provider: CloudTpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "RATE_TIMEOUT", 0.0)
     error = provoke(case, simulator, provider)
     assert type(error) is case.error
     assert case.words in error.message

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 from google.api_core import exceptions
 
 from tpuctl.cloud.tpu import sending
-from tpuctl.cloud.tpu.sending import TIMEOUT, send
+from tpuctl.cloud.tpu.error_mapping import RateLimitError
+from tpuctl.cloud.tpu.sending import TIMEOUT, send, send_once
 from tpuctl.errors import TpuctlError
 from tpuctl.polling import retry
 
@@ -69,3 +71,26 @@ def test_an_answer_that_another_request_would_not_change_is_an_error_at_once(
     with pytest.raises(TpuctlError):
         send("node 'n1'", Api(error("no"), recovers=True), "request", changes=changes)
     assert slept == []
+
+
+RATE = exceptions.ResourceExhausted("Quota exceeded for ... limit 'Read requests per minute' of service ...")
+
+
+@pytest.mark.parametrize("sender", [send, partial(send, changes=True), send_once])
+def test_a_request_that_is_refused_for_its_rate_is_sent_again_for_more_than_a_minute(
+    slept: list[float], sender: Callable[..., object]
+) -> None:
+    assert sender("node 'n1'", Api(RATE, RATE, recovers=True), "request") == "request"
+    assert len(slept) == 2
+    slept.clear()
+    with pytest.raises(RateLimitError):
+        sender("node 'n1'", Api(RATE, recovers=False), "request")
+    assert 60 < sum(slept) <= 90
+
+
+def test_a_request_that_takes_effect_once_is_not_sent_again_after_a_lost_answer(slept: list[float]) -> None:
+    for error in (*TRANSIENT, exceptions.Aborted):
+        api = Api(error("lost"), recovers=True)
+        with pytest.raises(TpuctlError):
+            send_once("node 'n1'", api, "request")
+        assert (len(api.timeouts), slept) == (1, [])

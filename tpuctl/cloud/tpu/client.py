@@ -12,10 +12,9 @@ from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
 
 from tpuctl.accelerators import Accelerator
-from tpuctl.cloud.error_mapping import translated
 from tpuctl.cloud.provider import Operation
 from tpuctl.cloud.tpu import api_requests, runtimes
-from tpuctl.cloud.tpu.error_mapping import SERVICE, operation_error
+from tpuctl.cloud.tpu.error_mapping import operation_error
 from tpuctl.cloud.tpu.maintenance import read_maintenance, simulate_maintenance, simulation_request
 from tpuctl.cloud.tpu.messages import (
     read_guest_attribute,
@@ -35,7 +34,7 @@ from tpuctl.cloud.tpu.names import (
 from tpuctl.cloud.tpu.past_changes import list_operations, read_history
 from tpuctl.cloud.tpu.project_metadata import uses_os_login
 from tpuctl.cloud.tpu.rules import check_creation
-from tpuctl.cloud.tpu.sending import TIMEOUT, all_pages, send
+from tpuctl.cloud.tpu.sending import all_pages, send, send_once
 from tpuctl.errors import NotFoundError, TpuctlError
 from tpuctl.nodes import (
     CLOUD_TPU,
@@ -135,8 +134,7 @@ class CloudTpu:
         request = api_requests.message(change)
         call = self._call(request)
         if isinstance(change, CreateNode):
-            with translated(subject, SERVICE):
-                future = call(request, retry=None, timeout=TIMEOUT)
+            future = send_once(subject, call, request)
         else:
             future = send(subject, call, request, changes=True)
         return self.operation(subject, future.operation.name)

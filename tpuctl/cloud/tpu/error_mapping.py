@@ -14,6 +14,7 @@ from tpuctl import accelerators
 from tpuctl.cloud.error_table import Failure, Row, Service, explain
 from tpuctl.errors import (
     ConfigError,
+    DeadlineError,
     NotFoundError,
     PreemptedError,
     QuotaError,
@@ -24,6 +25,10 @@ from tpuctl.errors import (
 )
 
 QUOTA_PAGE = "https://console.cloud.google.com/iam-admin/quotas"
+
+
+class RateLimitError(DeadlineError):
+    """The project has sent more requests in a minute than the service accepts: this one did nothing."""
 
 
 def operation_error(subject: str, status: status_pb2.Status) -> TpuctlError:
@@ -45,6 +50,15 @@ def _other_zones(fields: Mapping[str, str]) -> dict[str, str]:
 
 
 ROWS = (
+    Row(
+        "rate", (8,),
+        "Quota exceeded for quota metric 'M' and limit 'Read requests per minute' of service ...",
+        RateLimitError,
+        "{subject}: {words}",
+        "The project sends more requests than the service accepts in a minute: run the same command again in "
+        "a minute.",
+        text=r"(?i)\bper (second|minute|\d+ seconds)\b",
+    ),
     Row(
         "quota-zero", (8,),
         "Quota limit 'TPUV3sPerProjectPerZoneForTPUAPI' has been exceeded. Limit: 0 in zone Z.",
@@ -150,5 +164,5 @@ ROWS = (
         "'tpuctl ls' shows its state.",
     ),
 )  # fmt: skip
-"""Answers of the Cloud TPU API; quota comes before stockout: both are RESOURCE_EXHAUSTED."""
+"""Answers of the Cloud TPU API; the rate comes before quota and stockout: all are RESOURCE_EXHAUSTED."""
 SERVICE = Service(api="tpu.googleapis.com", role="roles/tpu.admin", rows=ROWS)

@@ -1,4 +1,4 @@
-"""Sends requests of the Cloud TPU API that may be sent twice, and fetches every page of a list."""
+"""Sends requests of the Cloud TPU API, again where that helps, and fetches every page of a list."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Protocol, TypeVar
 from google.api_core import exceptions
 
 from tpuctl.cloud.error_mapping import translated
-from tpuctl.cloud.tpu.error_mapping import SERVICE
-from tpuctl.polling import retry
+from tpuctl.cloud.tpu.error_mapping import SERVICE, RateLimitError
+from tpuctl.polling import Backoff, retry
 
 T = TypeVar("T")
 Page = TypeVar("Page", covariant=True)
@@ -17,6 +17,9 @@ Page = TypeVar("Page", covariant=True)
 TIMEOUT = 60.0
 """Of one request: the client has no default timeout, and no default retry."""
 RETRY_TIMEOUT = 20.0
+RATE_TIMEOUT = 90.0
+"""Seconds for which a request is sent again that is refused for its rate: limits are per minute."""
+RATE_PAUSES = Backoff(first=2.0, longest=20.0)
 TRANSIENT = (
     exceptions.ServiceUnavailable,
     exceptions.DeadlineExceeded,
@@ -30,8 +33,21 @@ def send(subject: str, call: Callable[..., T], request: object, *, changes: bool
     Of one that changes something, ABORTED means that another change came first: its caller reads again.
     """
     on = TRANSIENT if changes else (*TRANSIENT, exceptions.Aborted)
-    with translated(subject, SERVICE):
-        return retry(lambda: call(request, retry=None, timeout=TIMEOUT), on=on, timeout=RETRY_TIMEOUT)
+
+    def repeated(request: object, **options: object) -> T:
+        return retry(lambda: call(request, **options), on=on, timeout=RETRY_TIMEOUT)
+
+    return send_once(subject, repeated, request)
+
+
+def send_once(subject: str, call: Callable[..., T], request: object) -> T:
+    """Return the answer to a request that takes effect once at most: one refused for its rate had none."""
+
+    def attempt() -> T:
+        with translated(subject, SERVICE):
+            return call(request, retry=None, timeout=TIMEOUT)
+
+    return retry(attempt, on=RateLimitError, timeout=RATE_TIMEOUT, backoff=RATE_PAUSES)
 
 
 class Pager(Protocol[Page]):
