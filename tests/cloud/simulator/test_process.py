@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -10,19 +9,21 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tpuctl import simulator_packages
 from tpuctl.cloud import simulator as simulator_process
-from tpuctl.cloud.simulator import locks, process
+from tpuctl.cloud.simulator import launch, locks, process
 from tpuctl.cloud.simulator.locks import is_locked
-from tpuctl.cloud.simulator.published import PublishedEndpoints
+from tpuctl.cloud.simulator.published import PublishedEndpoints, read_endpoints
 from tpuctl.errors import ConfigError, HostError
 from tpuctl.polling import Backoff, poll
+from tpuctl.simulator_folder import SimulatorFolder
 
 ENSURE = (
     "import sys; from pathlib import Path; from tpuctl.cloud import simulator\n"
@@ -50,6 +51,13 @@ def wait_until_stopped(folder: Path) -> None:
 
 def locked(folder: Path) -> bool:
     return is_locked(folder / "simulator.lock")
+
+
+def publish(files: SimulatorFolder, pid: int) -> PublishedEndpoints:
+    """Publish what a simulator does once it serves."""
+    served = PublishedEndpoints(pid, *["x"] * 8)
+    files.endpoints.write_bytes(msgspec.json.encode(served))
+    return served
 
 
 def test_it_starts_is_found_and_stops(folder: Path) -> None:
@@ -96,9 +104,7 @@ def test_what_a_killed_one_left_is_not_believed_while_the_next_one_starts(
 ) -> None:
     """A simulator locks its folder before it publishes its endpoints; here, until the test releases it."""
     folder.mkdir(parents=True)
-    fields = dict.fromkeys(PublishedEndpoints.__struct_fields__, "")
-    stale = fields | {"pid": 1, "schema": 1, "environment": {}}
-    (folder / "endpoints.json").write_text(json.dumps(stale))
+    publish(SimulatorFolder(folder), 1)
     python = tmp_path / "python"
     python.write_text(
         f"#!{sys.executable}\nimport fcntl, os, time\n"
@@ -121,12 +127,12 @@ def test_what_a_killed_one_left_is_not_believed_while_the_next_one_starts(
 
 def test_a_stop_beside_a_start_stops_what_is_started(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It found none, and the simulator ran on."""
-    launch, launched, stops = process.launch, threading.Event(), threading.Event()
+    start_one, launched, stops = process.launch, threading.Event(), threading.Event()
 
     def launch_late(*arguments: Any) -> PublishedEndpoints:
         launched.set()
         assert stops.wait(60)
-        return launch(*arguments)
+        return start_one(*arguments)
 
     @contextmanager
     def exclusive(path: Path) -> Iterator[None]:
@@ -145,6 +151,53 @@ def test_a_stop_beside_a_start_stops_what_is_started(folder: Path, monkeypatch: 
         start.result(120)
     assert is_stopped
     assert simulator_process.running(folder) is None
+
+
+def test_one_that_an_interrupted_start_has_left_starting_is_waited_for(folder: Path) -> None:
+    files = SimulatorFolder(folder)
+    folder.mkdir(parents=True)
+    with locks.exclusive(files.lock), ThreadPoolExecutor(1) as pool:
+        start = pool.submit(launch.launch, files, ())
+        served = publish(files, os.getpid())
+        assert start.result(60) == served
+    assert not files.log.exists(), "no second one was started"
+
+
+def test_one_that_an_interrupted_start_has_begun_may_lock_the_folder_first(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = SimulatorFolder(folder)
+    folder.mkdir(parents=True)
+    held = ExitStack()
+
+    def spawn(*_: object) -> subprocess.Popen[bytes]:
+        held.enter_context(locks.exclusive(files.lock))
+        publish(files, os.getpid())
+        return subprocess.Popen([sys.executable, "-c", "raise SystemExit(4)"])
+
+    monkeypatch.setattr(launch, "_spawn", spawn)
+    with held:
+        assert launch.launch(files, ()).pid == os.getpid()
+
+
+def test_a_stop_ends_one_that_an_interrupted_start_has_left_starting(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = SimulatorFolder(folder)
+    folder.mkdir(parents=True)
+    code = "import fcntl, signal, sys; lock = open(sys.argv[1], 'w'); fcntl.flock(lock, 2); signal.pause()"
+    left = subprocess.Popen([sys.executable, "-c", code, str(files.lock)])
+    poll(lambda: locked(folder) or None, awaiting="its lock", timeout=60, backoff=Backoff(0.01))
+
+    def read_before_it_serves(files: SimulatorFolder) -> PublishedEndpoints | None:
+        if not files.endpoints.exists():
+            publish(files, left.pid)
+            return None
+        return read_endpoints(files)
+
+    monkeypatch.setattr(launch, "read_endpoints", read_before_it_serves)
+    assert simulator_process.stop(folder) is True
+    assert left.wait(60) == -signal.SIGTERM
 
 
 def test_one_that_cannot_start_says_why(folder: Path) -> None:

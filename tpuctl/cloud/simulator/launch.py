@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import TypeVar
 
+from tpuctl.cloud.simulator.locks import is_locked
 from tpuctl.cloud.simulator.published import PublishedEndpoints, read_endpoints
 from tpuctl.errors import HostError
 from tpuctl.polling import Backoff, poll
 from tpuctl.simulator_folder import SimulatorFolder, rotated
+
+T = TypeVar("T")
 
 TIMEOUT = 60.0
 BACKOFF = Backoff(0.05)
@@ -20,23 +25,53 @@ MAX_LOG_SIZE = 8 << 20
 def launch(folder: SimulatorFolder, options: tuple[str, ...]) -> PublishedEndpoints:
     """Start a simulator and return its endpoints once all services run; raises HostError, DeadlineError.
 
-    The caller holds the starting lock, and has checked that no simulator runs.
+    The caller holds the starting lock. One that an interrupted start has left starting is waited for.
     """
+    other = started(folder)
+    if other:
+        return other
     folder.endpoints.unlink(missing_ok=True)  # a killed simulator's: the new one locks before it publishes
     process = _spawn(folder, options)
-    hint = f"Its log is {folder.log}."
 
     def ready() -> PublishedEndpoints | None:
         if process.poll() is not None:
-            raise HostError(f"The simulator did not start: {_last_line(folder)}.", hint=hint)
+            other = started(folder)
+            if other:
+                return other
+            raise HostError(f"The simulator did not start: {_last_line(folder)}.", hint=_hint(folder))
         endpoints = read_endpoints(folder)  # checking the lock instead could keep the new process from it
         return endpoints if endpoints and endpoints.pid == process.pid else None
 
     try:
-        return poll(ready, awaiting="the simulator to start", timeout=TIMEOUT, hint=hint, backoff=BACKOFF)
+        return _poll(ready, "start", folder)
     finally:
         # The child runs on by design; without a return code Python would warn about it.
         process.returncode = process.returncode or 0
+
+
+def started(folder: SimulatorFolder) -> PublishedEndpoints | None:
+    """Return the endpoints of the simulator that has the folder, once it serves; None where none has it.
+
+    Raises DeadlineError for one that neither serves nor ends.
+    """
+
+    def settled() -> tuple[PublishedEndpoints | None] | None:
+        if not is_locked(folder.lock):
+            return (None,)
+        endpoints = read_endpoints(folder)
+        return (endpoints,) if endpoints else None
+
+    (endpoints,) = _poll(settled, "start or to end", folder)
+    return endpoints
+
+
+def _poll(check: Callable[[], T | None], change: str, folder: SimulatorFolder) -> T:
+    awaiting = f"the simulator to {change}"
+    return poll(check, awaiting=awaiting, timeout=TIMEOUT, hint=_hint(folder), backoff=BACKOFF)
+
+
+def _hint(folder: SimulatorFolder) -> str:
+    return f"Its log is {folder.log}."
 
 
 def _spawn(folder: SimulatorFolder, options: tuple[str, ...]) -> subprocess.Popen[bytes]:

@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-from tpuctl.cloud.simulator.launch import launch
+from tpuctl.cloud.simulator.launch import launch, started
 from tpuctl.cloud.simulator.locks import exclusive, is_locked
 from tpuctl.cloud.simulator.published import PublishedEndpoints, read_endpoints
 from tpuctl.errors import ConfigError
@@ -64,14 +64,17 @@ def stop(folder: Path) -> bool:
 
 
 def stop_started(folder: Path) -> bool:
-    """Stop the simulator as `stop` does, for a caller that holds the starting lock."""
-    endpoints = running(folder)
+    """Stop the simulator as `stop` does, for a caller that holds the starting lock.
+
+    Raises DeadlineError for one that neither serves nor ends.
+    """
+    files = SimulatorFolder(folder)
+    endpoints = started(files)
     if not endpoints:
         return False
     os.kill(endpoints.pid, signal.SIGTERM)
-    lock = SimulatorFolder(folder).lock
     poll(
-        lambda: None if is_locked(lock) else True,
+        lambda: None if is_locked(files.lock) else True,
         awaiting="the simulator to stop",
         timeout=STOP_TIMEOUT,
         hint=f"End it by hand: kill -9 {endpoints.pid}",
