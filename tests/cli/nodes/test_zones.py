@@ -16,6 +16,7 @@ from tpuctl.cli.nodes.lifetime_options import lifetime_text
 from tpuctl.cli.nodes.zone_options import note_order, price_text, zone_facts
 from tpuctl.cloud.tpu import sending
 from tpuctl.flows.nodes.lifetime import Lifetime
+from tpuctl.flows.nodes.placement import rounds
 from tpuctl.polling import Backoff
 
 Tpuctl = Callable[..., CommandResult]
@@ -55,6 +56,21 @@ def test_a_limit_on_requests_per_minute_is_no_lack_of_capacity(
     assert zones_with_nodes(simulator) == [A]
     sent = simulator.events.find(kind="request", what="CreateNode")
     assert [event.resource.split("/")[3] for event in sent] == [A, A, A]
+
+
+@pytest.mark.parametrize("method", ["CreateNode", "ListOperations"])
+def test_a_request_without_an_answer_ends_no_wait_for_capacity(
+    tpuctl: Tpuctl, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    monkeypatch.setattr(rounds, "PAUSES", Backoff(first=0.01))
+    monkeypatch.setattr(sending, "RETRY_TIMEOUT", 0.0)
+    simulator.faults.add("unavailable", method=method, count=1)
+    result = tpuctl(*UP, "--wait-capacity", "6h")
+    assert result.code == 0, result.err
+    assert (
+        f"The service that knows about Node 'n1'{' (v3-8)' * (method == 'CreateNode')} in {A}" in result.err
+    )
+    assert zones_with_nodes(simulator) == [A]
 
 
 def test_a_stockout_everywhere_names_all_zones(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:

@@ -127,7 +127,8 @@ class TestBegin:
         cloud.errors = [error]
         with pytest.raises(type(error)) as raised:
             creation.begin(cloud, change, cloud.said.append)
-        assert raised.value is error
+        assert raised.value.message == error.message
+        assert isinstance(raised.value, creation.NotBegunError) is isinstance(error, DeadlineError)
 
     def test_an_operation_that_was_begun_meanwhile_is_waited_for(self, cloud: Cloud) -> None:
         mine = Operation("mine", lambda: True)

@@ -88,6 +88,28 @@ def test_after_the_time_it_is_a_stockout_that_names_the_zones(passing_time: Pass
     assert (provider.placed, provider.queues) == ({}, {})
 
 
+def test_a_provider_that_is_silent_for_a_while_ends_no_wait_for_capacity() -> None:
+    provider, reports = Refusing({A: 1, B: 1}, {A: DeadlineError("No answer.", hint="Later.")}), list[str]()
+
+    def answer_again() -> None:
+        if len(provider.tried) == 3:
+            provider.errors.clear()
+
+    provider.on_create = answer_again  # type: ignore[assignment]
+    assert run(provider, A, B, reports=reports, wait=HOUR).zone == A
+    assert provider.tried == [A, A, A], "what was begun late is looked for there before another is created"
+    assert [line.partition(" ")[2] for line in reports if "No answer" in line] == ["No answer."] * 2
+
+
+@pytest.mark.parametrize(("wait", "least"), [(0.0, 1), (HOUR, 10)])
+def test_a_provider_that_stays_silent_is_the_error_after_the_time(wait: float, least: int) -> None:
+    provider = Refusing({A: 1}, {A: DeadlineError("No answer.", hint="Later.")})
+    with pytest.raises(DeadlineError, match=r"^No answer\.$") as silent:
+        run(provider, A, wait=wait)
+    assert silent.value.hint == "Later."
+    assert least <= len(provider.tried) < 20 * least
+
+
 def test_quota_0_takes_a_zone_out_of_the_rounds() -> None:
     provider = Refusing({A: 1, B: 0}, {A: QuotaError("Limit: 0.", granted=False)})
     with pytest.raises(StockoutError, match=r"Limit: 0\."):

@@ -56,12 +56,16 @@ class Patience:
     """Whether the request leaves the queue afterwards."""
 
 
+class NotBegunError(DeadlineError):
+    """The provider has not answered to a create, and says that it has begun none."""
+
+
 def begin(provider: Provider, creation: Creation, report: Report) -> Operation:
     """Start a creation and return its operation; after a lost answer that of the create that was sent.
 
     A node is requested once, since a second request could not be told from the first; a queued resource has
     an id by which the provider knows a repeated request. What another command creates meanwhile under the
-    same name is used.
+    same name is used. Raises NotBegunError where there is no answer, and nothing was begun.
     """
     if isinstance(creation, CreateNode):
         request = creation.request
@@ -72,24 +76,34 @@ def begin(provider: Provider, creation: Creation, report: Report) -> Operation:
     report(f"queueing {queued.id.name} ({size}) in {queued.id.zone}")
     try:
         return provider.begin(creation)
-    except (ConflictError, DeadlineError):
+    except (ConflictError, DeadlineError) as error:
         if find_queued_resource(provider, queued.id) is None:
-            raise
+            raise _nothing_begun(error) from error
         return Operation(f"Queued resource '{queued.id.name}'", lambda: True)
 
 
 def _begin_node(provider: Provider, creation: CreateNode) -> Operation:
     node = creation.request.id
-    earlier = provider.creations(node)
+    try:
+        earlier = provider.creations(node)
+    except DeadlineError as error:
+        raise _nothing_begun(error) from error
     try:
         return provider.begin(creation)
-    except (DeadlineError, ConflictError):
+    except (DeadlineError, ConflictError) as error:
         begun = [operation for name, operation in provider.creations(node).items() if name not in earlier]
         if begun:
             return begun[0]
         if find_node(provider, node) is None:
-            raise
+            raise _nothing_begun(error) from error
         return Operation(f"Node '{node.name}'", lambda: True)
+
+
+def _nothing_begun(error: TpuctlError) -> TpuctlError:
+    """Return the error of a create that was refused, or of one without an answer and without effect."""
+    if isinstance(error, DeadlineError):
+        return NotBegunError(error.message, hint=error.hint, **error.facts)
+    return error
 
 
 def await_creation(

@@ -20,6 +20,7 @@ from tpuctl.flows.nodes.down import DownPlan, down
 from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.lookup import find_node, find_queued_resource
 from tpuctl.flows.nodes.placement.creation import (
+    NotBegunError,
     Patience,
     await_creation,
     await_existing,
@@ -106,6 +107,11 @@ class Rounds:
                 return self._try(zone, existing if existing and existing.zone == zone else None)
             except (StockoutError, _TakenError) as error:
                 errors.append(error)
+            except NotBegunError as error:
+                if not self._search.wait:
+                    raise
+                self._report(f"{clock.iso(clock.now())} {error.message}")
+                raise NoCapacityError([error]) from error
             except (QuotaError, ConfigError) as error:
                 if not self._refuses_for_good(zone, error):
                     errors.append(error)
