@@ -63,12 +63,33 @@ def test_a_full_disk_for_what_is_said_besides_ends_no_command(home: Path, tmp_pa
     assert output.read_text().startswith("{")
 
 
+@FULL
+def test_a_full_disk_for_what_is_said_besides_keeps_no_node_billing(
+    simulator: RunningSimulator, node: str
+) -> None:
+    """As `tpuctl down --yes 2>>log` in a crontab."""
+    assert shown("down", node, "--yes", stdout=os.devnull, stderr="/dev/full") == 0
+    assert simulator.world.nodes.all() == []
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_stream_that_is_closed_is_an_empty_one(home: Path, closed: str) -> None:
     command = f'exec "$0" -m tpuctl config show --json {closed}'
     ended = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, check=False)
     assert (ended.returncode, b"Traceback" in ended.stderr) == (0, False), ended.stderr
     assert (b'"schema"' in ended.stdout) == (" >&-" not in f" {closed}")
+
+
+def test_a_file_that_is_opened_takes_the_place_of_no_closed_stream(home: Path) -> None:
+    program = (
+        "import os; from tpuctl.cli import printing; printing.open_closed_streams(); "
+        "file = os.open('file', os.O_CREAT | os.O_WRONLY); os.system('echo lost; echo lost >&2'); "
+        "raise SystemExit(os.fstat(file).st_size or file < 3)"
+    )
+    ended = subprocess.run(
+        ["sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>&-', sys.executable, program], check=False
+    )
+    assert ended.returncode == 0
 
 
 @pytest.mark.parametrize("arguments", [["runs"], ["runs", "--json"]], ids=" ".join)

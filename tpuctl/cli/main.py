@@ -162,6 +162,7 @@ def main() -> NoReturn:
     Exits without Python's cleanup of imported modules, which is a sixth of the time of `tpuctl ls`: every
     client and file is closed by now.
     """
+    printing.open_closed_streams()
     code = _complete() if COMPLETION in os.environ else _run_guarded()
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -179,14 +179,18 @@ class PrintableStream:
         return getattr(self.unguarded, name)
 
 
-def guard() -> None:
-    """Make stdout and stderr of this process printable; characters that they cannot encode are escaped.
+def open_closed_streams() -> None:
+    """Open stdin, stdout and stderr that are closed (`>&-`) as empty ones: else a file would be one."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
-    A stream that was closed before the start is an empty one.
-    """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  open as long as the process
+
+def guard() -> None:
+    """Make stdout and stderr of this process printable; characters that they cannot encode are escaped."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
