@@ -176,3 +176,19 @@ def test_its_files_are_private_and_a_broken_one_is_replaced(folder: Path) -> Non
     assert modes == {"tls": 0o700, "authority.pem": 0o600, "ca.pem": 0o600, "ca-bundle.pem": 0o600}
     (folder / "authority.pem").write_text("broken")
     assert python_accepts(CertificateAuthority(folder), "localhost") == ""
+
+
+def test_the_users_own_roots_are_in_the_bundle_once_and_never_an_earlier_bundle(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.pem").write_text("# mine\n")
+    (tmp_path / "link.pem").symlink_to("mine.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "mine.pem"))
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "link.pem"))
+    monkeypatch.setenv("CURL_CA_BUNDLE", str(folder / "ca-bundle.pem"))
+    for _ in range(2):  # the second finds the bundle of the first
+        authority = CertificateAuthority(folder)
+        bundle = authority.ca_file.read_bytes()
+        assert bundle.startswith(authority.own_file.read_bytes())
+        assert bundle.count(b"# mine\n") == 1
+        assert bundle.count(authority.own_file.read_bytes()) == 1
