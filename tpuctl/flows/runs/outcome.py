@@ -33,7 +33,7 @@ def settle(run: StoredRun, witnesses: Witnesses) -> RunState:
     """Return the run's state, after writing its verdict when it can be decided now.
 
     Of several readers at once the best evidence is written, and all return it; docs/runs.md has the rules.
-    Raises NotFoundError for a run without an attempt.
+    Raises NotFoundError for a run without an attempt, and for one that was removed meanwhile.
     """
     try:
         verdict = run.verdict()
@@ -59,6 +59,7 @@ def _settle_open(
     verdict: Verdict | None,
 ) -> RunState:
     """Decide, asking no more than is needed: statuses, then the provider, then hosts."""
+    is_heard = any(word.status for word in words)
     node = None
     if decision.needs_node(words):
         node = witnesses.node(run.bucket, attempt.record.tpu.id)
@@ -71,6 +72,8 @@ def _settle_open(
     if verdict and run.is_refuted(verdict, attempt, words):
         verdict = None
     if ending:
+        if not is_heard:
+            run.check_present()
         ended = _verdict(run, attempt, _as_asked(run, ending), words)
         verdict = run.end(ended, is_refuted=lambda other: run.is_refuted(other, attempt, words))
     statuses = [word.status for word in words]

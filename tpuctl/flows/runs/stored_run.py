@@ -274,6 +274,14 @@ class StoredRun:
             run=self.name,
         )
 
+    def check_present(self) -> None:
+        """Raise NotFoundError for a run that was removed, or is being removed, since it was read."""
+        item = self.bucket.stat(self.paths.record)
+        if item is None:
+            raise self.not_found()
+        if item.content_type == REMOVAL_TYPE:
+            raise self.being_removed()
+
     def being_removed(self) -> NotFoundError:
         """Return the error for a run of which only the rest is there, until that is deleted, too."""
         return NotFoundError(

@@ -17,7 +17,7 @@ from tests.running_simulator import RunningSimulator
 from tpuctl import runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.cloud.storage import Bucket, Object
-from tpuctl.errors import DeadlineError, InterruptedByUser
+from tpuctl.errors import DeadlineError, InterruptedByUser, NotFoundError
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.logs.following import SETTLE_EVERY, follow
 from tpuctl.flows.runs.logs.reader import Line, LogReader
@@ -25,6 +25,7 @@ from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import Node, NodeId
 from tpuctl.runs import ORDERED_LOGS, Run, Verdict
+from tpuctl.upkeep.removal import REMOVAL_TYPE, Removal, encode_removal
 from tpuctl.worker.records import FINISHED, RUNNING, encode, ordered_log_file, status_type
 
 NOBODY = Witnesses(MemoryProvider())
@@ -232,6 +233,7 @@ class Quiet:
     def follow(self, *events: Callable[[], object], tail: int | None = None, **shows: Any) -> Verdict:
         """Follow the run in whose pauses these things happen."""
         run, happen = StoredRun(self.logs.run.bucket, "r1", self.warnings.append), iter(events)
+        assert run.record, "`tpuctl logs` reads it first"
 
         def sleep(seconds: float) -> None:
             self.pauses.append(seconds)
@@ -361,6 +363,26 @@ def test_a_verdict_that_cannot_be_read_is_an_error() -> None:
     with pytest.raises(BadObjectError, match=r"verdict\.json"):
         quiet.follow()
     assert quiet.warnings == []
+
+
+@pytest.mark.parametrize("is_begun", [True, False])
+def test_a_run_that_was_removed_meanwhile_gets_no_verdict(is_begun: bool) -> None:
+    """Its reader slept, and so did not see how it ended; its node is gone, too."""
+    quiet = Quiet()
+    bucket, paths = quiet.logs.bucket, quiet.logs.run.paths
+
+    def remove() -> None:
+        quiet.pass_time()
+        for item in bucket.objects(paths.folder):
+            bucket.remove(item)
+        if is_begun:
+            removal = encode_removal(Removal("r1", "ada", CREATED, (1,)))
+            bucket.put(paths.record, removal, REMOVAL_TYPE)
+        quiet.provider.nodes.clear()
+
+    with pytest.raises(NotFoundError, match="is being removed" if is_begun else "There is no run 'r1'"):
+        quiet.follow(remove)
+    assert bucket.get(paths.verdict) is None
 
 
 def test_ctrl_c_says_how_to_resume() -> None:
