@@ -42,8 +42,8 @@ def shown(*arguments: str, stdout: str | Path, stderr: str | Path) -> int:
     ("arguments", "message"),
     [
         (("help", "up"), "The output cannot be written: No space left on device."),
-        (("types",), "The output cannot be written: No space left on device."),
-        (("types", "--json"), "The output cannot be written: No space left on device."),
+        (("config", "show"), "The output cannot be written: No space left on device."),
+        (("config", "show", "--json"), "The output cannot be written: No space left on device."),
         (("frob", "--json"), "There is no command 'frob'."),
     ],
 )
