@@ -10,14 +10,17 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tpuctl.cloud import simulator
 from tpuctl.polling import Backoff, poll
+from tpuctl.simulator_folder import SimulatorFolder
 
 STATE = "TPUCTL_STATE"
+BACKOFF = Backoff(0.01, 0.1)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -39,15 +42,28 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 
 
 def _end(folder: Path) -> bool:
-    """Return whether another process serves a folder; it is killed."""
+    """Return whether another process serves a folder, or is about to; it is killed."""
     endpoints = simulator.running(folder)
-    if endpoints is None or endpoints.pid == os.getpid():
-        return False
-    os.kill(endpoints.pid, signal.SIGKILL)
-    poll(
-        lambda: simulator.running(folder) is None or None,
-        awaiting="its end",
-        timeout=60,
-        backoff=Backoff(0.01, 0.1),
-    )
-    return True
+    pids = {endpoints.pid} if endpoints else _starting(folder)
+    for pid in pids - {os.getpid()}:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        poll(
+            lambda: simulator.running(folder) is None or None, awaiting="its end", timeout=60, backoff=BACKOFF
+        )
+    return bool(pids - {os.getpid()})
+
+
+def _starting(folder: Path) -> set[int]:
+    """Return the simulators of a folder that do not serve yet, on Linux; each has a log already."""
+    if not SimulatorFolder(folder).log.exists():
+        return set()
+    option = f"--folder={folder}".encode()
+    return {int(file.parent.name) for file in Path("/proc").glob("[0-9]*/cmdline") if option in _words(file)}
+
+
+def _words(file: Path) -> list[bytes]:
+    try:
+        return file.read_bytes().split(b"\0")
+    except OSError:  # it has ended
+        return []

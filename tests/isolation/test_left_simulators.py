@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,8 @@ import pytest
 from tests.isolation import left_simulators
 from tests.running_simulator import RunningSimulator
 from tpuctl.cloud import simulator as simulator_process
+from tpuctl.polling import poll
+from tpuctl.simulator_folder import SimulatorFolder
 
 
 @pytest.fixture
@@ -33,6 +38,24 @@ def test_a_simulator_that_is_left_is_ended_and_the_test_fails(
     with pytest.raises(pytest.fail.Exception, match=r"it left a simulator running in .*: use "):
         tear_down(request)
     assert simulator_process.running(state / "sim") is None
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="a process that does not serve is found in /proc")
+def test_one_that_is_still_starting_is_ended_and_the_test_fails(
+    state: Path, request: pytest.FixtureRequest
+) -> None:
+    """As a command leaves it that ends in the middle."""
+    files = SimulatorFolder(state / "sim")
+    files.path.mkdir(parents=True)
+    files.log.touch()
+    command = [sys.executable, "-c", "import sys; sys.stdin.read()", f"--folder={files.path}"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        line = Path(f"/proc/{process.pid}/cmdline")
+        poll(lambda: line.read_bytes() or None, awaiting="its command line", timeout=60)
+        with pytest.raises(pytest.fail.Exception, match=r"it left a simulator running in .*: use "):
+            tear_down(request)
+        assert process.wait(60) == -signal.SIGKILL
+    tear_down(request)
 
 
 def test_one_in_this_process_is_its_fixtures(
