@@ -388,6 +388,19 @@ class TestDefaults:
         assert state_folder({"HOME": "/h", "TPUCTL_STATE": "/t"}) == Path("/t")
         assert state_folder({"HOME": "/h", "TPUCTL_STATE": ""}) == Path("/h/.local/state/tpuctl")
 
+    @pytest.mark.parametrize("variable", ["TPUCTL_STATE", "XDG_STATE_HOME"])
+    def test_a_relative_state_folder_is_in_the_working_folder(
+        self, tmp_path, monkeypatch, variable: str
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        environ = {"HOME": "/h", variable: "s"}
+        assert state_folder(environ) == tmp_path / ("s" if variable == "TPUCTL_STATE" else "s/tpuctl")
+        (tmp_path / "gone").mkdir()
+        monkeypatch.chdir(tmp_path / "gone")
+        (tmp_path / "gone").rmdir()
+        with pytest.raises(ConfigError, match="The working folder does not exist any more"):
+            state_folder(environ)
+
     def test_nothing_is_read_at_import(self, home, tmp_path) -> None:
         """Broken files and values do no harm until a command asks."""
         (tmp_path / "work/tpuctl.toml").write_text("broken")

@@ -45,10 +45,21 @@ def user_file(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def state_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of tpuctl's own state on this machine: simulator, crash reports, SSH key."""
-    if environ.get("TPUCTL_STATE"):
-        return Path(environ["TPUCTL_STATE"])
-    return _base_folder(environ, "XDG_STATE_HOME", ".local/state") / "tpuctl"
+    """Return the folder of tpuctl's own state on this machine: simulator, crash reports, SSH key.
+
+    It is absolute: programs with another working folder get its files by name.
+    """
+    own = environ.get("TPUCTL_STATE")
+    folder = Path(own) if own else _base_folder(environ, "XDG_STATE_HOME", ".local/state") / "tpuctl"
+    return folder if folder.is_absolute() else working_folder() / folder
+
+
+def working_folder() -> Path:
+    """Return the working folder; raises ConfigError for one that was deleted."""
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise ConfigError("The working folder does not exist any more.", hint="Go to another one.") from error
 
 
 def home(environ: Mapping[str, str]) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tpuctl.catalogue.prices import OwnPrice
 from tpuctl.config.defaults import default_value
-from tpuctl.config.files import SettingsFile, read_files
+from tpuctl.config.files import SettingsFile, read_files, working_folder
 from tpuctl.config.formats import FORMATS, normalize
 from tpuctl.config.gcloud import gcloud_settings
 from tpuctl.config.settings import SETTINGS, TARGETS, Setting, Value
@@ -86,7 +86,7 @@ def load(
 
     Raises ConfigError for a file that cannot be read, with its path.
     """
-    files = read_files(folder or _working_folder(), environ)
+    files = read_files(folder or working_folder(), environ)
     layers = _with_data_buckets(_layers(flags, environ, files))
     target = _first(layers, "target") or _default_target(layers)
     if target.value not in TARGETS:
@@ -153,13 +153,6 @@ def _layers(
 def _file_layer(file: SettingsFile) -> Layer:
     values = {name: value for name, value in file.values.items() if value}
     return Layer(values, lambda _name: str(file.path), file.lines)
-
-
-def _working_folder() -> Path:
-    try:
-        return Path.cwd()
-    except OSError as error:
-        raise ConfigError("The working folder does not exist any more.", hint="Go to another one.") from error
 
 
 def _with_data_buckets(layers: Sequence[Layer]) -> list[Layer]:

@@ -121,8 +121,8 @@ class Simulator:
         external_ips: bool = True,
         iam: Enforcement | None = None,
     ) -> None:
+        self.folder = folder = folder.absolute()  # programs on hosts have other working folders
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.folder = folder
         self._files = files = SimulatorFolder(folder)
         files.check_owner()
         if not folder.stat().st_mode & stat.S_ISVTX:  # /tmp itself is everybody's

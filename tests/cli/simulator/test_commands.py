@@ -6,16 +6,19 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cloud import simulator as simulator_process
 from tpuctl.cloud.simulator.locks import is_locked
 from tpuctl.config import load
 from tpuctl.polling import Backoff, poll
 from tpuctl.sim.hosts.programs.processes import snapshot, world_mark
+
+Tpuctl = Callable[..., CommandResult]
 
 
 @pytest.fixture
@@ -64,6 +67,20 @@ def busy_host(folder: Path, tpuctl) -> Path:
     kill(folder)
     assert len(host_processes(folder)) >= 2, "programs keep running without the simulator, as they should"
     return folder
+
+
+def test_hosts_are_reached_where_the_state_folder_is_relative(
+    home: Path, tpuctl: Tpuctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs on hosts have other working folders: no host answered over SSH."""
+    monkeypatch.setenv("TPUCTL_STATE", "state")
+    simulator = RunningSimulator(Path("state/sim"))
+    try:
+        assert simulator.simulator.folder.is_absolute()
+        assert tpuctl("up", "v3-8", "--name", "n1", "--yes").code == 0
+        assert tpuctl("exec", "n1", "--", "pwd").out.startswith(str(simulator.simulator.folder / "hosts"))
+    finally:
+        simulator.close()
 
 
 def test_stop_ends_what_a_killed_simulator_left(busy_host: Path, tpuctl) -> None:

@@ -65,7 +65,7 @@ def proxy_command(session: Session, arguments: Sequence[str]) -> str:
     if iap := config.get("iap"):
         variables["TPUCTL_IAP"] = iap
     variables["TPUCTL_SSH_KEY"] = str(session.cloud.ssh.key.absolute())
-    variables["TPUCTL_STATE"] = str(state_folder().absolute())
+    variables["TPUCTL_STATE"] = str(state_folder())
     return openssh.proxy_command(variables, arguments)
 
 

@@ -69,7 +69,7 @@ def _entry(session: Session, node: Node, zone: str) -> Entry:
 def _place(session: Session) -> str:
     """Where nodes are, so that two of one name are told apart: a project, or a simulator by its folder."""
     if session.config.target == "sim":
-        return f"the simulator in {files.state_folder().absolute()}"
+        return f"the simulator in {files.state_folder()}"
     return f"project {session.config.require('project')}"
 
 
