@@ -127,6 +127,12 @@ class InterruptedByUser(TpuctlError):
     kind = "interrupted"
 
 
+def joined_hints(*hints: str) -> str:
+    """Return several hints as one: no command at the end of one runs into the next."""
+    *first, last = [hint for hint in hints if hint] or [""]
+    return " ".join([*(hint if hint.endswith((".", "?")) else f"{hint}." for hint in first), last])
+
+
 def nearest(typed: str, names: Iterable[str], most: int = 3) -> list[str]:
     """Return the names that a user who typed `typed` most likely meant, best first."""
     from difflib import get_close_matches  # noqa: PLC0415  only on the way to an error

@@ -7,7 +7,7 @@ import pytest
 from tests.flows.nodes.memory_provider import CREATED, ZONE, MemoryProvider, node, queued_resource
 from tests.flows.passing_time import PassingTime
 from tpuctl.cloud.provider import Operation
-from tpuctl.errors import DeadlineError, NotFoundError, StateError
+from tpuctl.errors import ConfigError, DeadlineError, NotFoundError, StateError
 from tpuctl.flows.nodes.down import DownPlan, down, plan_down, requests
 from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.nodes import Change, DeleteNode, DeleteQueuedResource, HttpRequest, Node, NodeId
@@ -170,6 +170,26 @@ def test_what_fails_is_named_as_billing_and_the_rest_is_deleted() -> None:
         down(provider, plan_down(provider, (), "ada"), [].append)
     assert error.value.facts["may_bill"] == ["n1 in us-central1-b"]
     assert list(provider.nodes) == ["n1"]
+
+
+@pytest.mark.parametrize(
+    ("hint", "shown"),
+    [
+        ("", "'tpuctl down n1' resumes."),
+        ("Ask. Then check: tpuctl doctor", "Ask. Then check: tpuctl doctor. 'tpuctl down n1' resumes."),
+        ("Later.", "Later. 'tpuctl down n1' resumes."),
+        ("Did you mean n2?", "Did you mean n2? 'tpuctl down n1' resumes."),
+        ("Then: tpuctl down --zone Z", "Then: tpuctl down --zone Z"),
+    ],
+)
+def test_the_command_that_resumes_is_apart_from_that_of_the_failure(hint: str, shown: str) -> None:
+    class Forbidden(MemoryProvider):
+        def begin(self, change: Change) -> Operation:
+            raise ConfigError("No permission.", hint=hint)
+
+    with pytest.raises(ConfigError) as refused:
+        down(Forbidden(node()), of(node()), [].append)
+    assert refused.value.hint == shown
 
 
 @pytest.mark.parametrize("error", [NotFoundError("n1 does not exist."), StateError("n1 is being deleted.")])

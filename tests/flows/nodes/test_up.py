@@ -295,6 +295,12 @@ class TestWhatChangesMeanwhile:
         assert "'tpuctl down n1' deletes it" in error.value.hint
         assert error.value.facts["may_bill"] == [f"n1 in {ZONE}"]
 
+    def test_the_commands_that_go_on_are_apart_from_that_of_the_failure(self) -> None:
+        ssh = MemorySsh(HostError("It is another host.", hint="Check: tpuctl doctor", host_key="wrong"))
+        with pytest.raises(HostError) as error:
+            run_up(MemoryProvider(), ssh, [])
+        assert error.value.hint.startswith("Check: tpuctl doctor. 'tpuctl up ")
+
     def test_a_provider_that_does_not_answer_may_bill(self, passing_time: PassingTime) -> None:
         class Silent(MemoryProvider):
             def get_node(self, node: NodeId) -> Node:

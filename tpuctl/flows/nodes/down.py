@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tpuctl.cloud.provider import Provider
-from tpuctl.errors import DeadlineError, InterruptedByUser, NotFoundError, StateError
+from tpuctl.errors import DeadlineError, InterruptedByUser, NotFoundError, StateError, joined_hints
 from tpuctl.flows.nodes.inventory import Allocation, take_inventory
 from tpuctl.flows.nodes.lookup import choose_candidates, find_node, find_queued_resource, no_such_node
 from tpuctl.flows.progress import Report
@@ -117,7 +117,7 @@ def _raise_what_is_left(results: Sequence[Result[Allocation, None]]) -> None:
     left = [f"{item.name} in {item.zone}" for item, _ in failed]
     message = f"{' and '.join(left)} may still bill. {error.message}"
     again = f"'{_again(item for item, _ in failed)}' resumes."
-    hint = error.hint if "tpuctl down" in error.hint else f"{error.hint} {again}".strip()
+    hint = error.hint if "tpuctl down" in error.hint else joined_hints(error.hint, again)
     raise type(error)(message, hint=hint, **{**error.facts, "may_bill": left}) from error
 
 

@@ -21,6 +21,7 @@ from tpuctl.errors import (
     StateError,
     StockoutError,
     TpuctlError,
+    joined_hints,
 )
 from tpuctl.flows.hosts.ssh_access import grant_access
 from tpuctl.flows.nodes.down import DownPlan, changes, down
@@ -216,7 +217,7 @@ def _with_what_bills(provider: Provider, plan: UpPlan, error: TpuctlError) -> Tp
     where = f" in {' and in '.join(zones)}" if len(plan.search.zones) > 1 else ""
     return type(error)(
         f"{error.message} Node '{name}' {verb}{where}.",
-        hint=f"{error.hint} {_two_commands(plan)}".strip(),
+        hint=joined_hints(error.hint, _two_commands(plan)),
         **error.facts,
         may_bill=[f"{name} in {zone}" for zone in zones],
     )

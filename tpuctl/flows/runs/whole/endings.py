@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tpuctl.errors import InterruptedByUser, StockoutError, TpuctlError
+from tpuctl.errors import InterruptedByUser, StockoutError, TpuctlError, joined_hints
 
 
 class Phase(StrEnum):
@@ -74,12 +74,12 @@ def failed(position: Position, error: TpuctlError) -> TpuctlError:
         if isinstance(error, StockoutError):
             error.hint = f"Try again: {position.again}. More zones: --zone any. Longer: --wait-capacity 6h"
         elif "may_bill" not in error.facts:
-            error.hint = f"{error.hint} Try again: {position.again}".strip()
+            error.hint = joined_hints(error.hint, f"Try again: {position.again}")
         return error
     if "may_bill" not in error.facts:
         standing = position.standing
         error.message = f"{error.message} {standing[0].upper()}{standing[1:]}"
         if position.node:
             error.facts["may_bill"] = [position.node]
-    error.hint = f"{error.hint} {position.commands}".strip()
+    error.hint = joined_hints(error.hint, position.commands)
     return error
