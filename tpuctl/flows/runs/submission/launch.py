@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -17,6 +17,7 @@ from tpuctl.flows.hosts.program_zip import program
 from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.nodes import Node
 from tpuctl.parallel import values
+from tpuctl.worker.attempt_lock import identity
 from tpuctl.worker.records import PROGRAM_FILE, STARTED_BEFORE, Spec, encode
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ START = (
 
 $2 is the program's hash. All in one round trip. The spec has secrets, which no command line may show.
 """
-STOP = 'kill -TERM "$(cat "$1/started")"'
-"""For sh: ends the supervisor of an attempt whose folder is $1."""
+STOP = 'read -r pid of <"$1/started"; [ "${2-$of}" = "$of" ] && kill -TERM "$pid"'
+"""For sh: ends the supervisor in folder $1; with $2, the identity of its attempt's key, no other run's."""
 IS_FULL = "Is its disk full? 'df -h' on the host shows it."
 FAILURES = {
     91: ("cannot make {folder}: {reason}", IS_FULL),
@@ -64,12 +65,14 @@ class UnheardError(HostError):
 
 
 def launch_all(
-    ssh: Ssh, node: Node, host_keys: Mapping[int, str], specs: Sequence[Spec], *, goes_on: bool = False
-) -> None:
+    ssh: Ssh, node: Node, host_keys: Mapping[int, str], specs: Sequence[Spec], *, goes_on: bool = False,
+    on_left: Callable[[], None] | None = None,
+) -> None:  # fmt: skip
     """Start the program on each spec's worker, at once, or on none: a failure stops those that started.
 
-    `goes_on` continues a launch that was killed: workers that it had started are left as they are. Raises
-    the first worker's HostError, with a count of those that failed in its hint.
+    `goes_on` continues a launch that was killed: workers that it had started are left as they are. `on_left`
+    is called after a failure where one may go on that was not reached. Raises the first worker's HostError,
+    with a count of those that failed in its hint.
     """
     program = worker_program()
     by_worker = {spec.worker: spec for spec in specs}
@@ -85,9 +88,11 @@ def launch_all(
             )
         except TpuctlError:
             pids = {launched.item: launched.value for launched in launches if launched.value}
-            pool.run_all(lambda session, worker: stop(session, pids[worker]), pids)
+            stops = pool.run_all(lambda session, worker: stop(session, pids[worker]), pids)
             unheard = [launched.item for launched in launches if isinstance(launched.error, UnheardError)]
             pool.run_all(lambda session, worker: stop_attempt(session, by_worker[worker]), unheard)
+            if on_left and (unheard or any(stopped.error for stopped in stops)):
+                on_left()
             raise
 
 
@@ -117,7 +122,7 @@ def stop(session: SshSession, pid: int) -> None:
 
 def stop_attempt(session: SshSession, spec: Spec) -> None:
     """Stop the program of a spec if it has started; raises HostError where it is not reached."""
-    session.run(["sh", "-c", STOP, "sh", _folder(spec)])
+    session.run(["sh", "-c", STOP, "sh", _folder(spec), identity(spec.key)])
 
 
 def _tar(files: Mapping[str, bytes]) -> bytes:

@@ -111,16 +111,16 @@ def launch_attempt(
     every = specs(bucket, plan.run, attempt, _launch(plan), plan.code.content.size, key)
     try:
         with LaunchSign(run, attempt.attempt, first=0.0 if goes_on else launch_sign.FIRST):
-            launch.launch_all(ssh, plan.node, host_keys, every, goes_on=goes_on)
+            launch.launch_all(
+                ssh, plan.node, host_keys, every, goes_on=goes_on, on_left=lambda: _end_left(run, plan)
+            )
     except TpuctlError as error:
         _fail(run, plan, error)
-        if isinstance(error, launch.UnheardError):
-            _end_unheard(run, plan)
         raise
 
 
-def _end_unheard(run: StoredRun, plan: SubmitPlan) -> None:
-    """Ask what may have started all the same to stop: its host may be reached later."""
+def _end_left(run: StoredRun, plan: SubmitPlan) -> None:
+    """Ask workers that SSH does not reach, and that may have started, to stop."""
     try:
         stop_requests.ask(run, plan.run.submitter, grace=0)
     except TpuctlError:
