@@ -146,13 +146,12 @@ def _start(provider: Provider, node: Node, wait: float, report: Report) -> None:
     Raises NotFoundError where it is gone: another node that has its name by now stays as it is.
     """
     report(f"starting {node.name}")
-    provider.get_node(node.id)
-    retry(
-        lambda: provider.begin(StartNode(node.id)).wait("to be started", START_TIMEOUT),
-        on=StockoutError,
-        timeout=wait,
-        backoff=START_PAUSES,
-    )
+
+    def start() -> None:
+        provider.get_node(node.id)
+        provider.begin(StartNode(node.id)).wait("to be started", START_TIMEOUT)
+
+    retry(start, on=StockoutError, timeout=wait, backoff=START_PAUSES)
 
 
 def _require_as_requested(allocation: Allocation, plan: UpPlan) -> Allocation:
