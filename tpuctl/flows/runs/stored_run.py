@@ -275,12 +275,12 @@ class StoredRun:
         )
 
     def check_present(self) -> None:
-        """Raise NotFoundError for a run that was removed, or is being removed, since it was read."""
-        item = self.bucket.stat(self.paths.record)
-        if item is None:
+        """Raise NotFoundError for a run that was removed, or is being removed, since it was read.
+
+        So is one whose name is another run's now.
+        """
+        if StoredRun(self.bucket, self.name).record.token != self.record.token:
             raise self.not_found()
-        if item.content_type == REMOVAL_TYPE:
-            raise self.being_removed()
 
     def being_removed(self) -> NotFoundError:
         """Return the error for a run of which only the rest is there, until that is deleted, too."""

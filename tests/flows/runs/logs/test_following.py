@@ -385,6 +385,23 @@ def test_a_run_that_was_removed_meanwhile_gets_no_verdict(is_begun: bool) -> Non
     assert bucket.get(paths.verdict) is None
 
 
+def test_a_run_whose_name_is_another_runs_by_now_gives_that_no_verdict() -> None:
+    quiet = Quiet()
+    bucket, paths = quiet.logs.bucket, quiet.logs.run.paths
+
+    def submit_another() -> None:
+        quiet.pass_time()
+        record = StoredRun(bucket, "r1").record
+        for item in bucket.objects(paths.folder):
+            bucket.remove(item)
+        StoredRun(bucket, "r1").create(msgspec.structs.replace(record, token="f" * 32))
+        quiet.provider.nodes.clear()
+
+    with pytest.raises(NotFoundError, match="There is no run 'r1'"):
+        quiet.follow(submit_another)
+    assert bucket.get(paths.verdict) is None
+
+
 def test_ctrl_c_says_how_to_resume() -> None:
     quiet = Quiet()
 
