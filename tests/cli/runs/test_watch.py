@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,7 +16,7 @@ from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import runs
 from tpuctl.cli.runs import watch as command
 from tpuctl.cloud.endpoints import Cloud
-from tpuctl.errors import InterruptedByUser, JobFailedError, UsageError
+from tpuctl.errors import DeadlineError, InterruptedByUser, JobFailedError, UsageError
 from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.recovery import watch
 from tpuctl.flows.runs.recovery.events import Event
@@ -357,3 +357,40 @@ class TestWhatIsWatched:
                 call("a", **options)
         with pytest.raises(UsageError, match="Name the runs to watch"):
             call()
+
+
+class TestWhatWasMade:
+    """A command that has started a run again, after the run's end."""
+
+    def delete(self, monkeypatch: pytest.MonkeyPatch, error: BaseException | None = None) -> list[str]:
+        """Return what is warned of."""
+        patience = list[float]()
+
+        def act(run: object, tools: object, **limit: float) -> None:
+            patience.extend(limit.values())
+            if error:
+                raise error
+
+        monkeypatch.setattr(command, "tools", lambda *_: "tools")
+        monkeypatch.setattr(command, "await_restart", act)
+        warnings = list[str]()
+        session: Any = SimpleNamespace(warn=warnings.append)
+        command.delete_what_was_made(session, cast("Any", SimpleNamespace(name="r1")))
+        assert patience == [120.0], "how the run ended is told soon"
+        return warnings
+
+    def test_nothing_is_said_where_it_is_deleted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self.delete(monkeypatch) == []
+
+    def test_what_cannot_be_deleted_now_is_said_and_no_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self.delete(monkeypatch, DeadlineError("Zone a does not answer.")) == [
+            "The TPU that was made for run 'r1' may bill: Zone a does not answer. Delete it: tpuctl watch r1"
+        ]
+
+    @pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), InterruptedByUser("Interrupted.")])
+    def test_an_interrupt_says_what_may_bill(
+        self, monkeypatch: pytest.MonkeyPatch, interrupt: BaseException
+    ) -> None:
+        with pytest.raises(InterruptedByUser, match="The TPU that was made for run 'r1' may bill") as caught:
+            self.delete(monkeypatch, interrupt)
+        assert caught.value.hint == "Delete it: tpuctl watch r1"

@@ -13,7 +13,7 @@ from tpuctl.cli.progress import show_steps
 from tpuctl.cli.runs.restart_options import value_options
 from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
 from tpuctl.client.runs import steps
-from tpuctl.errors import InterruptedByUser, UsageError
+from tpuctl.errors import InterruptedByUser, TpuctlError, UsageError
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs import consequences
 from tpuctl.flows.runs.recovery import rehearsal
@@ -24,6 +24,9 @@ from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission.environment import variables_of
 from tpuctl.flows.runs.whole.restart import await_restart
 from tpuctl.runs import Verdict
+
+DELETION_PATIENCE = 120.0
+"""Seconds of pauses for what keeps a machine from being deleted, once its run has ended."""
 
 
 @click.command()
@@ -93,9 +96,18 @@ def starts_again(session: Session, stored: StoredRun, verdict: Verdict) -> bool:
 
 
 def delete_what_was_made(session: Session, stored: StoredRun) -> None:
-    """Delete the machine that was made for a run that this command has started again, and that has ended."""
-    with show_steps() as report:
-        await_restart(stored, tools(session, report))
+    """Delete the machine that was made for a run that this command has started again, and that has ended.
+
+    Where that cannot be done soon, or is interrupted, it is said: how the run ended counts.
+    """
+    left, hint = f"The TPU that was made for run '{stored.name}' may bill", f"tpuctl watch {stored.name}"
+    try:
+        with show_steps() as report:
+            await_restart(stored, tools(session, report), patience=DELETION_PATIENCE)
+    except (KeyboardInterrupt, InterruptedByUser) as interrupt:
+        raise InterruptedByUser(f"Interrupted. {left}.", hint=f"Delete it: {hint}") from interrupt
+    except TpuctlError as error:
+        session.warn(f"{left}: {error.message} Delete it: {hint}")
 
 
 def tools(session: Session, report: Report, values: dict[str, str] | None = None) -> Tools:

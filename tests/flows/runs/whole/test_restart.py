@@ -30,7 +30,7 @@ class Reports(list[str]):
 
 
 def awaited(
-    monkeypatch: pytest.MonkeyPatch, *steps: Event | TpuctlError | KeyboardInterrupt
+    monkeypatch: pytest.MonkeyPatch, *steps: Event | TpuctlError | KeyboardInterrupt, **patience: float
 ) -> tuple[list[str], list[float]]:
     """Wait through these steps, all of them, and return what was said and the pauses between."""
     left, reports, pauses = list(steps), Reports(), list[float]()
@@ -43,7 +43,7 @@ def awaited(
 
     monkeypatch.setattr(flow, "step", step)
     run = StoredRun(cast("Any", MemoryBucket()), "r1")
-    flow.await_restart(run, cast("Any", reports), pauses.append)
+    flow.await_restart(run, cast("Any", reports), pauses.append, **patience)
     assert left == []
     return [*reports], pauses
 
@@ -82,3 +82,12 @@ def test_what_another_step_would_only_repeat_is_an_error(
 ) -> None:
     with pytest.raises(type(error)):
         awaited(monkeypatch, error)
+
+
+def test_patience_has_an_end_where_it_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = [DeadlineError("No answer."), event(BUSY), event(WAITS, "no zone")]
+    patience = sum(PAUSES[:1]) + watch.INTERVAL
+    with pytest.raises(DeadlineError, match="no zone"):
+        awaited(monkeypatch, *steps, event(GOES_ON), patience=patience)
+    reports, pauses = awaited(monkeypatch, *steps[:2], event(GOES_ON), patience=patience)
+    assert (len(reports), pauses) == (3, [PAUSES[0], watch.INTERVAL])
