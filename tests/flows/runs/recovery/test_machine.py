@@ -24,6 +24,7 @@ from tests.flows.nodes.memory_provider import node as memory_node
 from tests.flows.runs.evidence.memory_bucket import MemoryBucket
 from tests.flows.runs.recovery.site import Site
 from tpuctl import accelerators, clock, runs
+from tpuctl.bucket_layout import RunPaths
 from tpuctl.catalogue.prices import Price, unknown
 from tpuctl.cloud.tpu.messages import read_node
 from tpuctl.config.subnetworks import subnetwork_in
@@ -356,6 +357,20 @@ def test_a_machine_that_another_run_uses_by_now_is_deleted_after_the_end_of_that
     other.end(Verdict("r2", runs.SUCCEEDED, 1, clock.iso(world.time), "because"))
     Watcher(site.tools(), lambda event: None).sweep(site.owner)
     assert names(world) == []
+
+
+def test_a_machine_stays_while_nobody_can_tell_whether_another_run_uses_it(world: CrashWorld) -> None:
+    site = Site(world)
+    site.preempt()
+    assert site.steps().action == RESTARTED
+    site.neighbour("r2", "r1-2")
+    site.bucket.put(RunPaths("r2").attempt(1), b"damaged")
+    assert site.finish().action == ENDED_FOR_GOOD
+    assert names(world) == ["r1-2"]
+    watcher, before = Watcher(site.tools(), lambda event: None), len(site.reports)
+    watcher.sweep(site.owner)
+    watcher.sweep(site.owner)
+    assert site.reports[before:] == ["r1-2 stays: run 'r2' uses it. Afterwards: tpuctl down r1-2"]
 
 
 class TestDeletion:

@@ -370,6 +370,21 @@ class TestAllRuns:
         assert deleted == ["ended"]
         assert [report.partition(":")[0] for report in played.reports] == ["nowhere"]
 
+    def test_ctrl_c_while_their_machines_are_deleted_ends_the_watching(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        played = PlayedWatch(
+            monkeypatch, MemoryProvider(node("ended-2", labels={**node().labels, RESTART_LABEL: "ended"}))
+        )
+        played.submit("ended", outcome=runs.STOPPED)
+
+        def interrupted(*_: object) -> None:
+            raise InterruptedByUser("Interrupted.")
+
+        monkeypatch.setattr(watch, "delete_all", interrupted)
+        with pytest.raises(InterruptedByUser):
+            played.watcher.sweep("ada")
+
     def test_are_listed_at_each_look_and_their_machines_every_five_minutes(
         self, played: PlayedWatch, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Sequence
 
 from tpuctl.bucket_layout import NodePaths
+from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import NotFoundError, StateError, StockoutError
 from tpuctl.flows.hosts.ssh_access import grant_access
 from tpuctl.flows.nodes.down import DownPlan, down
@@ -111,7 +112,7 @@ def _is_of(item: Allocation, tpu: Tpu) -> bool:
 
 
 def _users(tools: Tools, run: str, node: NodeId) -> list[str]:
-    """Return the other runs on a machine that have not ended."""
+    """Return the other runs on a machine that have not ended, or of which nobody can tell."""
     names = dict.fromkeys(started.run for started in started_on(tools.bucket, NodePaths.of(node)))
     users = []
     for name in names:
@@ -125,6 +126,8 @@ def _users(tools: Tools, run: str, node: NodeId) -> list[str]:
                 users.append(name)
         except NotFoundError:
             continue  # it was never started
+        except BadObjectError:
+            users.append(name)
     return users
 
 

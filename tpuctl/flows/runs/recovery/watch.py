@@ -72,6 +72,8 @@ class Watcher:
         """Runs that are not watched: of other owners, or without restarts."""
         self._outages: dict[Callable[[str], None], str] = {}
         """What did not answer when an act was done last."""
+        self._said: set[str] = set()
+        """What sweeps have reported."""
 
     def watch(self, runs: Sequence[StoredRun], *, once: bool = False) -> None:
         """Take steps until each run has ended for good, or one step each.
@@ -206,9 +208,17 @@ class Watcher:
                 verdict = run.verdict()
                 machine = run.record.machine
                 if machine and machine.owner == owner and verdict and not verdict.restarts:
-                    delete_all(self._tools, name, machine)
+                    delete_all(replace(self._tools, report=self._say_once), name, machine)
+            except InterruptedByUser:
+                raise
             except TpuctlError as error:
-                self._tools.report(f"{name}: {error.message}")
+                self._say_once(f"{name}: {error.message}")
+
+    def _say_once(self, text: str) -> None:
+        """Report what each sweep finds again."""
+        if text not in self._said:
+            self._said.add(text)
+            self._tools.report(text)
 
 
 def open_runs(bucket: Bucket, owner: str) -> list[StoredRun]:
