@@ -124,6 +124,8 @@ class GcsServer:
             return _error_response(error, renderer)
         except (ConnectionError, aiohttp.ClientError):
             return web.Response(status=499)  # the client has disconnected and reads no response
+        except web.HTTPRequestEntityTooLarge as error:  # Python 3.13 has another name for it
+            return _error_response(GcsError(error.status, "Request Entity Too Large"), renderer)
         except web.HTTPException as error:
             return _error_response(GcsError(error.status, error.reason), renderer)
         except Exception as error:
