@@ -26,6 +26,8 @@ KEX = ("curve25519-sha256", "curve25519-sha256@libssh.org", "ecdh-sha2-nistp256"
 CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes256-ctr")
 LOGIN_TIMEOUT = 120
 CLOSE_TIMEOUT = 5.0
+ROUNDS = 10
+"""Turns of the event loop in which a connection that was just accepted is made, and then cut."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,8 @@ class SshServer:
         if self._acceptor is not None:
             await self._acceptor.wait_closed()
             self._acceptor = None
+        for _ in range(ROUNDS):
+            await asyncio.sleep(0)
 
     def admit(self, connection: asyncssh.SSHServerConnection) -> None:
         """Remember a new connection; one that was accepted during `close` is cut."""
