@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tpuctl.worker import main, timing
-from tpuctl.worker.attempt_lock import first_lock, hold, identity, is_held_in, take
+from tpuctl.worker.attempt_lock import first_lock, hold, is_held_in, take
 from tpuctl.worker.preparation.old_runs import make_room
-from tpuctl.worker.records import LOCK_FILE, SCRIPT_LOCK_FILE, STARTED, STARTED_BEFORE
+from tpuctl.worker.records import LOCK_FILE, SCRIPT_LOCK_FILE, STARTED, STARTED_BEFORE, identity
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 from typing import BinaryIO, Optional, Union
 
@@ -54,11 +53,6 @@ def first_lock(folder: str) -> Optional[BinaryIO]:
 def is_started(folder: str) -> bool:
     """Return whether a supervisor has started in a folder, or is being started."""
     return is_held_in(folder, LOCK_FILE) or os.path.exists(os.path.join(folder, STARTED))
-
-
-def identity(key: str) -> str:
-    """Return what the file STARTED has of an attempt's key: runs of one name, one after the other, differ."""
-    return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
 def is_held_in(folder: str, name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import zlib
@@ -291,3 +292,8 @@ def read_stop(data: bytes, run: str) -> StopRequest:
     request = StopRequest(*values)  # type: ignore[arg-type]  # checked above
     check_stop(request, run)
     return request
+
+
+def identity(key: str) -> str:
+    """Return what the file STARTED has of an attempt's key: runs of one name, one after the other, differ."""
+    return hashlib.sha256(key.encode()).hexdigest()[:16]

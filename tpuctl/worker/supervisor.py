@@ -8,7 +8,6 @@ import time
 from typing import Callable, Mapping, Optional
 
 from tpuctl.worker import gcs, timing
-from tpuctl.worker.attempt_lock import identity
 from tpuctl.worker.control import chips
 from tpuctl.worker.control.stops import Stops
 from tpuctl.worker.errand import Errand
@@ -29,6 +28,7 @@ from tpuctl.worker.records import (
     STARTED,
     Spec,
     WorkerStatus,
+    identity,
 )
 from tpuctl.worker.reporting.logs import say
 from tpuctl.worker.reporting.reporter import Reporter

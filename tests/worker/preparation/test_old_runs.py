@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.worker.attempt_lock import hold, identity
+from tpuctl.worker.attempt_lock import hold
 from tpuctl.worker.preparation import old_runs
-from tpuctl.worker.records import SCRIPT_LOCK_FILE
+from tpuctl.worker.records import SCRIPT_LOCK_FILE, identity
 
 HOUR, DAY = 3600.0, 86400.0
 

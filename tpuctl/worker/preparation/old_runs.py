@@ -7,8 +7,8 @@ import shutil
 import time
 from typing import BinaryIO, Iterator, List, Optional, Sequence
 
-from tpuctl.worker.attempt_lock import identity, is_held_in, take
-from tpuctl.worker.records import LOCK_FILE, PROGRAM_FILE, SCRIPT_LOCK_FILE, STARTED
+from tpuctl.worker.attempt_lock import is_held_in, take
+from tpuctl.worker.records import LOCK_FILE, PROGRAM_FILE, SCRIPT_LOCK_FILE, STARTED, identity
 
 KEPT = 5
 """Attempts that stay whole, the last used first."""

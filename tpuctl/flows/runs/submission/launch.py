@@ -17,8 +17,7 @@ from tpuctl.flows.hosts.program_zip import program
 from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.nodes import Node
 from tpuctl.parallel import values
-from tpuctl.worker.attempt_lock import identity
-from tpuctl.worker.records import PROGRAM_FILE, STARTED_BEFORE, Spec, encode
+from tpuctl.worker.records import PROGRAM_FILE, STARTED_BEFORE, Spec, encode, identity
 
 if TYPE_CHECKING:
     from tpuctl.cloud.ssh import CommandResult, Ssh, SshSession
