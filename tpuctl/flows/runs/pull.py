@@ -15,7 +15,7 @@ from tpuctl import polling
 from tpuctl.errors import ConflictError, DeadlineError
 from tpuctl.flows import download_folder
 from tpuctl.flows.byte_count import ByteCount, Progress
-from tpuctl.flows.progress import Report
+from tpuctl.flows.progress import Outage, Report
 from tpuctl.flows.runs.checkpoints.checkpoint import Checkpoint
 from tpuctl.flows.runs.checkpoints.listing import GoneError
 from tpuctl.flows.runs.checkpoints.readers import LOOKS
@@ -107,7 +107,7 @@ def follow(
     What the bucket deletes meanwhile, such as checkpoints that are rotated, is deleted in the folder. While
     the run goes on, a bucket that does not answer, or changes too fast, is looked at again.
     """
-    trouble = ""
+    outage = Outage(report, "following")
     with _copying(run, folder, report, progress) as copy:
         while True:
             is_last = False
@@ -115,15 +115,13 @@ def follow(
                 is_last = has_ended()
                 look = _bring(run, copy, selection, report)
                 copy.finish(look)
-                trouble = ""
+                outage.end()
                 if is_last:
                     return _result(run, folder, copy, look)
             except (ConflictError, DeadlineError) as error:
                 if is_last:
                     raise
-                if error.message != trouble:
-                    report(f"{error.message} Still following.")
-                trouble = error.message
+                outage.note(error)
             sleep(PAUSE)
 
 

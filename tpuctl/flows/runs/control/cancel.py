@@ -17,7 +17,7 @@ from tpuctl.errors import (
 )
 from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.flows.nodes.lookup import is_deletable
-from tpuctl.flows.progress import Report
+from tpuctl.flows.progress import Outage, Report
 from tpuctl.flows.runs.control import stop_requests
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import HostState
@@ -223,18 +223,15 @@ def _end_unstarted(plan: CancelPlan, request: StopRequest) -> Verdict:
 def _await_end(
     plan: CancelPlan, witnesses: Witnesses, request: StopRequest, report: Report, sleep: Sleep
 ) -> Cancellation:
-    over, trouble = set[int](), ""
+    over, outage = set[int](), Outage(report, "waiting")
 
     def look() -> RunState | None:
-        nonlocal trouble
         try:
             state = answer()
         except DeadlineError as error:  # a service that does not answer: the workers end all the same
-            if error.message != trouble:
-                report(f"{error.message} Still waiting.")
-            trouble = error.message
+            outage.note(error)
             return None
-        trouble = ""
+        outage.end()
         return state
 
     def answer() -> RunState | None:
@@ -255,6 +252,7 @@ def _await_end(
     try:
         state = poll(look, awaiting="its end", timeout=seconds, backoff=EVERY_SECOND, sleep=sleep)
     except DeadlineError as error:
+        trouble = outage.message
         raise (_unknown(plan, trouble) if trouble else _not_over(plan, witnesses, seconds)) from error
     assert state.verdict is not None
     return Cancellation(state.verdict, plan.attempt.statuses())

@@ -18,6 +18,7 @@ from tpuctl.errors import (
     UsageError,
 )
 from tpuctl.flows.nodes.inventory import take_inventory
+from tpuctl.flows.progress import Outage
 from tpuctl.flows.runs.lookup import listed_runs
 from tpuctl.flows.runs.recovery.events import BUSY, ENDED_FOR_GOOD, GOES_ON, WAITS, Event
 from tpuctl.flows.runs.recovery.machine import delete_all, machine_name
@@ -70,8 +71,6 @@ class Watcher:
         self._runs: dict[str, _Watched] = {}
         self._others: set[str] = set()
         """Runs that are not watched: of other owners, or without restarts."""
-        self._outages: dict[Callable[[str], None], str] = {}
-        """What did not answer when an act was done last."""
         self._said: set[str] = set()
         """What sweeps have reported."""
 
@@ -110,12 +109,13 @@ class Watcher:
 
     def all_events(self, owner: str, *, once: bool = False) -> Generator[Event, None, None]:
         """Yield each event that is new of what `watch_all` does, and raise what it raises."""
-        looks = 0
+        looks, report = 0, self._tools.report
+        of_list, of_sweep = Outage(report, "watching"), Outage(report, "watching")
         while True:
-            self._outlast(self._find, owner, is_last=once)
+            _outlast(of_list, lambda: self._find(owner), is_last=once)
             errors = yield from self._look((NotFoundError,), is_last=once)
             if looks % SWEEP_EVERY == 0:
-                self._outlast(self.sweep, owner, is_last=once)
+                _outlast(of_sweep, lambda: self.sweep(owner), is_last=once)
             looks += 1
             if once:
                 self._tell(errors[1:])
@@ -123,19 +123,6 @@ class Watcher:
                     raise errors[0]
                 return
             self._sleep(INTERVAL)
-
-    def _outlast(self, act: Callable[[str], None], owner: str, *, is_last: bool) -> None:
-        """Do for an owner what a later look repeats, unless this is the last: an outage is said once."""
-        try:
-            act(owner)
-        except DeadlineError as error:
-            if is_last:
-                raise
-            if error.message != self._outages.get(act):
-                self._tools.report(f"{error.message} Still watching.")
-            self._outages[act] = error.message
-        else:
-            self._outages.pop(act, None)
 
     def _find(self, owner: str) -> None:
         names = _open_names(self._tools.bucket, owner, self._runs, self._others)
@@ -219,6 +206,18 @@ class Watcher:
         if text not in self._said:
             self._said.add(text)
             self._tools.report(text)
+
+
+def _outlast(outage: Outage, act: Callable[[], None], *, is_last: bool) -> None:
+    """Do what a later look repeats, unless this is the last."""
+    try:
+        act()
+    except DeadlineError as error:
+        if is_last:
+            raise
+        outage.note(error)
+    else:
+        outage.end()
 
 
 def open_runs(bucket: Bucket, owner: str) -> list[StoredRun]:
