@@ -229,11 +229,10 @@ def _finish_start(run: StoredRun, attempt: StoredAttempt, tools: Tools) -> Event
 
 def _end_on(run: StoredRun, attempt: StoredAttempt, workers: list[int], tools: Tools) -> None:
     """End the supervisors that wait for hosts on which the attempt will never start."""
-    folder = f".tpuctl/runs/{run.name}/{attempt.number}"
     try:
         node = tools.provider.get_node(attempt.record.tpu.id)
         keys = tools.provider.host_keys(node.id)
     except TpuctlError:
         return  # they give up by themselves
     with tools.ssh.pool(node, lambda worker: published_key(node, keys, worker)) as pool:
-        pool.run_all(lambda session, _: session.run(["sh", "-c", launch.STOP, "sh", folder]), workers)
+        pool.run_all(lambda session, _: launch.stop_attempt(session, run.name, attempt.number), workers)

@@ -89,7 +89,7 @@ def launch_all(
             pids = {launched.item: launched.value for launched in launches if launched.value}
             stops = pool.run_all(lambda session, worker: stop(session, pids[worker]), pids)
             unheard = [launched.item for launched in launches if isinstance(launched.error, UnheardError)]
-            pool.run_all(lambda session, worker: stop_attempt(session, by_worker[worker]), unheard)
+            pool.run_all(lambda session, worker: _stop_unheard(session, by_worker[worker]), unheard)
             if on_left and (unheard or any(stopped.error for stopped in stops)):
                 on_left()
             raise
@@ -100,7 +100,7 @@ def launch(session: SshSession, program: bytes, spec: Spec) -> int:
 
     Raises HostError that names the worker and the reason, UnheardError where it may have started.
     """
-    folder = _folder(spec)
+    folder = _folder(spec.run, spec.attempt)
     files = _tar({PROGRAM: program, SPEC: encode(spec)})
     argv = ["sh", "-c", START, "sh", folder, hashlib.sha256(program).hexdigest()]
     try:
@@ -110,8 +110,8 @@ def launch(session: SshSession, program: bytes, spec: Spec) -> int:
     return _read_pid(result, spec, folder)
 
 
-def _folder(spec: Spec) -> str:
-    return f".tpuctl/runs/{spec.run}/{spec.attempt}"
+def _folder(run: str, attempt: int) -> str:
+    return f".tpuctl/runs/{run}/{attempt}"
 
 
 def stop(session: SshSession, pid: int) -> None:
@@ -119,9 +119,16 @@ def stop(session: SshSession, pid: int) -> None:
     session.run(["kill", "-TERM", str(pid)])
 
 
-def stop_attempt(session: SshSession, spec: Spec) -> None:
-    """Stop the program of a spec if it has started; raises HostError where it is not reached."""
-    session.run(["sh", "-c", STOP, "sh", _folder(spec), identity(spec.key)])
+def stop_attempt(session: SshSession, run: str, attempt: int, *of: str) -> None:
+    """Stop an attempt's program if it has started; raises HostError where it is not reached.
+
+    `of` is the identity of its key, where an earlier run of the name may have been on the host.
+    """
+    session.run(["sh", "-c", STOP, "sh", _folder(run, attempt), *of])
+
+
+def _stop_unheard(session: SshSession, spec: Spec) -> None:
+    stop_attempt(session, spec.run, spec.attempt, identity(spec.key))
 
 
 def _tar(files: Mapping[str, bytes]) -> bytes:
