@@ -25,7 +25,7 @@ MAX_LOG_SIZE = 8 << 20
 def launch(folder: SimulatorFolder, options: tuple[str, ...]) -> PublishedEndpoints:
     """Start a simulator and return its endpoints once all services run; raises HostError, DeadlineError.
 
-    The caller holds the starting lock. One that an interrupted start has left starting is waited for.
+    The caller holds the starting lock. One that runs is taken, and one that is left starting waited for.
     """
     other = started(folder)
     if other:

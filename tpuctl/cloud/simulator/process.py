@@ -47,7 +47,7 @@ def ensure(folder: Path, *options: str) -> PublishedEndpoints:
         ) from error
     files = SimulatorFolder(folder)
     with exclusive(files.starting_lock):
-        return running(folder) or launch(files, options)
+        return launch(files, options)
 
 
 def stop(folder: Path) -> bool:
