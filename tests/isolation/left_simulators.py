@@ -44,14 +44,14 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 def _end(folder: Path) -> bool:
     """Return whether another process serves a folder, or is about to; it is killed."""
     endpoints = simulator.running(folder)
-    pids = {endpoints.pid} if endpoints else _starting(folder)
-    for pid in pids - {os.getpid()}:
+    pids = ({endpoints.pid} if endpoints else _starting(folder)) - {os.getpid()}
+    for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         poll(
             lambda: simulator.running(folder) is None or None, awaiting="its end", timeout=60, backoff=BACKOFF
         )
-    return bool(pids - {os.getpid()})
+    return bool(pids)
 
 
 def _starting(folder: Path) -> set[int]:
