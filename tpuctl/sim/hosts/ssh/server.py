@@ -27,7 +27,7 @@ CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "ae
 LOGIN_TIMEOUT = 120
 CLOSE_TIMEOUT = 5.0
 ROUNDS = 10
-"""Turns of the event loop in which a connection that was just accepted is made, and then cut."""
+"""Turns of the event loop in which a connection that was just accepted is made."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class SshServer:
         self._host = host
         self._connections: set[asyncssh.SSHServerConnection] = set()
         self._acceptor: asyncssh.SSHAcceptor | None = None
+        self._listener: socket.socket | None = None
         self._key: asyncssh.SSHKey | None = None
         self._closed = False
         self.logins: Logins | None = None
@@ -62,6 +63,7 @@ class SshServer:
         """Serve on `listener`; without `host_key`, with the key of the last call."""
         host_key = self._key = host_key or self._key
         self.logins = self.logins or Logins(self._host.view)
+        self._listener = listener
         self._acceptor = await asyncssh.listen(
             sock=listener,
             server_factory=lambda: _Connection(self._host, self),
@@ -108,11 +110,17 @@ class SshServer:
         """Refuse new connections and cut the open ones, as a machine that dies does."""
         self._closed = True
         if self._acceptor is not None:
+            await self._accept_no_more()
             self._acceptor.close()
         await self.cut()
         if self._acceptor is not None:
             await self._acceptor.wait_closed()
             self._acceptor = None
+
+    async def _accept_no_more(self) -> None:
+        """Let what was just accepted be made: asyncio loses it, unclosed, if its server is closed before."""
+        if self._listener is not None and self._listener.fileno() != -1:
+            asyncio.get_running_loop().remove_reader(self._listener)
         for _ in range(ROUNDS):
             await asyncio.sleep(0)
 
