@@ -57,7 +57,7 @@ from tpuctl.sim.state.folder_lock import lock_folder
 from tpuctl.sim.state.private_file import write_private
 from tpuctl.sim.tpu.grpc_api import Context
 from tpuctl.sim.tpu_servers import TpuServers
-from tpuctl.sim.world import World
+from tpuctl.sim.world import World, names
 from tpuctl.simulator_folder import SimulatorFolder
 
 PROJECT = "sim-project"
@@ -138,6 +138,7 @@ class Simulator:
         self.faults = FaultRegistry(clock.now, self.events, folder / FAULTS)
         self._guard = guard = Guard(Secret(files.secret), system_owner())
         self._database = Database(folder / "world.db")
+        self._database.begin(names.ADDRESSES, names.addresses_before(folder))
         self._authority = CertificateAuthority(folder / "tls")
         self._ports = Ports(folder / "ports.json")
         self.gcs = GcsServer(folder / "gcs", self.faults, lambda email: self._clients.public_key(email))

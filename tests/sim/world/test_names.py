@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from tpuctl.sim.world.api_errors import ApiError
 from tpuctl.sim.world.names import (
+    HOSTS_OF_A_NETWORK,
+    NETWORKS,
     address,
+    addresses_before,
     id_of,
     list_prefix,
     new_operation,
     require_collection,
     require_identifier,
 )
-
-HOSTS_OF_A_NETWORK = 254
-NETWORKS = 64 * 256
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,15 @@ NETWORKS = 64 * 256
 )
 def test_addresses_run_through_the_network_and_begin_again(number: int, expected: str) -> None:
     assert address(number) == expected
+
+
+def test_the_hosts_of_each_folder_begin_in_another_network() -> None:
+    """Of a thousand folders, chance alone has some thirty share a network of another one."""
+    before = [addresses_before(Path(f"/home/user-{number}/.tpuctl/sim")) for number in range(1000)]
+    assert before == [addresses_before(Path(f"/home/user-{number}/.tpuctl/sim")) for number in range(1000)]
+    assert all(address(number + 1).endswith(".1") for number in before), "each begins a network"
+    assert max(before) < NETWORKS * HOSTS_OF_A_NETWORK
+    assert len(set(before)) > 900
 
 
 @pytest.mark.parametrize(

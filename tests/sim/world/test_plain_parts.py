@@ -46,6 +46,15 @@ def test_a_committed_record_is_there_when_the_file_is_opened_again(tmp_path: Pat
     second.close()
 
 
+def test_a_counter_begins_where_it_is_told_and_never_goes_back(tmp_path: Path) -> None:
+    database = Database(tmp_path / "db")
+    database.begin("counter", 7)
+    assert database.next("counter") == 8
+    database.begin("counter", 3)
+    assert database.next("counter") == 9
+    database.close()
+
+
 def test_a_transaction_that_raises_leaves_nothing(tmp_path: Path) -> None:
     database = Database(tmp_path / "db")
 

@@ -18,6 +18,7 @@ CREATE TABLE IF NOT EXISTS counter (name TEXT PRIMARY KEY, value INTEGER NOT NUL
 NEXT = """
 INSERT INTO counter VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = value + 1 RETURNING value
 """
+BEGIN = "INSERT INTO counter VALUES (?, ?) ON CONFLICT (name) DO NOTHING"
 
 
 class Named(Protocol):
@@ -48,8 +49,12 @@ class Database(SqliteFile):
         """Delete a record, if it exists."""
         self.execute("DELETE FROM record WHERE kind = ? AND name = ?", (kind, name))
 
+    def begin(self, counter: str, value: int) -> None:
+        """Have a counter give `value` + 1 first, unless it has given a number."""
+        self.execute(BEGIN, (counter, value))
+
     def next(self, counter: str) -> int:
-        """Return the next number of a counter: 1, 2, 3 ..., never the same again, restarts included."""
+        """Return the next number of a counter: 1 unless begun, 2, 3 ..., never the same again."""
         value = self.row(int, NEXT, (counter,))
         if value is None:
             raise LookupError(counter)

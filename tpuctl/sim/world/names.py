@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
+import zlib
+from pathlib import Path
 
 from tpuctl.sim import resource_names
 from tpuctl.sim.resource_names import ResourceName
@@ -12,6 +15,11 @@ from tpuctl.sim.world.api_errors import api_error
 PARENT = re.compile(r"projects/[^/]+/locations/[^/]+")
 IDENTIFIER = re.compile(r"[a-z]([-_a-z0-9]{0,61}[a-z0-9])?")
 """Compute Engine's rule for names, with the underscores that the Cloud TPU API is known to take."""
+
+ADDRESSES = "address"
+"""The counter of hosts' addresses."""
+NETWORKS = 64 * 256
+HOSTS_OF_A_NETWORK = 254
 
 
 def parse(name: str) -> ResourceName:
@@ -61,6 +69,15 @@ def address(number: int) -> str:
 
     Addresses run through 127.64.0.0/10, skip .0 and .255, and repeat after 4 million hosts.
     """
-    network, last = divmod(number - 1, 254)
-    network = (network + (77 - 64) * 256) % (64 * 256)
+    network, last = divmod(number - 1, HOSTS_OF_A_NETWORK)
+    network = (network + (77 - 64) * 256) % NETWORKS
     return f"127.{64 + network // 256}.{network % 256}.{last + 1}"
+
+
+def addresses_before(folder: Path) -> int:
+    """Return the number after which the hosts of the simulator in `folder` are numbered.
+
+    Simulators share the machine's loopback, where the programs of one would reach those of another at the
+    same address. Each folder has one of 16,384 networks, so that two have the same once in as many pairs.
+    """
+    return zlib.crc32(os.fsencode(folder)) % NETWORKS * HOSTS_OF_A_NETWORK

@@ -201,7 +201,7 @@ class NodeService:
     def _new_addresses(self, hosts: int) -> tuple[str, ...]:
         database = self._state.database
         with database.transaction():
-            return tuple(names.address(database.next("address")) for _ in range(hosts))
+            return tuple(names.address(database.next(names.ADDRESSES)) for _ in range(hosts))
 
 
 def _is_under(path: str, attribute: GuestAttribute) -> bool:
