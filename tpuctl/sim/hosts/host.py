@@ -155,7 +155,7 @@ class RunningHost:
 
     async def refuse_ssh(self) -> None:
         """Refuse new SSH connections."""
-        self._ssh.refuse()
+        await self._ssh.refuse()
 
     async def accept_ssh(self) -> None:
         """Accept them again, at the same port where it is free."""

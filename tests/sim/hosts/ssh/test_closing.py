@@ -1,4 +1,4 @@
-"""A connection that comes while a host's SSH server closes is closed, too."""
+"""A connection that comes while a host's SSH server closes or begins to refuse is closed, too."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ import pytest
 from tpuctl.sim.hosts.ssh.server import SshServer
 
 
+@pytest.mark.parametrize("refuses", [False, True])
 @pytest.mark.parametrize("turns", range(8))
-def test_a_connection_that_was_just_accepted_is_closed_with_the_server(tmp_path: Path, turns: int) -> None:
+def test_a_connection_that_was_just_accepted_is_closed_with_the_server(
+    tmp_path: Path, turns: int, refuses: bool
+) -> None:
     """After so many turns of the event loop it waits, is accepted, or is made."""
     key = asyncssh.generate_private_key("ssh-ed25519")
     host: Any = SimpleNamespace(view=tmp_path)
@@ -36,6 +39,8 @@ def test_a_connection_that_was_just_accepted_is_closed_with_the_server(tmp_path:
             client = socket.create_connection(listener.getsockname())
             for _ in range(turns):
                 await asyncio.sleep(0)
+            if refuses:
+                await server.refuse()
             await server.close()
             return client
 

@@ -81,11 +81,10 @@ class SshServer:
             login_timeout=LOGIN_TIMEOUT,
         )
 
-    def refuse(self) -> None:
+    async def refuse(self) -> None:
         """Stop listening; open connections stay, and `open` accepts new ones again."""
-        if self._acceptor is not None:
-            self._acceptor.close()
-            self._acceptor = None
+        await self._stop_listening()
+        self._acceptor = None
 
     def change_key(self, host_key: asyncssh.SSHKey) -> None:
         """Present another host key on new connections."""
@@ -109,20 +108,22 @@ class SshServer:
     async def close(self) -> None:
         """Refuse new connections and cut the open ones, as a machine that dies does."""
         self._closed = True
-        if self._acceptor is not None:
-            await self._accept_no_more()
-            self._acceptor.close()
+        await self._stop_listening()
         await self.cut()
         if self._acceptor is not None:
             await self._acceptor.wait_closed()
             self._acceptor = None
 
-    async def _accept_no_more(self) -> None:
-        """Let what was just accepted be made: asyncio loses it, unclosed, if its server is closed before."""
+    async def _stop_listening(self) -> None:
+        """Close the acceptor once all that was accepted is made: asyncio loses, unclosed, what is not."""
+        acceptor = self._acceptor
+        if acceptor is None:
+            return
         if self._listener is not None and self._listener.fileno() != -1:
             asyncio.get_running_loop().remove_reader(self._listener)
         for _ in range(ROUNDS):
             await asyncio.sleep(0)
+        acceptor.close()
 
     def admit(self, connection: asyncssh.SSHServerConnection) -> None:
         """Remember a new connection; one that was accepted during `close` is cut."""
