@@ -9,8 +9,6 @@ import pytest
 
 from tpuctl.sim.world.api_errors import ApiError
 from tpuctl.sim.world.names import (
-    HOSTS_OF_A_NETWORK,
-    NETWORKS,
     address,
     addresses_before,
     id_of,
@@ -19,6 +17,9 @@ from tpuctl.sim.world.names import (
     require_collection,
     require_identifier,
 )
+
+HOSTS_OF_A_NETWORK = 254
+NETWORKS = 64 * 256
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ def test_addresses_run_through_the_network_and_begin_again(number: int, expected
 def test_the_hosts_of_each_folder_begin_in_another_network() -> None:
     """Of a thousand folders, chance alone has some thirty share a network of another one."""
     before = [addresses_before(Path(f"/home/user-{number}/.tpuctl/sim")) for number in range(1000)]
-    assert before == [addresses_before(Path(f"/home/user-{number}/.tpuctl/sim")) for number in range(1000)]
+    assert before[:2] == [2_515_870, 4_109_720], "the same in every process"
     assert all(address(number + 1).endswith(".1") for number in before), "each begins a network"
     assert max(before) < NETWORKS * HOSTS_OF_A_NETWORK
     assert len(set(before)) > 900
