@@ -1,4 +1,4 @@
-"""The simulator as a process: a kill -9 and a new start, which programs on its hosts do not notice."""
+"""A kill -9 of the simulator: programs on hosts do not notice where it starts again; else they end."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,9 @@ from tests.isolation.ports import APART
 from tests.sim.live_host import User, wait_until
 from tpuctl.cloud import simulator as simulator_process
 from tpuctl.cloud.simulator import PublishedEndpoints
+from tpuctl.sim.hosts.programs.processes import MARK, belonging, snapshot, world_mark
 from tpuctl.sim.state.database import Database
+from tpuctl.simulator_folder import SimulatorFolder
 
 JOB = """
 import json, os, pathlib, time, urllib.request
@@ -168,6 +171,51 @@ def test_a_port_that_was_taken_meanwhile_is_left_to_its_owner(rig: Rig) -> None:
         assert served.tpu_grpc.startswith("127.0.0.1:")
 
 
+RUN = """
+import os, sys
+from pathlib import Path
+from tpuctl.cli.main import run
+from tpuctl.testing import Simulator
+with Simulator(Path("sim")) as simulator:
+    os.environ.update(simulator.environment)
+    Path("job.py").write_text("import time; time.sleep(3600)")
+    assert run(["up", "v3-8", "--name", "n1", "--yes"]) == 0
+    assert run(["submit", "job.py"]) == 0
+    sys.stdin.read()
+"""
+"""A test run with a job on a host of its simulator."""
+
+
+@pytest.fixture
+def folder(home: Path) -> Iterator[Path]:
+    """Where the simulator of a test run is to be."""
+    place = Path("sim").absolute()
+    yield place
+    simulator_process.end_orphans(place)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_job_ends_with_the_test_run_whose_simulator_it_is_on(folder: Path, number: int) -> None:
+    with subprocess.Popen([sys.executable, "-c", RUN], stdin=subprocess.PIPE) as run:
+        wait_until(lambda: any(map(is_script, programs(folder))))
+        assert len(programs(folder)) >= 3, "a guard, a supervisor and the script"
+        run.send_signal(number)
+    wait_until(lambda: not programs(folder))
+
+
+def test_a_watch_leaves_the_programs_of_a_later_simulator_alone(folder: Path) -> None:
+    """That one was killed, too, and may yet be started again."""
+    files = SimulatorFolder(folder)
+    files.path.mkdir()
+    files.lock.write_text("2")
+    environment = {**os.environ, MARK: f"{world_mark(files.hosts)}one-0"}
+    with subprocess.Popen(["cat"], env=environment, stdin=subprocess.PIPE) as program:
+        assert clean_up(folder, "1") == "0\n"
+        assert program.poll() is None
+        assert clean_up(folder, "2") == "1\n"
+        assert program.wait(60) == -signal.SIGKILL
+
+
 def read_object(storage: str, name: str) -> bytes:
     with urllib.request.urlopen(f"{storage}/sim-project-tpuctl/{name}") as answer:
         return bytes(answer.read())
@@ -177,3 +225,19 @@ def runs(pid: int) -> bool:
     """Return whether the process exists and has not ended (in a container nobody may wait for orphans)."""
     state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout
     return bool(state.strip()) and not state.startswith("Z")
+
+
+def programs(folder: Path) -> set[int]:
+    """Return the processes of its hosts."""
+    mark = world_mark(SimulatorFolder(folder).hosts)
+    return belonging(snapshot(), lambda other: other.startswith(mark), set())
+
+
+def is_script(pid: int) -> bool:
+    shown = subprocess.run(["ps", "-o", "args=", "-p", str(pid)], capture_output=True, text=True)
+    return "job.py" in shown.stdout
+
+
+def clean_up(folder: Path, pid: str) -> str:
+    command = [sys.executable, "-m", "tpuctl.sim.orphan_cleanup", str(folder), pid]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout

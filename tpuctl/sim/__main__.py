@@ -20,6 +20,8 @@ UNLIMITED = (resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_DATA, r
 """What a login on Ubuntu limits by no more than the hard limit."""
 STACK = 8 << 20
 """Bytes of the stack of a login's programs."""
+ORPHANS_LIVE = 300
+"""Seconds in which a killed simulator can be started again before its hosts' programs end."""
 
 
 def main() -> None:
@@ -85,7 +87,13 @@ async def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     simulator = Simulator(
-        folder, speed=speed, key_delay=key_delay, egress=egress, external_ips=external_ips, iam=enforced
+        folder,
+        speed=speed,
+        key_delay=key_delay,
+        egress=egress,
+        external_ips=external_ips,
+        iam=enforced,
+        orphans_live=ORPHANS_LIVE,
     )
     os.dup(simulator.lock)  # keeps the folder locked until the process has ended
     try:

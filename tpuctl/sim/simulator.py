@@ -50,6 +50,7 @@ from tpuctl.sim.network.google_routes import TPU_API, google_routes
 from tpuctl.sim.network.ports import LOOPBACK, Ports, bound
 from tpuctl.sim.network.proxy import ConnectProxy
 from tpuctl.sim.network.web_servers import WebServers, sent_json
+from tpuctl.sim.orphan_cleanup import OrphanWatch
 from tpuctl.sim.records import Host
 from tpuctl.sim.settings import PASS, profile
 from tpuctl.sim.state.database import Database
@@ -102,11 +103,11 @@ class Endpoints(TypedDict, total=False):
 class Simulator:
     """All services of one simulated Google Cloud, on the running event loop; `folder` keeps their state.
 
-    A restart, also after a kill -9, resumes every service; programs on hosts keep running. Hosts accept a
-    new SSH key after `key_delay` seconds (None: by `speed`). The Cloud TPU API, hosts and faults use
-    `clock`; Cloud Storage uses the machine's. `egress` and `external_ips` are explained in
-    `settings.Profile`, `aliases` in `hosts.network.Network`, `iam` in `iam.enforcement`: without it every
-    caller may do everything.
+    A restart, also after a kill -9, resumes every service. Programs on hosts outlive the kill for
+    `orphans_live` seconds, and keep running if it comes by then. Hosts accept a new SSH key after `key_delay`
+    seconds (None: by `speed`). The Cloud TPU API, hosts and faults use `clock`; Cloud Storage uses the
+    machine's. `egress` and `external_ips` are explained in `settings.Profile`, `aliases` in
+    `hosts.network.Network`, `iam` in `iam.enforcement`: without it every caller may do everything.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class Simulator:
         egress: str = PASS,
         external_ips: bool = True,
         iam: Enforcement | None = None,
+        orphans_live: int = 0,
     ) -> None:
         self.folder = folder = folder.absolute()  # programs on hosts have other working folders
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -166,9 +168,12 @@ class Simulator:
         self._callers = self._enforce(iam) if iam else None
         self._relay = Relay(Targets(self.world.nodes.hosts, self.hosts.connect), self.faults, self.events)
         self._proxy: ConnectProxy | None = None
+        self._orphans_live = orphans_live
+        self._watch: OrphanWatch | None = None
 
     async def start(self) -> None:
         """Start every service, resume what was running, and write the endpoints file last."""
+        self._watch = OrphanWatch(self.folder, self._orphans_live)
         await self._start_services()  # first: programs that outlived a killed simulator wait for them
         await self.world.resume()
         up = [node for node in self.world.nodes.all() if node.state == "READY"]
@@ -196,6 +201,8 @@ class Simulator:
         self.gcs.close()
         self._database.close()
         self.events.close()
+        if self._watch:
+            self._watch.close()
         os.close(self.lock)
 
     def idle_for(self) -> float:
