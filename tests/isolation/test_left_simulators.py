@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.isolation import left_simulators
+from tests.paths import ROOT
 from tests.running_simulator import RunningSimulator
 from tpuctl.cloud import simulator as simulator_process
 from tpuctl.polling import poll
@@ -64,3 +66,28 @@ def test_one_in_this_process_is_its_fixtures(
     assert simulator_process.running(simulator.folder)
     tear_down(request)
     assert simulator_process.running(simulator.folder)
+
+
+RUN = """
+import sys
+from tpuctl.cloud import simulator
+def test_it(tmp_path):
+    simulator.ensure(tmp_path / "sim", "--idle", "0")
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="processes are found in /proc")
+def test_a_run_that_is_killed_leaves_no_simulator(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(RUN)
+    options = ["-p", left_simulators.__name__, "--rootdir=.", "-s", f"--basetemp={tmp_path}/run"]
+    served = tmp_path / "run/test_it0/sim"
+    with subprocess.Popen(
+        [sys.executable, "-m", "pytest", *options, "test_it.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+    ) as run:
+        poll(lambda: simulator_process.running(served), awaiting="the simulator", timeout=60)
+        run.kill()
+    poll(lambda: simulator_process.running(served) is None or None, awaiting="its end", timeout=60)
