@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.running_simulator import RunningSimulator
-from tests.sim.access.other_user import NOBODY, as_root, attack
+from tests.sim.access.other_user import CLOSED, NOBODY, as_root, attack
 from tests.sim.live_host import User
 from tpuctl.cloud import simulator as simulator_process
 from tpuctl.cloud.simulator import PublishedEndpoints
@@ -122,13 +122,13 @@ DOORS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "iap_relay": ("http", GET, FORBIDDEN),
     "tpu_rest": ("http", GET, FORBIDDEN),
     "tpu_grpc": ("create_node", NODE_NAME, "PermissionDenied"),
-    "TLS": ("tls", GET, ""),
+    "TLS": ("tls", GET, CLOSED),
     "proxy": ("http", GET, NO_TUNNEL),
     "metadata": ("http", GET, FORBIDDEN),
     "tokens": ("http", GET, FORBIDDEN),
     "control": ("http", GET, FORBIDDEN),
-    "ssh of a host": ("banner", (), ""),
-    "metadata of a host": ("http", GET, ""),
+    "ssh of a host": ("banner", (), CLOSED),
+    "metadata of a host": ("http", GET, CLOSED),
 }
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from tests.isolation.ports import free_port
 from tests.running_simulator import RunningSimulator
-from tests.sim.access.other_user import NOBODY, as_root, attack
+from tests.sim.access.other_user import CLOSED, DENIED, NOBODY, SENT, as_root, attack
 from tests.sim.live_host import PARENT, User
 from tpuctl.sim.access import peers
 from tpuctl.sim.access.guard import Guard
@@ -134,7 +134,7 @@ def test_another_user_creates_no_node_and_reaches_no_host(victim: Victim) -> Non
         ("create_node", victim.address("tpu_grpc"), f"{PARENT}/nodes/evil"),
         ("banner", victim.ssh()),
     )
-    assert (over_rest, over_grpc, shell) == (REFUSED, "PermissionDenied", "")
+    assert (over_rest, over_grpc, shell) == (REFUSED, "PermissionDenied", CLOSED)
     assert victim.look() == victim.state
 
 
@@ -158,7 +158,7 @@ def test_another_user_gets_no_token_and_changes_no_metadata(victim: Victim) -> N
         ("http", host, put),
         ("http", victim.address("metadata"), token),
         ("http", victim.address("compute_rest"), keys),
-    ) == ["", "", REFUSED, REFUSED]
+    ) == [CLOSED, CLOSED, REFUSED, REFUSED]
     assert victim.look() == victim.state
 
 
@@ -177,11 +177,12 @@ def test_what_is_sent_by_a_connection_that_is_closed_at_once_is_refused(victim: 
     storage = victim.address("storage")
     create = request("POST", f"/v2/{PARENT}/nodes?nodeId=evil2", NODE, "Content-Type: application/json")
     with victim.held_up():  # so that the simulator sees them when they have gone
-        attack(
+        sent = attack(
             ("send_and_leave", storage, STORAGE["delete"], "40"),
             ("send_and_leave", storage, STORAGE["write XML"], "40"),
             ("send_and_leave", victim.address("tpu_rest"), create, "40"),
         )
+        assert sent == [SENT] * 3
     assert victim.look() == victim.state
 
 
@@ -195,7 +196,7 @@ def test_a_forwarded_port_is_for_its_user_alone(victim: Victim) -> None:
         transport = client.get_transport()
         assert transport is not None
         forwarded = transport.request_port_forward("127.0.0.1", 0)
-        assert attack(("banner", f"127.0.0.1:{forwarded}")) == [""]
+        assert attack(("banner", f"127.0.0.1:{forwarded}")) == [CLOSED]
         with closing(socket.create_connection(("127.0.0.1", forwarded), timeout=60)):
             channel = transport.accept(20)
             assert channel is not None, "its own user is let through"
@@ -204,9 +205,15 @@ def test_a_forwarded_port_is_for_its_user_alone(victim: Victim) -> None:
 
 @as_root
 def test_the_files_are_closed_to_other_users(victim: Victim) -> None:
+    """Also where nothing else keeps them from the folder; pytest does."""
     folder = victim.simulator.folder
-    paths = [folder, *(path for path in folder.rglob("*"))]
-    assert attack(*(("read", str(path)) for path in paths)) == [""] * len(paths)
+    place = folder.parent
+    place.chmod(0o755)
+    (place / "open").write_text("for all")
+    (place / "open").chmod(0o644)
+    paths = [folder, *folder.rglob("*")]
+    steps = [("read", str(path.relative_to(place))) for path in paths]
+    assert attack(("read", "open"), *steps, folder=place) == ["b'for all'", *[DENIED] * len(steps)]
 
 
 class Connection:
