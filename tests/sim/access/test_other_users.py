@@ -16,7 +16,7 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from tests.isolation.ports import free_port
+from tests.isolation.ports import free_port, refusing_port
 from tests.running_simulator import RunningSimulator
 from tests.sim.access.other_user import CLOSED, DENIED, NOBODY, SENT, as_root, attack
 from tests.sim.live_host import PARENT, User
@@ -123,6 +123,12 @@ STORAGE = {
     "upload": request("POST", f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name=evil", "data"),
     "batch": request("POST", "/batch/storage/v1", BATCH, "Content-Type: multipart/mixed; boundary=b"),
 }
+
+
+@as_root
+def test_an_attack_that_fails_by_itself_counts_as_no_refusal() -> None:
+    with refusing_port() as port, pytest.raises(AssertionError, match="ConnectionRefusedError"):
+        attack(("http", f"127.0.0.1:{port}", STORAGE["list"]))
 
 
 @as_root
