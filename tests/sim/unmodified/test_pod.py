@@ -55,7 +55,8 @@ def test_worker_0_has_the_replicas_of_every_host(
     assert submitted.code == 0, submitted.err
     followed = tpuctl("logs", "-f")
     assert followed.code == 0, followed.out + followed.err
-    assert json.loads(followed.out.splitlines()[-1]) == {
+    (report,) = (line for line in followed.out.splitlines() if line.startswith("{"))
+    assert json.loads(report) == {
         "environment": ["0", "pod", "0"],
         "replicas": 4,
         "hosts": 4,
