@@ -88,6 +88,6 @@ def test_a_run_that_is_killed_leaves_no_simulator(home: Path, tmp_path: Path) ->
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdin=subprocess.PIPE,
     ) as run:
-        poll(lambda: simulator_process.running(served), awaiting="the simulator", timeout=60)
+        poll(lambda: simulator_process.running(served), awaiting="the simulator", timeout=240)
         run.kill()
-    poll(lambda: simulator_process.running(served) is None or None, awaiting="its end", timeout=60)
+    poll(lambda: simulator_process.running(served) is None or None, awaiting="its end", timeout=240)
