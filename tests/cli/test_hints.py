@@ -187,7 +187,11 @@ def test_every_option_of_the_table_belongs_to_a_command() -> None:
 
 def test_the_hint_is_in_the_json_of_the_error(tpuctl: Tpuctl) -> None:
     result = tpuctl("down", "--force", "--json")
-    assert "Did you mean '--yes'?" in result.out
+    message = "No such option '--force'. Did you mean '--yes'?"
+    error = {"kind": "usage", "message": message, "hint": "", "exit_code": 2}
+    assert result.json == {"schema": 1, "error": error}
+    usage = "Usage: tpuctl down [OPTIONS] [NAMES]...\nTry 'tpuctl down --help' for help.\n\n"
+    assert result.err == f"{usage}Error: {message}\n"
 
 
 @pytest.mark.parametrize("path", [*GROUPS, *(path for path, _ in LEAVES)], ids=" ".join)

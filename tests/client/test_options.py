@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,62 @@ def test_the_options_that_are_asked_for_are_those_that_there_are(client: Client,
     options = Asked()
     CALLS[kind](client, options)
     assert options.names == kind.__annotations__.keys() - {"keep"}  # which `upload` itself takes
+
+
+ZONE = "projects/sim-project/locations/europe-west4-a"
+DISKS = f"{ZONE.replace('locations', 'zones')}/disks"
+
+
+def test_every_option_of_a_tpu_reaches_the_request(client: Client) -> None:
+    options: NodeOptions = {
+        "name": "n1", "runtime": "tpu-ubuntu2204-base", "queued": True, "reservation": "r1",
+        "valid_until": datetime(2199, 1, 1, tzinfo=UTC), "topology": "2x2", "labels": {"team": "vision"},
+        "tags": ["tpu", "lab"], "network": "lab", "subnetwork": "sub", "internal_ips": True,
+        "service_account": "tpu@p.iam.gserviceaccount.com", "scopes": ["storage-rw"],
+        "data_disks": ["photos:ro", "scratch:rw", "rest"], "startup_script": "echo ready",
+        "metadata": {"a": "b"}, "secure_boot": True,
+    }  # fmt: skip
+    (request,) = client.plan_up("v3-8", **options).requests
+    body: Any = request.body
+    (spec,) = body.pop("tpu")["nodeSpec"]
+    node = spec.pop("node")
+    assert body == {
+        "queueingPolicy": {"validUntilTime": "2199-01-01T00:00:00Z"},
+        "reservationName": f"{ZONE}/reservations/r1",
+    }
+    assert spec == {"parent": ZONE, "nodeId": "n1"}
+    assert node.pop("labels")["team"] == "vision"
+    assert node["metadata"].items() >= {"a": "b", "startup-script": "echo ready"}.items()
+    del node["metadata"]
+    assert node == {
+        "acceleratorConfig": {"type": "V3", "topology": "2x2"},
+        "runtimeVersion": "tpu-ubuntu2204-base",
+        "networkConfig": {"network": "lab", "subnetwork": "sub"},
+        "serviceAccount": {
+            "email": "tpu@p.iam.gserviceaccount.com",
+            "scope": ["https://www.googleapis.com/auth/devstorage.read_write"],
+        },
+        "tags": ["tpu", "lab"],
+        "dataDisks": [
+            {"sourceDisk": f"{DISKS}/photos", "mode": "READ_ONLY"},
+            {"sourceDisk": f"{DISKS}/scratch", "mode": "READ_WRITE"},
+            {"sourceDisk": f"{DISKS}/rest", "mode": "READ_WRITE"},
+        ],
+        "shieldedInstanceConfig": {"enableSecureBoot": True},
+    }
+
+
+@pytest.mark.parametrize("scheduling", [{}, {"spot": True}, {"reserved": True}], ids=" ".join)
+def test_without_options_a_tpu_is_a_plain_one(client: Client, scheduling: NodeOptions) -> None:
+    (request,) = client.plan_up("v3-8", **scheduling).requests
+    body: Any = request.body
+    del body["labels"], body["metadata"]
+    assert body == {
+        "acceleratorType": "v3-8",
+        "runtimeVersion": "tpu-vm-tf-2.18.0-pjrt",
+        "schedulingConfig": scheduling,
+        "networkConfig": {"network": "default", "enableExternalIps": True},
+    }
 
 
 TOKENS = TokenOptions("words", 128, 10_000)

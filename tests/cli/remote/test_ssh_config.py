@@ -36,7 +36,15 @@ def test_the_entries_of_all_own_nodes_are_printed(command: Call) -> None:
     assert "Host n1.sim n1.w0.sim\n" in shown.out
     assert "Host pair.sim pair.w0.sim pair.w1.sim\n" in shown.out
     assert shown.out.count("    ConnectTimeout 120\n") == 2  # a silent host; ssh itself would wait for ever
-    assert shown.out == "".join(item["text"] for item in command("ssh-config", "--json").json["entries"])
+    one, pair = (f"# tpuctl: {text}" for text in shown.out.split("# tpuctl: ")[1:])
+    assert command("ssh-config", "--json").json == {
+        "schema": 1,
+        "installed": False,
+        "entries": [
+            {"node": "n1", "hosts": ["n1.sim", "n1.w0.sim"], "text": one},
+            {"node": "pair", "hosts": ["pair.sim", "pair.w0.sim", "pair.w1.sim"], "text": pair},
+        ],
+    }
 
 
 def test_ssh_reads_a_path_with_any_characters_as_it_is(
@@ -145,7 +153,8 @@ def test_install_and_remove_are_reported(command: Call, config: Path) -> None:
     installed = command("ssh-config", "--install", "n1")
     assert "ssh knows n1.sim, n1.w0.sim." in installed.err
     assert "ssh n1.sim" in installed.err
-    assert command("ssh-config", "--remove", "n1", "--json").json["removed"] == ["n1"]
+    assert command("ssh-config", "--install", "n1", "--json").json["installed"] is True
+    assert command("ssh-config", "--remove", "n1", "--json").json == {"schema": 1, "removed": ["n1"]}
     assert "There is no entry to remove." in command("ssh-config", "--remove").err
     assert command("ssh-config", "--install", "--remove").code == 2
     assert command("ssh-config", "n9").code == 4

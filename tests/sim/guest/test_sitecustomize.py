@@ -86,6 +86,14 @@ def test_a_tensorflow_without_what_is_needed_ends_the_program_with_one_sentence(
     assert len(completed.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("package", ["tensorflow", "jax"])
+def test_a_program_that_has_made_its_own_path_has_the_tpu_too(tensorflow: Path, package: str) -> None:
+    (tensorflow / "jax.py").write_text(STAND_IN)
+    program = f"import sys; sys.path.remove({str(FOLDER)!r}); import {package}"
+    completed = run(program, FOLDER, tensorflow, TPUCTL_SIM_TPU="v9-8")
+    assert completed.stderr.startswith("tpuctl simulator: TPUCTL_SIM_TPU=v9-8 is not an accelerator type")
+
+
 def test_an_unknown_accelerator_ends_the_program_with_one_sentence(tensorflow: Path) -> None:
     completed = run("import tensorflow", FOLDER, tensorflow, TPUCTL_SIM_TPU="v9-8")
     assert completed.returncode == 1

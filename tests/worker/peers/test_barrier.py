@@ -150,6 +150,8 @@ class TestTrouble:
         bucket.upload(f"{ATTEMPT}barrier/ready/0001-{'0' * 32}", [b"ready\n"], "text/plain")
         first = barrier(worker_bucket, 0, 2)
         assert (first._look(), first._look()) == (None, None)
+        own, strange = (item.name for item in bucket.objects(f"{ATTEMPT}barrier/ready/"))
+        assert (own[:-32], len(own)) == (f"{ATTEMPT}barrier/ready/0000-", len(strange))
 
     def test_the_seal_of_another_attempt_is_none(self, worker_bucket: gcs.Bucket, bucket: Bucket) -> None:
         DecisionObject(worker_bucket, replace(spec(1, 2), key="other")).end("worker 1 could not start")
