@@ -147,16 +147,11 @@ def supervise_detached(spec: BinaryIO, log: BinaryIO, folder: str) -> int:
 
 
 def _peek(file: BinaryIO) -> Optional[Spec]:
-    """Return the spec in a file, to be read from its begin again.
-
-    None for what is no spec: the supervisor names what is wrong with it.
-    """
+    """Return the spec in a file; None for what is no spec: the supervisor names what is wrong with it."""
     try:
         return read_spec(io.StringIO(file.read().decode()))
     except (ValueError, AttributeError):
         return None
-    finally:
-        file.seek(0)
 
 
 def _lock_of_removed_run(spec: Optional[Spec], folder: str) -> Optional[BinaryIO]:
