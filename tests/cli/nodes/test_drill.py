@@ -67,11 +67,14 @@ def test_a_maintenance_is_simulated_by_the_api_and_the_run_goes_on(
     assert sent.body is not None
     assert sent.body["workerIds"] == shown[0]["body"]["workerIds"]
     report = result.json["drill"]
-    assert (report["node"], report["state"]) == (node, "READY")
+    assert set(report) == {"node", "zone", "state", "maintenance", "runs", "moments"}
+    assert (report["node"], report["zone"], report["state"]) == (node, "europe-west4-a", "READY")
     assert report["maintenance"]["status"] == "PENDING"
-    assert report["runs"][0]["run"] == run
-    assert report["runs"][0]["after"] == "running"
-    assert report["runs"][0]["evidence"] == "every worker has sent a heartbeat since"
+    assert report["runs"] == [{
+        "run": run, "before": "running", "after": "running",
+        "evidence": "every worker has sent a heartbeat since",
+        "checkpoint_before": "", "checkpoint_after": "",
+    }]  # fmt: skip
     assert [moment["event"] for moment in report["moments"]][:2] == [
         f"{node} is READY", "simulating a maintenance of worker 0",
     ]  # fmt: skip
@@ -95,7 +98,7 @@ def test_a_preemption_ends_node_and_run(
     evidence = "the node is PREEMPTED|the host of worker 0 announced its preemption"
     assert re.search(f"then preempted: ({evidence})", result.out), result.out
     assert "last checkpoint  none, then none" in result.out
-    assert f"tpuctl down {node}" in result.err
+    assert f"Next: tpuctl down {node}, and: tpuctl up\n" in result.err
     assert tpuctl("runs", "--json").json["runs"][0]["state"] == "preempted"
 
 

@@ -62,7 +62,11 @@ class TestUpload:
     ) -> None:
         result = command("cp", "--json", str(tree), "pair:")
         assert result.code == 0, result.err
-        assert [worker["files"] for worker in result.json["workers"]] == [4, 4]
+        size = sum(path.stat().st_size for path in tree.rglob("*") if path.is_file())
+        copied = {"files": 4, "bytes": size, "kept": 0, "left_out": []}
+        assert result.json == {
+            "schema": 1, "node": "pair", "workers": [{"worker": 0, **copied}, {"worker": 1, **copied}],
+        }  # fmt: skip
         for home in homes:
             assert files(home / "tree") == files(tree)
             assert (home / "tree/run.sh").stat().st_mtime_ns == 10**18
@@ -118,8 +122,9 @@ class TestUpload:
         os.mkfifo(tree / "pipe")
         result = command("cp", "--json", str(tree), "pair@0:")
         assert result.code == 4
-        left_out = {Path(item["path"]).name for item in result.json["workers"][0]["left_out"]}
-        assert left_out == {"out", "loop", "broken", "pipe"}
+        left_out = {Path(item["path"]).name: item["reason"] for item in result.json["workers"][0]["left_out"]}
+        assert set(left_out) == {"out", "loop", "broken", "pipe"}
+        assert left_out["out"] == "is a link that leads out of the folder, or around in it"
         assert "is a link that leads out of the folder" in result.err
         assert set(files(homes[0] / "tree")) == {"run.sh", "again", "deep/ü b'\"$x", "deep/nothing"}
 
@@ -129,7 +134,9 @@ class TestUpload:
         faults("disk-full", node="pair", worker="0")
         result = command("cp", "--json", str(tree), "pair:")
         assert result.code == 4
-        assert [("error" in worker) for worker in result.json["workers"]] == [True, False]
+        first, second = result.json["workers"]
+        assert first == {"worker": 0, "error": result.json["error"]["message"]}
+        assert (second["worker"], second["files"]) == (1, 4)
         assert "what was complete by then stays" in result.err
         assert not (homes[0] / "tree").exists()
 

@@ -79,12 +79,15 @@ class TestOutput:
     def test_json_has_a_result_of_each_worker_and_the_end_of_long_output(self, command: Call) -> None:
         script = 'test "$HOSTNAME" || :; echo last-line; echo oops >&2'
         result = command("exec", "pair", "--json", "--", f"head -c 700000 /dev/zero | tr '\\0' x; {script}")
-        (first, second) = result.json["workers"]
-        assert (first["worker"], second["worker"]) == (0, 1)
-        assert first["stdout"].endswith("xlast-line\n")
-        assert first["dropped_bytes"] == 700_010 - (1 << 18)
-        assert (first["stderr"], first["exit_code"]) == ("oops\n", 0)
-        assert result.json["worst_worker"] is None
+        end = {
+            "exit_code": 0, "stdout": "x" * ((1 << 18) - 10) + "last-line\n", "stderr": "oops\n",
+            "dropped_bytes": 700_010 - (1 << 18),
+        }  # fmt: skip
+        assert result.json == {
+            "schema": 1, "node": "pair",
+            "command": [f"head -c 700000 /dev/zero | tr '\\0' x; {script}"],
+            "workers": [{"worker": 0, **end}, {"worker": 1, **end}], "worst_worker": None,
+        }  # fmt: skip
 
     def test_files_hold_the_bytes_and_are_private(self, command: Call, tmp_path: Path) -> None:
         folder = tmp_path / "out"
@@ -104,6 +107,9 @@ class TestOutput:
         }  # fmt: skip
         assert {stat.S_IMODE(path.lstat().st_mode) for path in folder.iterdir()} == {0o600}
         assert not (tmp_path / "elsewhere").exists()
+        result = command("exec", "n1", "--json", "--output-dir", str(folder), "--", "true")
+        files = {f"{name}_file": str(folder / f"worker-0.{name[3:]}") for name in ("stdout", "stderr")}
+        assert result.json["workers"] == [{"worker": 0, "exit_code": 0, **files}]
 
     def test_a_folder_that_cannot_be_written_is_named(self, command: Call, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
@@ -147,9 +153,19 @@ class TestExitCode:
         faults("ssh-refused", node="pair", worker="1")
         result = command("exec", "pair", "--json", "--", "exit 9")
         assert result.code == 8
-        assert [worker["exit_code"] for worker in result.json["workers"]] == [9, None]
-        assert "worker 1 of 'pair': it refused the connection" in result.err
-        assert result.json["error"]["workers"] == [1]
+        refused = "worker 1 of 'pair': it refused the connection."
+        output = {"stdout": "", "stderr": "", "dropped_bytes": 0}
+        error = result.json["error"]
+        assert result.json == {
+            "schema": 1, "node": "pair", "command": ["exit 9"],
+            "workers": [
+                {"worker": 0, "exit_code": 9, **output},
+                {"worker": 1, "exit_code": None, "error": refused, **output},
+            ],
+            "worst_worker": 1, "error": {**error, "kind": "host", "exit_code": 8, "workers": [1]},
+        }  # fmt: skip
+        assert refused in error["message"]
+        assert f"Error: {error['message']}\nHint: {error['hint']}\n" in result.err
 
     def test_a_host_that_gives_no_sign_of_life_is_lost(
         self, command: Call, faults: Callable[..., object], monkeypatch: pytest.MonkeyPatch

@@ -56,12 +56,21 @@ def read(port: int) -> bytes:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_port_is_forwarded_until_ctrl_c(remote: RunningSimulator, board: int, number: int) -> None:
-    command = ("forward", "n1", f":{board}", "--json")
-    process = commands.start(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    port = free_port()
+    command = ("forward", "n1", f"{port}:{board}", *(["--json"] if number == signal.SIGTERM else []))
+    process = commands.start(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout
-    shown = msgspec.json.decode(process.stdout.readline())
-    assert (shown["node"], shown["worker"], shown["ports"][0]["remote"]) == ("n1", 0, board)
-    assert [read(shown["ports"][0]["local"]) for _ in range(3)] == [b"hello"] * 3
+    assert process.stderr
+    shown = process.stdout.readline()
+    if number == signal.SIGTERM:
+        assert msgspec.json.decode(shown) == {
+            "schema": 1, "node": "n1", "worker": 0, "address": "127.0.0.1",
+            "ports": [{"local": port, "remote": board}],
+        }  # fmt: skip
+    else:
+        assert shown == f"localhost:{port} is port {board} of worker 0 of n1\n"
+        assert [process.stderr.readline() for _ in range(2)][1] == "Press Ctrl-C to end.\n"
+    assert [read(port) for _ in range(3)] == [b"hello"] * 3
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors

@@ -32,7 +32,9 @@ def run(tpuctl: Command, node: str, bucket: Bucket) -> str:
 
 def test_a_run_is_stopped_and_everything_says_by_whom(tpuctl: Command, run: str, bucket: Bucket) -> None:
     shown = tpuctl("cancel", run, "--dry-run", "--json")
-    assert [request["method"] for request in shown.json["requests"]] == ["POST", "SSH"]
+    first, second = shown.json["requests"]
+    assert (first["method"], first["body"]["name"]) == ("POST", "runs/r1/stop.json")
+    assert (second["method"], sorted(second)) == ("SSH", ["body", "method", "url"])
     assert bucket.stat("runs/r1/stop.json") is None
     refused = tpuctl("cancel", run)
     assert (refused.code, "Pass --yes" in refused.err) == (10, True)
@@ -47,9 +49,13 @@ def test_a_run_is_stopped_and_everything_says_by_whom(tpuctl: Command, run: str,
     assert "n1" in tpuctl("ls").out
     again = tpuctl("cancel", run, "--yes", "--json")
     assert again.code == 0
-    assert again.json["outcome"] == "stopped"
-    assert again.json["stopped_by"]
-    assert again.json["workers"] == [{"worker": 0, "exit_code": 143, "signal": "SIGTERM"}]
+    by = runs.submitter()
+    assert f"Run 'r1' was stopped by {by}" in stopped.err
+    assert again.json == {
+        "schema": 1, "run": "r1", "outcome": "stopped", "stopped_by": by,
+        "evidence": again.json["evidence"], "workers": [{"worker": 0, "exit_code": 143, "signal": "SIGTERM"}],
+    }  # fmt: skip
+    assert by in again.json["evidence"]
     assert tpuctl("cancel", run, "--dry-run", "--json").json["requests"] == []
     assert "had ended before: stopped" in tpuctl("cancel", run).err
 

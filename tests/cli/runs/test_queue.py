@@ -72,7 +72,9 @@ def test_a_busy_tpu_is_waited_for_or_taken(tpuctl: Command, node: str, bucket: B
     same = submit("r3", "--replace")
     assert (same.code, "There is a run 'r3' already" in same.err) == (4, True)
     await_states(bucket, "r3", RUNNING)
-    assert submit("r4", "--replace").code == 0
+    replacing = submit("r4", "--replace")
+    assert replacing.code == 0, replacing.err
+    assert f"Stopping 'r3' of {runs.submitter()}.\n" in replacing.err
     verdict = StoredRun(bucket, "r3").verdict()
     assert verdict
     assert verdict.outcome == runs.STOPPED
