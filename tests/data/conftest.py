@@ -1,4 +1,4 @@
-"""Fixtures of the dataset tests."""
+"""Fixtures of the dataset tests, and a look at the files that are left open."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.data.source_trees import Tree, close_opened, write_image
+from tests.isolation.open_files import no_file_is_left_open as no_file_is_left_open
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def tree(tmp_path: Path) -> Tree:
 
 
 @pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
+def _closed(no_file_is_left_open: None) -> Iterator[None]:
     """Close what the test has opened."""
     yield
     close_opened()

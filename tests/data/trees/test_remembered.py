@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -35,27 +32,6 @@ def test_each_file_is_returned_once_wherever_it_is_held(bounded: RememberedFiles
     assert [bounded.take(file) for file in FILES] == [*map(contents, FILES[:5]), None]
     assert [bounded.take(file) for file in FILES] == [None] * 6
     assert bounded.has_space(FILES[0]), "there is space in memory again"
-
-
-def test_the_space_on_the_disk_is_given_back(
-    bounded: RememberedFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    files = RememberedFiles()
-    for file in FILES:
-        files.add(file, contents(file))
-    assert len(_open_below(tmp_path)) == 1
-    del files
-    assert _open_below(tmp_path) == []
-
-
-def _open_below(folder: Path) -> list[str]:
-    """Return the files below a folder that this process has open, also those that have no name any more."""
-    targets = list[str]()
-    for link in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # the listing's own
-            targets.append(os.readlink(link))
-    return [target for target in targets if target.startswith(f"{folder}/")]
 
 
 def test_another_version_of_a_file_is_another_file(bounded: RememberedFiles) -> None:
