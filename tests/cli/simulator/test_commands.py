@@ -186,3 +186,14 @@ def test_its_files_are_private_under_any_umask(folder: Path, tpuctl) -> None:
     assert [oct(place.stat().st_mode & 0o777) for place in folders] == ["0o700"] * 3
     readable = [path.name for path in folder.iterdir() if path.is_file() and path.stat().st_mode & 0o077]
     assert readable == []
+
+
+def test_a_simulator_that_runs_keeps_its_setting(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
+    assert tpuctl("sim", "start", "--egress", "pass", "--json").json["egress"] == "pass"
+    refused = tpuctl("sim", "start", "--egress", "refuse")
+    assert refused.code == 4
+    assert "runs already, with --egress pass" in refused.err
+    assert tpuctl("sim", "status", "--json").json["external_ips"]
+    refused = tpuctl("sim", "start", "--no-external-ips")
+    assert refused.code == 4
+    assert "runs already, and gives external addresses" in refused.err

@@ -9,7 +9,18 @@ import pytest
 from PIL import Image, JpegImagePlugin
 
 from tests.data.images.zoo.files import ZOO, usable_names
-from tests.data.images.zoo.pictures import BLUE, GREEN, RED, clear_index, exif, of_mode, picture, save, stored
+from tests.data.images.zoo.pictures import (
+    BLUE,
+    GREEN,
+    RED,
+    clear_index,
+    exif,
+    of_mode,
+    picture,
+    profile,
+    save,
+    stored,
+)
 from tpuctl.data.images.conversion import Goal, converted
 from tpuctl.data.images.formats import look
 from tpuctl.data.images.notes import conversion_of
@@ -98,6 +109,15 @@ def test_a_palette_with_transparency_keeps_it() -> None:
     assert to(data, 4).getpixel((40, 6))[3] == 0  # type: ignore[index]
     assert to(data, 3).getpixel((40, 6)) == (255, 255, 255)
     assert to(save(of_mode("P"), "PNG"), 4).getpixel((40, 6)) == (*GREEN, 255)
+
+
+def test_transparency_keeps_no_colour_from_being_in_srgb() -> None:
+    colour = (100, 150, 200)
+    plain, clear = (Image.new("RGB", (1, 1), colour), Image.new("RGBA", (1, 1), (*colour, 7)))
+    made = to(save(plain, "PNG", icc_profile=profile("Adobe RGB"))).getpixel((0, 0))
+    assert made != colour
+    kept = to(save(clear, "PNG", icc_profile=profile("Adobe RGB")), 4).getpixel((0, 0))
+    assert kept == (*made, 7)  # type: ignore[misc]
 
 
 def test_16_bits_stay_or_lose_their_lower_half() -> None:

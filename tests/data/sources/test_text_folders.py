@@ -48,7 +48,7 @@ def test_each_file_is_a_record_of_its_text_and_class(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("", "'pos/2.txt' is empty"), (b"fine\nna\xefve", "line 2 of 'pos/2.txt' is not UTF-8 text")],
+    [("", "'pos/2.txt' is empty"), (b"\nna\xefve", "line 2 of 'pos/2.txt' is not UTF-8 text")],
 )
 def test_a_bad_file_is_named(tmp_path: Path, content: str | bytes, message: str) -> None:
     assert only_bad(read(write(tmp_path, {"pos/1.txt": "x", "pos/2.txt": content}))) == message

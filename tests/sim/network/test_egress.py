@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.running_simulator import CommandResult, RunningSimulator
+from tests.running_simulator import RunningSimulator
 from tests.sim.live_host import User
 from tpuctl.errors import UsageError
 from tpuctl.sim.network.certificate_authority import CertificateAuthority
@@ -116,16 +116,3 @@ def test_where_egress_is_refused_http_is_too_and_the_simulated_services_are_not(
 def test_the_setting_is_one_of_two() -> None:
     with pytest.raises(UsageError, match="no egress 'maybe'"):
         profile("instant", egress="maybe")
-
-
-def test_a_simulator_that_runs_keeps_its_setting(
-    tpuctl: Callable[..., CommandResult], simulator: RunningSimulator
-) -> None:
-    assert tpuctl("sim", "start", "--egress", "pass", "--json").json["egress"] == "pass"
-    refused = tpuctl("sim", "start", "--egress", "refuse")
-    assert refused.code == 4
-    assert "runs already, with --egress pass" in refused.err
-    assert tpuctl("sim", "status", "--json").json["external_ips"]
-    refused = tpuctl("sim", "start", "--no-external-ips")
-    assert refused.code == 4
-    assert "runs already, and gives external addresses" in refused.err
