@@ -47,14 +47,14 @@ def test_a_group_without_a_command_is_answered_with_its_help(tpuctl, path: tuple
     assert shown.err == tpuctl(*path, "--help").out
 
 
-@pytest.mark.parametrize(("path", "command"), LEAVES, ids=[" ".join(path) for path, _ in LEAVES])
-def test_the_help_ends_in_an_example_that_parses(path: tuple[str, ...], command: click.Command) -> None:
-    assert command.help
-    example = command.help.split("Example:")[1].strip().splitlines()[-1].strip()
-    words = shlex.split(re.sub(r'^eval "\$\((.*)\)"$', r"\1", example))
-    assert words[: len(path) + 1] == ["tpuctl", *path]
-    with click.Context(command, **CONTEXT) as ctx:
-        command.make_parser(ctx).parse_args(words[len(path) + 1 :])
+def test_the_help_ends_in_an_example_that_parses() -> None:
+    for path, command in LEAVES:
+        assert command.help, path
+        example = command.help.split("Example:")[1].strip().splitlines()[-1].strip()
+        words = shlex.split(re.sub(r'^eval "\$\((.*)\)"$', r"\1", example))
+        assert words[: len(path) + 1] == ["tpuctl", *path]
+        with click.Context(command, **CONTEXT) as ctx:
+            command.make_parser(ctx).parse_args(words[len(path) + 1 :])
 
 
 def test_an_option_of_the_script_is_not_taken_for_ours(tpuctl) -> None:
@@ -62,37 +62,35 @@ def test_an_option_of_the_script_is_not_taken_for_ours(tpuctl) -> None:
     assert "No such option" in tpuctl("submit", "job.py", "--epochs", "3").err
 
 
-@pytest.mark.parametrize(("path", "command"), LEAVES, ids=[" ".join(path) for path, _ in LEAVES])
-def test_every_option_has_its_line(path: tuple[str, ...], command: click.Command) -> None:
-    assert not [
-        option.name for option in command.params if isinstance(option, click.Option) and not option.help
+def test_every_option_has_its_line() -> None:
+    options = [
+        (path, it) for path, command in LEAVES for it in command.params if isinstance(it, click.Option)
     ]
+    assert [(*path, option.name) for path, option in options if not option.help] == []
 
 
 GROUPS = [(), ("data",), ("config",), ("sim",), ("sim", "fault")]
 PAGES = [*GROUPS, *(path for path, _ in LEAVES), *(("sim", "fault", "add", kind) for kind in KINDS)]
 
 
-@pytest.mark.parametrize("path", PAGES, ids=[" ".join(path) or "tpuctl" for path in PAGES])
 @pytest.mark.parametrize("columns", [60, 80, 120])
-def test_a_page_is_laid_out_for_the_width_of_its_reader(tpuctl, monkeypatch, path, columns) -> None:
+def test_a_page_is_laid_out_for_the_width_of_its_reader(tpuctl, monkeypatch, columns) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    page = tpuctl(*path, "--help").out
-    assert "\b" not in page
-    assert "\\b" not in page
-    lines = page.splitlines()
-    for number, line in enumerate(lines):
-        if re.fullmatch(r"(  )?[A-Z][A-Za-z ]*:", line):
-            assert lines[number - 1] == "", f"no blank line before {line}"
-    too_long = [
-        line for line in lines if len(line) > columns and not line.lstrip().startswith(("tpuctl ", "eval "))
-    ]
-    assert too_long == [], "only commands to be copied stay in one line"
+    for path in PAGES:
+        page = tpuctl(*path, "--help").out
+        assert "\b" not in page, path
+        assert "\\b" not in page, path
+        lines = page.splitlines()
+        for number, line in enumerate(lines):
+            if re.fullmatch(r"(  )?[A-Z][A-Za-z ]*:", line):
+                assert lines[number - 1] == "", f"{path}: no blank line before {line}"
+        others = [line for line in lines if not line.lstrip().startswith(("tpuctl ", "eval "))]
+        too_long = [line for line in others if len(line) > columns]
+        assert too_long == [], f"{path}: only commands to be copied stay in one line"
 
 
-@pytest.mark.parametrize("path", PAGES, ids=[" ".join(path) or "tpuctl" for path in PAGES])
-def test_a_page_has_sizes_in_powers_of_ten_as_the_output_has(tpuctl, path) -> None:
-    assert not re.search(r"\d ?[KMGT]iB", tpuctl(*path, "--help").out)
+def test_a_page_has_sizes_in_powers_of_ten_as_the_output_has(tpuctl) -> None:
+    assert [path for path in PAGES if re.search(r"\d ?[KMGT]iB", tpuctl(*path, "--help").out)] == []
 
 
 def test_the_bounds_of_a_shard_are_those_of_the_help(tpuctl) -> None:
@@ -100,15 +98,18 @@ def test_the_bounds_of_a_shard_are_those_of_the_help(tpuctl) -> None:
     assert f"Target size of a shard, {readable_size(MIN_SIZE)} to {readable_size(MAX_SIZE)}." in help_text
 
 
-@pytest.mark.parametrize(("path", "command"), LEAVES, ids=[" ".join(path) for path, _ in LEAVES])
-@pytest.mark.parametrize("flag", ["--json", "--yes", "--dry-run", "--force", "--follow", "--deep"])
-def test_a_flag_takes_no_value(path: tuple[str, ...], command: click.Command, flag: str) -> None:
+def test_a_flag_takes_no_value() -> None:
     """Else `tpuctl ls --json` would complain, or take the next argument for its value."""
-    for parameter in command.params:
-        if flag in parameter.opts:
-            with click.Context(command, **CONTEXT) as ctx:
-                values, _, _ = command.make_parser(ctx).parse_args([flag, "argument"])
-            assert values[str(parameter.name)] is True
+    flags = {"--json", "--yes", "--dry-run", "--force", "--follow", "--deep"}
+    met = []
+    for path, command in LEAVES:
+        for parameter in command.params:
+            for flag in flags.intersection(parameter.opts):
+                with click.Context(command, **CONTEXT) as ctx:
+                    values, _, _ = command.make_parser(ctx).parse_args([flag, "argument"])
+                assert values[str(parameter.name)] is True, (*path, flag)
+                met.append(flag)
+    assert set(met) == flags
 
 
 def words(text: str) -> list[str]:

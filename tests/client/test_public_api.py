@@ -6,8 +6,6 @@ import dataclasses
 import difflib
 import inspect
 
-import pytest
-
 import tpuctl
 import tpuctl.testing
 from tests.client.public_api import RECORD, description
@@ -24,14 +22,13 @@ def test_the_public_names_are_those_on_record() -> None:
     ])  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CLASSES)
-def test_public_classes_and_their_members_are_documented(name: str) -> None:
-    kind = CLASSES[name]
-    assert kind.__doc__
-    assert not kind.__doc__.startswith(f"{name}("), "the docstring is that of dataclasses"
-    for member, value in vars(kind).items():
-        if not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, property)):
-            assert value.__doc__, f"{name}.{member}"
+def test_public_classes_and_their_members_are_documented() -> None:
+    for name, kind in CLASSES.items():
+        assert kind.__doc__, name
+        assert not kind.__doc__.startswith(f"{name}("), "the docstring is that of dataclasses"
+        for member, value in vars(kind).items():
+            if not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, property)):
+                assert value.__doc__, f"{name}.{member}"
 
 
 def test_records_are_frozen() -> None:

@@ -73,9 +73,8 @@ def test_a_folder_as_bucket_is_refused_with_the_bucket_alone(value: str) -> None
     assert refused.value.hint == "Name the bucket alone: my-bucket"
 
 
-@pytest.mark.parametrize("zone", accelerators.zones())
-def test_every_zone_of_the_catalogue_can_be_configured(zone: str) -> None:
-    assert normalize("zone", zone) == zone
+def test_every_zone_of_the_catalogue_can_be_configured() -> None:
+    assert [zone for zone in accelerators.zones() if normalize("zone", zone) != zone] == []
 
 
 def test_every_form_is_that_of_a_setting() -> None:

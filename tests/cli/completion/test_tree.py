@@ -30,19 +30,19 @@ def test_the_file_is_up_to_date() -> None:
     assert FILE.read_text() == result.stdout, "run: python -m tpuctl.cli.completion.document"
 
 
-@pytest.mark.parametrize(("path", "command"), LEAVES, ids=[" ".join(path) for path, _ in LEAVES])
-def test_every_command_and_option_is_completed(path: tuple[str, ...], command: click.Command) -> None:
-    for depth, name in enumerate(path):
-        assert name in completed(f"tpuctl {' '.join(path[:depth])} ")
-    options = completed(f"tpuctl {' '.join(path)} --")
-    own = {
-        option
-        for parameter in command.params
-        if isinstance(parameter, click.Option)
-        for option in (*parameter.opts, *parameter.secondary_opts)
-        if option.startswith("--")
-    }
-    assert own | {"--help"} <= set(options)
+def test_every_command_and_option_is_completed() -> None:
+    for path, command in LEAVES:
+        for depth, name in enumerate(path):
+            assert name in completed(f"tpuctl {' '.join(path[:depth])} ")
+        options = completed(f"tpuctl {' '.join(path)} --")
+        own = {
+            option
+            for parameter in command.params
+            if isinstance(parameter, click.Option)
+            for option in (*parameter.opts, *parameter.secondary_opts)
+            if option.startswith("--")
+        }
+        assert own | {"--help"} <= set(options), path
 
 
 @pytest.mark.parametrize(
