@@ -20,7 +20,7 @@ pytest_plugins = (
     "tests.contract.recorder",
     "tests.ordering.file_order",
     "tests.ordering.garbage",
-    "tests.ordering.shared",
+    "tests.ordering.processes",
     "tests.isolation.memory_disk",
     "tests.isolation.left_simulators",
     "tests.forks.client",

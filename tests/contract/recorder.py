@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from tests.contract.evidence import Cell, Evidence, disagreements, load, merged, save
 
-KEY_OF_PROCESS = "contract"
-"""The name under which a process of pytest-xdist returns its records."""
-LAST = "test_what_this_run_has_shown_is_what_the_table_says"
+SHOWN = "contract"
+"""The property of a test's last report that has the cells it shows: the test may run in another process."""
 WRITE = "TPUCTL_CONTRACT_WRITE"
 """If this variable is set, the table is written at the end; `make contract` sets it."""
 
@@ -21,10 +19,9 @@ WRITE = "TPUCTL_CONTRACT_WRITE"
 class Recorder:
     """The cells that each test proves; a test's parameters count together."""
 
-    def __init__(self, *, is_part_of_a_run: bool = False) -> None:
-        self.is_part_of_a_run = is_part_of_a_run
-        """Whether this is a process of pytest-xdist, which sees some tests, and some parameters of a test."""
-        self._current = ""
+    def __init__(self) -> None:
+        self._noted: set[Cell] | None = None
+        """What the test that runs has shown so far; None between two."""
         self._shown: defaultdict[str, set[Cell]] = defaultdict(set)
         self._differs: dict[Cell, str] = {}
         self._passed: set[str] = set()
@@ -52,21 +49,16 @@ class Recorder:
 
     def note(self, method: str, client: str) -> None:
         """Note that the simulator has answered a client's request with success."""
-        if self._current:
-            self._shown[self._current].add((method, client))
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Put the comparison last."""
-        items.sort(key=lambda item: item.name == LAST)
+        if self._noted is not None:
+            self._noted.add((method, client))
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        self._incomplete.update(_name(item) for item in items)
+        self._incomplete.update(_name(item.nodeid) for item in items)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Watch if any test may start a simulator: importing the simulator takes a second."""
         if any(
-            name in _name(item)
+            name in item.nodeid
             for item in session.items
             for name in ("/sim/", "/cloud/", "/cli/", "/testing/")
         ):
@@ -76,61 +68,50 @@ class Recorder:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        self._current = _name(item)
+        self._noted = set()
         try:
             return (yield)
         finally:
-            self._current = ""
+            self._noted = None
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
         report = yield
-        if report.when == "call" and report.passed:
-            self._passed.add(_name(item))
+        if report.when == "teardown":
+            cells = [(method, client, "") for method, client in self._noted or ()]
             for marker in item.iter_markers("contract"):
-                for method in marker.args:
-                    cell = (method, marker.kwargs["client"])
-                    self._shown[_name(item)].add(cell)
-                    self._differs[cell] = marker.kwargs.get("differs", "")
-        elif not report.passed:
-            self._incomplete.add(_name(item))
+                how = marker.kwargs.get("differs", "")
+                cells += [(method, marker.kwargs["client"], how) for method in marker.args]
+            report.user_properties.append((SHOWN, cells))
         return report
 
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: Any) -> None:
-        """Add the records of a process of pytest-xdist."""
-        output = getattr(node, "workeroutput", {}).get(KEY_OF_PROCESS)
-        if output is None:
-            return
-        self._passed.update(output["passed"])
-        self._incomplete.update(output["not"])
-        for test, cells in output["shown"].items():
-            self._shown[test].update(map(tuple, cells))
-        self._differs.update({(method, client): how for method, client, how in output["differs"]})
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take what a test shows, in whichever process it ran."""
+        name = _name(report.nodeid)
+        if not report.passed:
+            self._incomplete.add(name)
+        elif report.when == "call":
+            self._passed.add(name)
+        for key, cells in report.user_properties:
+            if key == SHOWN:
+                for method, client, how in cells:
+                    self._shown[name].add((method, client))
+                    if how:
+                        self._differs[method, client] = how
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        output = getattr(session.config, "workeroutput", None)
-        if output is not None:
-            output[KEY_OF_PROCESS] = self._as_lists()
-        elif self._write:
+        if hasattr(session.config, "workerinput"):  # a process that has run a part of the tests
+            return
+        if self._write:
             from tests.contract.document import FILE, rendered
 
             save(merged(load(), self.observed(), self.passed))
             FILE.write_text(rendered(load()))
-        elif session.config.getoption("numprocesses", None):
+        else:
             self._compare(session)
 
-    def _as_lists(self) -> dict[str, object]:
-        """Return the records as plain lists."""
-        return {
-            "passed": sorted(self._passed),
-            "not": sorted(self._incomplete),
-            "shown": {test: sorted(cells) for test, cells in self._shown.items()},
-            "differs": [[*cell, how] for cell, how in self._differs.items()],
-        }
-
     def _compare(self, session: pytest.Session) -> None:
-        """Fail the run if the evidence of all its processes contradicts the table."""
+        """Fail the run if its evidence contradicts the table."""
         self._wrong = self.disagreements()
         if self._wrong:
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
@@ -144,20 +125,9 @@ class Recorder:
                 terminalreporter.line(f"FAILED {line}")
 
 
-def _name(item: pytest.Item) -> str:
-    return item.nodeid.partition("[")[0]
-
-
-KEY = pytest.StashKey[Recorder]()
+def _name(test: str) -> str:
+    return test.partition("[")[0]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    recorder = Recorder(is_part_of_a_run=hasattr(config, "workerinput"))
-    config.stash[KEY] = recorder
-    config.pluginmanager.register(recorder, "contract")
-
-
-@pytest.fixture
-def recorder(request: pytest.FixtureRequest) -> Recorder:
-    """The evidence of this run so far."""
-    return request.config.stash[KEY]
+    config.pluginmanager.register(Recorder(), "contract")

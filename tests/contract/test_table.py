@@ -7,11 +7,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.contract.document import FILE, absent, rendered
 from tests.contract.evidence import Evidence, disagreements, load, merged
-from tests.contract.recorder import Recorder
 from tests.contract.sections import JSON_METHODS, sections
 from tests.paths import ROOT
 
@@ -96,10 +93,3 @@ def test_a_run_that_shows_something_else_is_told_so() -> None:
     assert len(disagreements(recorded, {("m", "c"): Evidence(["t1"], "differs")}, {"t1"})) == 1
     assert merged(recorded, {}, {"t1", "t2"}) == {}
     assert merged(recorded, {("m", "c"): Evidence(["t3"])}, {"t1", "t3"})["m", "c"].tests == ["t2", "t3"]
-
-
-def test_what_this_run_has_shown_is_what_the_table_says(recorder: Recorder) -> None:
-    """Runs after all other tests."""
-    if recorder.is_part_of_a_run:
-        pytest.skip("the parameters of a test may be shared with another process: compared at the end")
-    assert recorder.disagreements() == []

@@ -5,58 +5,38 @@ The requests are those that the command sends when nothing happens, so that a ne
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterator, Sequence
-from functools import cache
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import pytest
-from _pytest.mark import ParameterSet
 
 from tests.crashes import contract
-from tests.crashes.faults import FAULTS, Fault, nothing
+from tests.crashes.faults import FAULTS, nothing
 from tests.crashes.scenarios import MAIN, OTHER_ZONE, RACE, SCENARIOS, STOCKOUT, Scenario
-from tests.crashes.world import KILLED, CrashWorld, Killed
-from tests.ordering.shared import shared
+from tests.crashes.world import KILLED, CrashWorld, Killed, Worlds
 
-QUICK = ("killed after", "answer lost")
-"""The faults that `make test` tries at each request that changes something, and in turn at the others."""
+DAILY = ("killed after", "answer lost")
+"""The faults that `make test` tries at each request of a scenario that changes something."""
 CHANGES = ("Create", "Delete", "Start", "Stop")
 """What the methods that change something begin with."""
-STRIDE = 5
-"""At the other requests of `up` and `down`, `make test` tries one fault in five, at each request others."""
-REPRESENTATIVES = {scenario.command[0]: scenario.name for scenario in reversed(SCENARIOS.values())}
-"""Command -> the scenario of it in which every fault happens once or more in `make test`."""
 
 
-@pytest.fixture
-def world(home: Path, tmp_path: Path) -> Iterator[CrashWorld]:
-    """A world of its own, without a node."""
-    with CrashWorld(tmp_path) as built:
-        yield built
+class Cell(NamedTuple):
+    """A fault at a request, which is the `number`-th of its scenario and calls a method."""
+
+    number: int
+    method: str
+    fault: str
 
 
-@cache
-def steps(scenario: str) -> list[tuple[int, str]]:
-    """Return the number and method of each request; of those that are repeated while it waits, the first."""
-    return [(number, method) for number, method in shared(f"crashes, {scenario}", lambda: _steps(scenario))]
-
-
-def _steps(scenario: str) -> list[tuple[int, str]]:
-    environment = dict(os.environ)
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ.update(HOME=folder, TPUCTL_STATE=f"{folder}/state", TPUCTL_TARGET="sim")
-        try:
-            with CrashWorld(Path(folder)) as world:
-                SCENARIOS[scenario].begin(world)
-                world.tpuctl(*SCENARIOS[scenario].command)
-                return list(_first_of_each_context(world.latest))
-        except AssertionError:
-            return [(0, "nothing")]  # its test fails, and not the collection of all tests
-        finally:
-            os.environ.clear()
-            os.environ.update(environment)
+def cells(world: CrashWorld, scenario: Scenario) -> Iterator[Cell]:
+    """Yield each fault at each request; of those that are repeated while it waits, at the first."""
+    scenario.begin(world)
+    world.tpuctl(*scenario.command)
+    for number, method in _first_of_each_context(world.latest):
+        for fault in FAULTS.values():
+            if not fault.methods or method in fault.methods:
+                yield Cell(number, method, fault.name)
 
 
 def _first_of_each_context(methods: Sequence[str]) -> Iterator[tuple[int, str]]:
@@ -67,60 +47,43 @@ def _first_of_each_context(methods: Sequence[str]) -> Iterator[tuple[int, str]]:
             yield number, context[1]
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "step" in metafunc.fixturenames:
-        without_slow = metafunc.config.getoption("markexpr") == "not slow"
-        metafunc.parametrize(("scenario", "step", "fault"), list(cells(with_slow=not without_slow)))
-
-
-def cells(*, with_slow: bool) -> Iterator[ParameterSet]:
-    """Yield a parameter for each scenario, step and fault; thousands of slow ones only where they may run."""
-    for scenario in SCENARIOS.values():
-        for position, (number, method) in enumerate(steps(scenario.name)):
-            for fault in FAULTS.values():
-                if fault.methods and method not in fault.methods:
-                    continue
-                is_slow = not is_quick(scenario, position, method, fault)
-                if is_slow and not with_slow:
-                    continue
-                yield pytest.param(
-                    scenario.name, number, fault.name,
-                    id=f"{scenario.name}, {number} {method}, {fault.name}",
-                    marks=[pytest.mark.slow] if is_slow else [],
-                )  # fmt: skip
-
-
-def is_quick(scenario: Scenario, position: int, method: str, fault: Fault) -> bool:
-    """Return whether `make test` tries a fault at a request, which is the scenario's `position`-th."""
-    diagonal = position + list(FAULTS).index(fault.name)
-    if fault.name in QUICK and (
-        method.startswith(CHANGES) or fault.name == QUICK[position % len(QUICK)] or scenario in MAIN
-    ):
-        return True
+def daily(scenario: Scenario, chosen: Sequence[Cell]) -> list[Cell]:
+    """Return those that `make test` tries: of `up` and `down` each fault once more, at some request."""
+    diagonal = {}
     if scenario in MAIN:
-        return method.startswith(CHANGES) or bool(fault.methods) or diagonal % STRIDE == 0
-    if REPRESENTATIVES[scenario.command[0]] != scenario.name:
-        return False
-    return bool(fault.methods) or diagonal % len(steps(scenario.name)) == 0
+        for place, fault in enumerate(FAULTS):
+            if able := [cell for cell in chosen if cell.fault == fault]:
+                diagonal[fault] = able[place % len(able)]
+    return [
+        cell
+        for cell in chosen
+        if (cell.fault in DAILY and cell.method.startswith(CHANGES)) or cell in diagonal.values()
+    ]
 
 
-def test_the_quick_cells_have_each_request_of_each_scenario_and_each_fault_of_each_command() -> None:
-    quick = [cell.values for cell in cells(with_slow=False)]
-    requests = {(name, number) for name in SCENARIOS for number, _ in steps(name)}
-    assert {(name, number) for name, number, _ in quick} == requests
-    faults = {(SCENARIOS[name].command[0], fault) for name, _, fault in quick}
-    every = (cell.values for cell in cells(with_slow=True))
-    assert faults == {(SCENARIOS[name].command[0], fault) for name, _, fault in every}
+def check(worlds: Worlds, name: str, choose: Callable[[Scenario, Sequence[Cell]], Sequence[Cell]]) -> None:
+    """Check the promises with each chosen cell of a scenario, each in a world of its own."""
+    scenario = SCENARIOS[name]
+    with worlds.new() as world:
+        chosen = choose(scenario, [*cells(world, scenario)])
+    assert chosen
+    for cell in chosen:
+        with worlds.new(f"{name}: {cell}") as world:
+            world.up = scenario.up
+            scenario.begin(world)
+            world.interfere = FAULTS[cell.fault].interference(world, cell.number)
+            contract.check(world, world.tpuctl(*scenario.command), scenario.up)
 
 
-def test_what_bills_is_listed_and_up_resumes_and_down_ends_it(
-    world: CrashWorld, scenario: str, step: int, fault: str
-) -> None:
-    plan = SCENARIOS[scenario]
-    world.up = plan.up
-    plan.begin(world)
-    world.interfere = FAULTS[fault].interference(world, step)
-    contract.check(world, world.tpuctl(*plan.command), plan.up)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_what_bills_is_listed_and_up_resumes_and_down_ends_it(worlds: Worlds, name: str) -> None:
+    check(worlds, name, daily)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_promises_hold_with_every_fault_at_every_request(worlds: Worlds, name: str) -> None:
+    check(worlds, name, lambda scenario, every: every)
 
 
 def test_the_dry_run_of_a_race_that_goes_on_shows_the_candidate_that_is_missing(world: CrashWorld) -> None:

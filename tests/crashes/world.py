@@ -164,6 +164,30 @@ class CrashWorld:
         return self.send(method, deliver)
 
 
+class Worlds:
+    """Worlds one after another, each with files of its own."""
+
+    def __init__(self, folder: Path, environment: pytest.MonkeyPatch) -> None:
+        self._folder = folder
+        self._environment = environment
+        self._number = 0
+
+    @contextmanager
+    def new(self, note: str = "") -> Iterator[CrashWorld]:
+        """Build a world without a node; an error within the block gets the note."""
+        self._number += 1
+        folder = self._folder / str(self._number)
+        folder.mkdir()
+        self._environment.setenv("HOME", str(folder))
+        self._environment.setenv("TPUCTL_STATE", str(folder / "state"))
+        with CrashWorld(folder) as world:
+            try:
+                yield world
+            except BaseException as error:
+                error.add_note(note)
+                raise
+
+
 class _WorldCloud(Cloud):
     """The clients of a command."""
 

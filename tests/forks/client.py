@@ -25,14 +25,14 @@ PYTHONS = {
     "commands": sys.executable,
 }
 """Name of what a server imports -> its Python: this one, or one with another TensorFlow."""
+processor_seconds: list[float] = []
+"""Of each program that has ended: it is no child of this process, whose own times do not include it."""
 FOLDER = "TESTS_FORK_SERVERS"
-"""Variable with the folder of the servers' sockets, for the processes of pytest-xdist."""
+"""Variable with the folder of the servers' sockets."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start the servers."""
-    if hasattr(config, "workerinput"):
-        return
     folder = tempfile.TemporaryDirectory(prefix="forks-")
     servers = [_start(name, Path(folder.name)) for name in PYTHONS]
     os.environ[FOLDER] = folder.name
@@ -116,6 +116,7 @@ def begin(
 def exit_code(server: str, connection: socket.socket) -> int:
     """Return the exit code once the program has ended; negative: the signal that ended it."""
     code = number(server, connection)
+    processor_seconds.append(number(server, connection) / 1000)
     return code - (1 << 32) if code >> 31 else code
 
 

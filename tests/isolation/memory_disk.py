@@ -18,7 +18,7 @@ CHOICES = ("TMPDIR", "TEMP", "TMP", "PYTEST_DEBUG_TEMPROOT")
 
 
 def pytest_configure() -> None:
-    """Choose the place before the first folder is made; processes of pytest-xdist get it from this one."""
+    """Choose the place before the first folder is made."""
     if not any(map(os.environ.get, CHOICES)) and is_usable(MEMORY, _available()):
         os.environ["PYTEST_DEBUG_TEMPROOT"] = str(MEMORY)
 

@@ -12,6 +12,8 @@ from tests.mutation.judging import judge, judge_together, run_suite
 from tests.mutation.mutants import Mutant
 from tests.mutation.programs import CpuClock
 
+pytestmark = pytest.mark.slow
+
 MODULE = "def larger(a, b):\n    return a < b\n"
 MISTAKE = Mutant("module.py", 2, 13, 14, ">")
 TESTS = {
@@ -30,7 +32,7 @@ TESTS = {
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
     """A module with tests of several kinds."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # starts in half the time
-    monkeypatch.setenv("PYTEST_PLUGINS", "pytest_timeout,xdist.plugin")
+    monkeypatch.setenv("PYTEST_PLUGINS", "pytest_timeout,tests.ordering.processes")
     (tmp_path / "module.py").write_text(MODULE)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "tests").mkdir()

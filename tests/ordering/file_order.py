@@ -1,4 +1,4 @@
-"""A pytest plugin: the order in which the processes of pytest-xdist get the files."""
+"""A pytest plugin: the order in which several processes get the files, and which files a run leaves out."""
 
 from __future__ import annotations
 
@@ -93,22 +93,19 @@ def is_long(file: str) -> bool:
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the long files, and start them early, so that at the end no process waits for another.
-
-    Most of them compute and most of the others wait: alternating, they run well side by side.
-    """
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the long files."""
     for item in items:
-        if is_long(_file(item)):
+        if is_long(file_of(item)):
             item.add_marker("long")
-    if hasattr(config, "workerinput"):
-        files = dict.fromkeys(map(_file, items))
-        places = {file: place for place, file in enumerate(dealt(files))}
-        items.sort(key=lambda item: places[_file(item)])
 
 
 def dealt(files: Iterable[str]) -> Iterator[str]:
-    """Yield the long ones of these files with some of the others after each, then the rest, shortest last."""
+    """Yield the long ones of these files with some of the others after each, then the rest, shortest last.
+
+    So no process waits for another at the end; and as most of the long ones compute and most of the others
+    wait, they run well side by side.
+    """
     chosen = list(files)
     by_time = sorted(chosen, key=lambda file: -SLOW.get(file, 0.0))
     others = (file for file in by_time if not file.startswith(LONG))
@@ -119,5 +116,6 @@ def dealt(files: Iterable[str]) -> Iterator[str]:
     yield from others
 
 
-def _file(item: pytest.Item) -> str:
+def file_of(item: pytest.Item) -> str:
+    """Return the path of a test's file in the checkout."""
     return item.nodeid.partition("::")[0]

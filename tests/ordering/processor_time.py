@@ -1,8 +1,8 @@
 """A pytest plugin: which files of tests use how much processor time, their processes included.
 
-    python -m pytest -p tests.ordering.processor_time -n 4 --dist loadfile ...
+    python -m pytest -p tests.ordering.processor_time --processes 4 ...
 
-A process counts for the test that waits for it. Each process of pytest-xdist sends its part at its end.
+A process counts for the test that waits for it.
 With the variable TPUCTL_TIMES_WRITE the files that take a while are written to slow_files.json, which says
 what `make test-fast` leaves out.
 """
@@ -28,41 +28,51 @@ class ProcessorTime:
     """Sums up the seconds by file."""
 
     def __init__(self) -> None:
+        self._before = 0.0
         self._seconds: Counter[str] = Counter()
         self._tests: Counter[str] = Counter()
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self) -> None:
+        """Begin to count what a test uses."""
+        self._before = _used()
+
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """Count what a test and its fixtures use."""
-        before = sum(os.times()[:4])
-        result = yield
-        file = item.nodeid.partition("::")[0]
-        self._seconds[file] += sum(os.times()[:4]) - before
-        self._tests[file] += 1
-        return result
+    def pytest_runtest_makereport(self) -> Iterator[None]:
+        """Send what a test and its fixtures have used with its last report, maybe to another process."""
+        report = yield
+        if report.when == "teardown":
+            report.user_properties.append((KEY, _used() - self._before))
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add what a test has used."""
+        file = report.nodeid.partition("::")[0]
+        for key, seconds in report.user_properties:
+            if key == KEY:
+                self._seconds[file] += seconds
+                self._tests[file] += 1
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Send the sums to the process that leads the run."""
-        if hasattr(session.config, "workeroutput"):
-            session.config.workeroutput[KEY] = [dict(self._seconds), dict(self._tests)]
-        elif os.environ.get(WRITE):
+        """Write which files take a while, if asked to."""
+        if os.environ.get(WRITE) and not hasattr(session.config, "workerinput"):
             from tests.ordering.file_order import SLOW_FILES
 
             slow = slow_files(self._seconds, self._tests)
             SLOW_FILES.write_text(json.dumps(slow, indent=1, sort_keys=True) + "\n")
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: object) -> None:
-        """Add the sums of another process."""
-        seconds, tests = getattr(node, "workeroutput", {}).get(KEY, ({}, {}))
-        self._seconds.update(seconds)
-        self._tests.update(tests)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Show the files that use most."""
         terminalreporter.section(f"processor time: {sum(self._seconds.values()):.0f} s")
         for file, seconds in self._seconds.most_common(SHOWN):
             terminalreporter.write_line(f"{seconds:8.1f} s  {file}")
+
+
+def _used() -> float:
+    """Processor seconds of this process, its children and its forks of the servers, so far."""
+    from tests.forks.client import processor_seconds  # a plugin, which nobody may import before pytest does
+
+    return sum(os.times()[:4]) + sum(processor_seconds)
 
 
 def slow_files(seconds: Mapping[str, float], tests: Mapping[str, int]) -> dict[str, float]:

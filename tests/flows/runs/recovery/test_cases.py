@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from tests.crashes.faults import ZONE, nothing
-from tests.crashes.world import CrashWorld, Interference, Killed
+from tests.crashes.world import CrashWorld, Interference, Killed, Worlds
 from tests.flows.runs.recovery.site import Site
 from tests.flows.runs.recovery.test_step import check, requests
 from tpuctl import clock, runs
@@ -24,31 +23,35 @@ from tpuctl.flows.runs.submission import launch_values
 from tpuctl.recovery.records import Lease, Restarts
 from tpuctl.runs import BY_MACHINE, Verdict, encode
 
-QUICK = 6
-"""One request in so many is tried in `make test`."""
+DAILY = slice(2, None, 6)
+"""The requests that are tried in `make test`."""
 CREATED_BEFORE_LAUNCH = 3
 """Objects before the record: the lease, the verdict of the attempt before, the note in the node's folder."""
 
 
-@pytest.fixture
-def world(home: Path, tmp_path: Path) -> Iterator[CrashWorld]:
-    """A world of its own, without a node."""
-    with CrashWorld(tmp_path) as built:
-        yield built
+def at_each_request(worlds: Worlds, check_at: Callable[[CrashWorld, int], None], chosen: slice) -> None:
+    """Check what happens at each chosen request of a step, each in a world of its own."""
+    with worlds.new() as world:
+        methods = [*enumerate(requests(world, "one host"))]
+    for number, method in methods[chosen]:
+        with worlds.new(f"at request {number}, {method}") as world:
+            check_at(world, number)
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "number" in metafunc.fixturenames:
-        cells = [
-            pytest.param(
-                number, marks=() if number % QUICK == 2 else pytest.mark.slow, id=f"{number}-{method}"
-            )
-            for number, method in enumerate(requests("one host"))
-        ]
-        metafunc.parametrize("number", cells)
+@pytest.mark.parametrize("chosen", [DAILY, pytest.param(slice(None), marks=pytest.mark.slow)])
+def test_of_two_watchers_at_once_one_makes_the_restart(worlds: Worlds, chosen: slice) -> None:
+    at_each_request(worlds, two_watchers, chosen)
 
 
-def test_of_two_watchers_at_once_one_makes_the_restart(world: CrashWorld, number: int) -> None:
+@pytest.mark.parametrize("chosen", [DAILY, pytest.param(slice(None), marks=pytest.mark.slow)])
+def test_a_request_to_stop_wins_at_any_moment_and_leaves_nothing_that_bills(
+    worlds: Worlds, chosen: slice
+) -> None:
+    at_each_request(worlds, stop_request, chosen)
+
+
+def two_watchers(world: CrashWorld, number: int) -> None:
+    """Have another watcher take a step at a request: one of the two makes the restart."""
     site = Site(world)
     site.preempt()
     actions = []
@@ -71,9 +74,8 @@ def test_of_two_watchers_at_once_one_makes_the_restart(world: CrashWorld, number
     assert site.run.attempt_numbers() == [1, 2]
 
 
-def test_a_request_to_stop_wins_at_any_moment_and_leaves_nothing_that_bills(
-    world: CrashWorld, number: int
-) -> None:
+def stop_request(world: CrashWorld, number: int) -> None:
+    """Ask the run to stop at a request: it wins, and nothing that bills is left."""
     site = Site(world)
     site.preempt()
 

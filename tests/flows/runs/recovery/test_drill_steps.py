@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -20,13 +18,6 @@ from tpuctl.flows.runs.recovery.drill import PREEMPTION, REBOOT, RunDrillReport,
 from tpuctl.recovery.records import Restarts
 from tpuctl.runs import BY_WORKERS, Verdict, encode, verdict_type
 from tpuctl.worker.records import FINISHED, RUNNING, ordered_log_file
-
-
-@pytest.fixture
-def world(home: Path, tmp_path: Path) -> Iterator[CrashWorld]:
-    """A world of its own, without a node."""
-    with CrashWorld(tmp_path) as built:
-        yield built
 
 
 def drilled(site: Site, late: int) -> RunDrillReport:

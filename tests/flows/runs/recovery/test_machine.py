@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
 from functools import cache
@@ -50,13 +50,6 @@ CHOSEN = (
 )  # fmt: skip
 """Every option of `up` about the resource, each with another value than its default."""
 RESERVATION = Reservation(f"projects/sim-project/locations/{ZONE}/reservations/r", "v3-8", 8)
-
-
-@pytest.fixture
-def world(home: Path, tmp_path: Path) -> Iterator[CrashWorld]:
-    """A world of its own, without a node."""
-    with CrashWorld(tmp_path) as built:
-        yield built
 
 
 def restarted(site: Site) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

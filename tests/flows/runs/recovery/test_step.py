@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from tests.crashes.faults import nothing
-from tests.crashes.world import CrashWorld, Killed
+from tests.crashes.world import CrashWorld, Interference, Killed, Worlds
 from tests.flows.runs.recovery.site import Site
-from tests.ordering.shared import shared
 from tpuctl import runs
 from tpuctl.flows.runs.recovery import lease as leases
 from tpuctl.flows.runs.recovery.events import ENDED_FOR_GOOD
 
 SHAPES = {"one host": ("v3-8", False), "queued": ("v3-8", True), "four hosts": ("v3-32", False)}
 """Accelerator, and whether a queued resource makes it."""
-
-
-@pytest.fixture
-def world(home: Path, tmp_path: Path) -> Iterator[CrashWorld]:
-    """A world of its own, without a node."""
-    with CrashWorld(tmp_path) as built:
-        yield built
 
 
 def preempted(world: CrashWorld, shape: str) -> Site:
@@ -36,40 +24,20 @@ def preempted(world: CrashWorld, shape: str) -> Site:
     return site
 
 
-@cache
-def requests(shape: str) -> tuple[str, ...]:
+def requests(world: CrashWorld, shape: str) -> tuple[str, ...]:
     """Return the methods of the requests of a step that nothing interrupts."""
-    return tuple(shared(f"recovery, {shape}", lambda: _requests(shape)))
-
-
-def _requests(shape: str) -> tuple[str, ...]:
-    environment = dict(os.environ)
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ.update(HOME=folder, TPUCTL_STATE=f"{folder}/state", TPUCTL_TARGET="sim")
-        try:
-            with CrashWorld(Path(folder)) as world:
-                preempted(world, shape).step()
-                return tuple(world.requests)
-        finally:
-            os.environ.clear()
-            os.environ.update(environment)
+    preempted(world, shape).step()
+    return tuple(world.requests)
 
 
 CHANGES = ("bucket.create", "bucket.replace", "Create", "Delete", "ssh.run")
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "number" in metafunc.fixturenames:
-        cells = []
-        for shape in SHAPES:
-            for number, method in enumerate(requests(shape)):
-                for when in ("before", "after"):
-                    is_quick = when == "after" and method.startswith(CHANGES) and shape == "one host"
-                    is_quick = is_quick or (method == "ssh.run" and shape == "four hosts" and when == "after")
-                    marks = () if is_quick else pytest.mark.slow
-                    name = f"{shape}-{number}-{method}-{when}"
-                    cells.append(pytest.param(shape, number, when, marks=marks, id=name))
-        metafunc.parametrize(("shape", "number", "when"), cells)
+def is_daily(shape: str, method: str, when: str) -> bool:
+    """Return whether `make test` kills a watcher there: after it has changed something."""
+    if when == "before":
+        return False
+    return method.startswith(CHANGES) if shape == "one host" else (shape, method) == ("four hosts", "ssh.run")
 
 
 def check(site: Site) -> None:
@@ -91,19 +59,39 @@ def check(site: Site) -> None:
     assert world.billing == []
 
 
-def test_a_watcher_killed_at_any_request_is_continued_by_the_next(
-    world: CrashWorld, shape: str, number: int, when: str
-) -> None:
-    site = preempted(world, shape)
+def kill_at_each_request(worlds: Worlds, shape: str, choose: Callable[[str, str, str], bool]) -> None:
+    """Kill the watcher at each chosen request, each in a world of its own, and let another one continue."""
+    with worlds.new() as world:
+        methods = requests(world, shape)
+    moments = [(n, method, when) for n, method in enumerate(methods) for when in ("before", "after")]
+    chosen = [moment for moment in moments if choose(shape, *moment[1:])]
+    assert chosen
+    for number, method, when in chosen:
+        with worlds.new(f"killed {when} request {number}, {method}") as world:
+            site = preempted(world, shape)
+            world.interfere = killed_at(world, number, when)
+            site.step("a")  # of a request that is refused there is no `after`
+            site.steps("b")
+            check(site)
+            if shape != "four hosts":
+                assert site.run.attempt_numbers() == [1, 2]
 
+
+def killed_at(world: CrashWorld, number: int, when: str) -> Interference:
     def kill(method: str, at: int, moment: str) -> None:
         if (at, moment) == (number, when):
             world.interfere = nothing
             raise Killed
 
-    world.interfere = kill
-    site.step("a")  # of a request that is refused there is no `after`
-    site.steps("b")
-    check(site)
-    if shape != "four hosts":
-        assert site.run.attempt_numbers() == [1, 2]
+    return kill
+
+
+@pytest.mark.parametrize("shape", ["one host", "four hosts"])
+def test_a_watcher_killed_after_a_change_is_continued_by_the_next(worlds: Worlds, shape: str) -> None:
+    kill_at_each_request(worlds, shape, is_daily)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_watcher_killed_at_any_request_is_continued_by_the_next(worlds: Worlds, shape: str) -> None:
+    kill_at_each_request(worlds, shape, lambda *moment: True)
