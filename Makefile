@@ -3,7 +3,7 @@ BIN := .venv/bin
 # many tests wait for a program or a server that they start, so that more processes than cores keep the cores busy
 PROCESSES = $$(n=$$(($$(getconf _NPROCESSORS_ONLN) + 2)); echo $$((n < 6 ? n : 6)))
 
-.PHONY: help demo test test-fast test-slow test-terraform accept-terraform checkov test-tensorflow test-beam mutate contract check audit bench clean
+.PHONY: help demo test test-fast test-all accept-terraform checkov test-tensorflow test-beam mutate contract check audit bench clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)$$/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r target text; do \
@@ -12,18 +12,16 @@ help:  ## list the targets
 demo: .venv/ready  ## run the six commands on the simulator with a real dataset
 	@$(BIN)/python demo/main_job.py
 
-test: .venv/ready  ## check lint and types, run every test that is not slow: what must pass before a change lands
-	@$(MAKE) --no-print-directory --jobs=2 check .venv/bytecode
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
+test: .venv/ready  ## check lint and types, run the tests of every day: what must pass before a change lands
+	@$(MAKE) --no-print-directory check
+	$(BIN)/python -m pytest --processes $(PROCESSES) -m "not slow"
 
 test-fast: .venv/ready  ## run the tests without the files that take a while: what one runs while editing
-	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m "not slow and not long"
+	$(BIN)/python -m pytest --processes $(PROCESSES) -m "not slow and not long"
 
-test-slow: .venv/ready  ## run the tests that take minutes each
-	$(BIN)/python -m pytest -m slow
-
-test-terraform: .venv/ready  ## test terraform/ with the real terraform, every planted mistake included
-	$(BIN)/python -m pytest tests/terraform -m "(slow or not slow) and not network" -n auto --dist loadgroup
+test-all: .venv/ready  ## check lint and types, run every test: before an issue is closed
+	@$(MAKE) --no-print-directory check
+	$(BIN)/python -m pytest --processes $(PROCESSES) -m "not network"
 
 accept-terraform: .venv/ready  ## record the plans of terraform/ anew, unless they break a law: look at the difference in git
 	$(BIN)/python -m tests.terraform.plans.record --accept
@@ -40,8 +38,8 @@ test-beam: .beam/ready  ## test datasets made by Apache Beam, also on a Dask clu
 mutate: .venv/ready  ## make one-line mistakes in the code that differs from BASE (main), and see whether a test fails
 	$(BIN)/python -m tests.mutation --base $(or $(BASE),main) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
 
-contract: .venv/ready  ## run the tests, and write which method works with which client into docs/simulator.md
-	TPUCTL_CONTRACT_WRITE=1 $(BIN)/python -m pytest -m "slow or not slow" --ignore=tests/soak
+contract: .venv/ready  ## run every test, and write which method works with which client into docs/simulator.md
+	TPUCTL_CONTRACT_WRITE=1 $(BIN)/python -m pytest --processes $(PROCESSES) -m "not network"
 
 check: .venv/ready  ## check lint, format, types and known vulnerabilities
 	$(BIN)/ruff check .
@@ -63,10 +61,6 @@ bench: .venv/ready  ## run all benchmarks; they print JSON and a table
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
-
-# once, while mypy uses one core: else each of the processes that run the tests compiles all of them
-.venv/bytecode: .venv/ready
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --collect-only -q > $@ 2>&1 || true
 
 .beam/ready: pyproject.toml
 	$(PYTHON) -m venv .beam

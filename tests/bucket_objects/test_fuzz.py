@@ -17,7 +17,7 @@ from tests.paths import ROOT
 from tpuctl.bucket_objects.bad_object import BadObjectError
 
 MANY = 5000
-"""Examples of each kind in make test-slow."""
+"""Examples of each kind in make test-all."""
 
 texts = st.text(max_size=40) | st.sampled_from(
     ["", "\0", "\ud800", "²", "..", "a\nb", "\x1b[2J", "2026-02-31T00:00:00Z", "٢٠٢٦-01-01T00:00:00Z"]

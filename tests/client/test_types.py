@@ -22,6 +22,7 @@ def report(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
     return out
 
 
+@pytest.mark.slow
 def test_a_users_program_is_accepted(report: str) -> None:
     assert [line for line in report.splitlines() if "user_script" in line] == []
 

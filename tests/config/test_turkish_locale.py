@@ -16,6 +16,8 @@ from tests.paths import ROOT
 from tests.sim.live_host import wait_until
 from tpuctl.cloud import simulator as simulator_process
 
+pytestmark = pytest.mark.slow
+
 TURKISH = "tr_TR.UTF-8"
 
 

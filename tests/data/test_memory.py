@@ -183,7 +183,9 @@ def _kilobytes(field: str) -> int:
 
 
 @pytest.mark.skipif(not os.access(RESET, os.W_OK), reason="only Linux reports the peak of a process")
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "rows.csv" else pytest.mark.slow) for name in WRITERS]
+)
 def test_a_large_source_takes_no_more_memory_than_a_small_one(tmp_path: Path, name: str) -> None:
     grown, share = [], SHARES.get(name, 1)
     for records in (SMALL, LARGE):

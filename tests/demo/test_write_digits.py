@@ -13,6 +13,8 @@ from PIL import Image
 
 from tests.paths import ROOT
 
+pytestmark = pytest.mark.slow
+
 WRITE = ROOT / "demo" / "write_digits.py"
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from tests.jobs.reports import report_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Any:

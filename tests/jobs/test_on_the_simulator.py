@@ -17,6 +17,8 @@ from tests.jobs.class_folders import write_image
 from tests.jobs.datasets import write_mnist
 from tests.paths import JOBS, ROOT
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = ROOT / "tests/jobs/programs/every_job.py"
 
 RUNS = (

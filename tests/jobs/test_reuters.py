@@ -9,6 +9,8 @@ import pytest
 
 from tests.jobs.reports import report_of
 
+pytestmark = pytest.mark.slow
+
 CLASSES = 8
 
 

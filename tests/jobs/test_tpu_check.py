@@ -10,6 +10,8 @@ import pytest
 from tests.jobs.reports import report_of
 from tpuctl.sim.guest import environment
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def on_tpu(tmp_path_factory: pytest.TempPathFactory) -> Any:

@@ -13,6 +13,8 @@ from tests.jobs.datasets import shards, write_mnist
 from tests.jobs.reports import report_of
 from tests.paths import JOBS, ROOT
 
+pytestmark = pytest.mark.slow
+
 NUMBERS = 37
 
 

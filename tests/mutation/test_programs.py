@@ -17,6 +17,8 @@ from tests.mutation.programs import CpuClock
 from tests.paths import ROOT
 from tpuctl.polling import Backoff, poll
 
+pytestmark = pytest.mark.slow
+
 WAITING = """
 import os, pathlib, subprocess, sys, threading
 if len(sys.argv) == 2:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.mutation.ranking import ranked
 from tests.paths import ROOT
+
+pytestmark = pytest.mark.slow
 
 
 def test_every_module_has_tests_that_can_see_it() -> None:

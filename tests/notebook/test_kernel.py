@@ -250,6 +250,7 @@ def test_the_notebook_of_the_recipes_runs(kernel: Kernel, folder: Path) -> None:
     assert (folder / ".demo" / "result" / "run.json").is_file()
 
 
+@pytest.mark.slow
 def test_the_extension_can_be_unloaded_and_loaded_again(kernel: Kernel) -> None:
     assert kernel.run("%unload_ext tpuctl").error == ""
     assert "Cell magic `%%tpu` not found" in str(kernel.run("%%tpu\npass\n").items)

@@ -32,7 +32,7 @@ FEWEST = 8
 POOL = 16
 """Threads that are always allowed: a pool for files and name lookups that fills on demand, and gRPC's own."""
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")]
 
 
 @pytest.fixture
@@ -57,7 +57,6 @@ def test_nothing_is_leaked_after_many_rounds(folder: Path, temporary: Path, tmp_
     assert {f"fault {kind}" for kind, _ in FAULTS} <= set(workload.succeeded)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(2 * HOUR)
 def test_nothing_is_leaked_after_an_hour(folder: Path, temporary: Path, tmp_path: Path) -> None:
     soak(folder, temporary, tmp_path, rounds=FEWEST, seconds=float(SECONDS or HOUR))

@@ -15,6 +15,8 @@ from tests.terraform import applied_rights, checks, module_names
 from tests.terraform.provider_schema import VERSIONS
 from tests.terraform.workbench import EXAMPLES, Workbench
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[[str], Workbench]
 SETTINGS = {
     "project": "demo-project-1",

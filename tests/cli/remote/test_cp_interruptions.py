@@ -116,6 +116,7 @@ def awake(remote: RunningSimulator, command: Call) -> Callable[[], None]:
     return wake
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_middle_leaves_parts_and_the_next_copy_resumes(
     copying: Copying, starting: Start, command: Call, hang: Callable[[], object], awake: Callable[[], None]
 ) -> None:
@@ -147,6 +148,7 @@ def test_kill_in_the_middle_leaves_parts_and_the_next_copy_resumes(
     assert copying.is_complete()
 
 
+@pytest.mark.slow
 def test_a_host_that_hangs_in_the_middle_is_named_and_the_next_copy_resumes(
     copying: Copying, command: Call, awake: Callable[[], None],
     monkeypatch: pytest.MonkeyPatch, hang: Callable[[], object],

@@ -103,7 +103,8 @@ def made(simulator: RunningSimulator) -> list[str]:
     return [item.resource.rpartition("/")[2] for item in created]
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 8])
 def test_watchers_that_are_killed_at_random_make_one_restart_on_one_node_each_time(
     tpuctl: Command,
     simulator: RunningSimulator,

@@ -26,6 +26,8 @@ from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.polling import Backoff
 from tpuctl.worker.records import RUNNING
 
+pytestmark = pytest.mark.slow
+
 Command = Callable[..., CommandResult]
 TRAINING = '''# /// script
 # dependencies = []
@@ -211,7 +213,6 @@ def pictures(tpuctl: Command, digits: None) -> None:
     assert uploaded.code == 0, uploaded.err
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(5400)  # TensorFlow is imported 31 times
 @pytest.mark.parametrize(
     ("job", "steps", "options", "count"),

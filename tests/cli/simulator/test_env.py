@@ -104,6 +104,7 @@ def test_tensorflow(shell) -> None:
     assert shell(f'{ENTER} exec {sys.executable} -c "$1"', GFILE) == ["gfile ['tensorflow']"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("gcloud"), reason="gcloud is not on the PATH")
 def test_gcloud(shell, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("hello\n")

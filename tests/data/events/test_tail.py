@@ -46,6 +46,7 @@ def last(data: bytes, *tags: str) -> dict[str, tuple[int, float]]:
     return {tag: (scalar.step, round(scalar.value, 4)) for tag, scalar in found.items()}
 
 
+@pytest.mark.slow
 def test_files_that_tensorflow_keras_and_pytorch_s_writer_write(tmp_path: Path) -> None:
     folders = [str(tmp_path / name) for name in ("tf", "keras", "pt")]
     command = [sys.executable, "-c", TENSORFLOW, *folders]

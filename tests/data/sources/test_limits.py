@@ -158,6 +158,7 @@ def test_a_bomb_leaves_space_on_the_disk(tmp_path: Path, monkeypatch: pytest.Mon
         read(tmp_path / "rows.csv.gz")
 
 
+@pytest.mark.slow
 def test_a_text_for_all_rows_of_a_parquet_file_is_not_held_as_often(tmp_path: Path) -> None:
     rows, size = 600, 1 << 20
     texts = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * size]))

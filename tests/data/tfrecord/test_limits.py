@@ -85,7 +85,9 @@ MANY = {
 """Name -> the limit, and what makes a record beyond it: each takes much memory, so it is made when used."""
 
 
-@pytest.mark.parametrize("name", MANY)
+@pytest.mark.parametrize(
+    "name", ["packed integers", *(pytest.param(name, marks=pytest.mark.slow) for name in [*MANY][1:])]
+)
 def test_more_values_than_memory_holds_are_refused_before_they_are_decoded(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

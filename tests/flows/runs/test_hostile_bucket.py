@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -35,6 +36,7 @@ def hostile_objects(draw: st.DrawFn) -> list[tuple[str, bytes]]:
     return [(f"runs/{folder}/{place}", draw(candidates(PLACES[place]))) for folder, place in places]
 
 
+@pytest.mark.slow
 def test_good_runs_are_listed_whatever_lies_beside_them(bucket: Bucket) -> None:
     for name in ("good-1", "good-2"):
         write_run(bucket, name)

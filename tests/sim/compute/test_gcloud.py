@@ -17,7 +17,10 @@ import pytest
 
 from tests.sim.compute.site import Site
 
-pytestmark = pytest.mark.skipif(not shutil.which("gcloud"), reason="gcloud is not on the PATH")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not shutil.which("gcloud"), reason="gcloud is not on the PATH"),
+]
 
 
 class Gcloud:

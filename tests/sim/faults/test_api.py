@@ -252,6 +252,7 @@ def test_an_operation_fails_late_and_leaves_all_as_it_was(
     call(tpu).result(polling=POLLING)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("gcloud"), reason="gcloud is not on the PATH")
 def test_gcloud_sees_a_stockout(simulator: RunningSimulator, tmp_path: Path) -> None:
     def gcloud(*words: str) -> subprocess.CompletedProcess[str]:

@@ -10,6 +10,8 @@ import pytest
 from tests.forks.tensorflow_python import report_of
 from tpuctl.sim.guest import environment
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = Path(__file__).parent / "programs" / "keras_features.py"
 LEGACY = {"keras": "0", "tf_keras": "1"}
 """What TF_USE_LEGACY_KERAS says for each."""

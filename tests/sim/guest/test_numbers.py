@@ -10,6 +10,8 @@ import pytest
 from tests.forks.tensorflow_python import report_of
 from tpuctl.sim.guest import environment
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = Path(__file__).parent / "programs" / "fifty_steps.py"
 CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
@@ -35,6 +37,5 @@ def test_one_two_and_eight_replicas_give_the_losses_of_a_plain_run(simulated: di
 
 
 @pytest.mark.skipif(len(CPUS) < 2, reason="needs two cores to tell the difference")
-@pytest.mark.slow
 def test_the_machines_cores_make_no_difference_to_the_last_digit(simulated: dict[str, list[float]]) -> None:
     assert losses(environment("v3-8"), cpus=CPUS[:1]) == simulated

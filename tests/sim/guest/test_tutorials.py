@@ -11,6 +11,8 @@ import pytest
 from tests.forks.tensorflow_python import report_of
 from tpuctl.sim.guest import environment
 
+pytestmark = pytest.mark.slow
+
 RUNNER = Path(__file__).parent / "programs" / "run_tutorial.py"
 ADDRESS = "10.240.1.10:8470"
 COLAB = {"COLAB_TPU_ADDR": ADDRESS, "TPU_NAME": f"grpc://{ADDRESS}"}
@@ -119,7 +121,6 @@ def test_fit_and_custom_loop_of_a_text_classifier_on_a_remote_tpu_run(colab: tup
     assert {path.name for path in (folder / "checkpoint").iterdir()} >= {"tpu-model.h5", "tpu-model.index"}
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_the_guide_runs_for_longer_on_all_cores(tmp_path: Path) -> None:
     check_guide(run("tpu_guide", folder=tmp_path, cores=8, **LONGER, **TPU_VM), cores=8, steps=60)

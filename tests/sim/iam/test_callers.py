@@ -146,6 +146,7 @@ def test_a_member_may_not_change_policies_and_buckets(rehearse: Start) -> None:
     assert requests.get(f"{storage(simulator)}/none/o", **options).status_code == 404
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("gcloud"), reason="gcloud is not on the PATH")
 def test_gcloud_shows_googles_403(rehearse: Start, tmp_path: Path) -> None:
     simulator = rehearse(user="user:eve@example.com")

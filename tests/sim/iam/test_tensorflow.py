@@ -11,6 +11,8 @@ from PIL import Image
 from tests.paths import JOBS
 from tests.sim.iam.rehearsal import COMPLETE, MINIMAL, Example, Start, Tpuctl, job
 
+pytestmark = pytest.mark.slow
+
 BODY = """
 import os
 import tensorflow as tf

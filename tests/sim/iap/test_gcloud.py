@@ -19,6 +19,7 @@ from tests.sim.iap.test_relay import LARGE
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.slow,
     pytest.mark.skipif(not shutil.which("gcloud"), reason="gcloud is not on the PATH"),
 ]
 

@@ -17,6 +17,8 @@ from tests.terraform.mistakes.mistake import Gone, Mistake, is_gone, planted
 from tests.terraform.mistakes.table import MISTAKES, SAMPLE, UNCAUGHT
 from tests.terraform.workbench import SOURCE, Workbench
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., Workbench]
 
 READ_ONLY = [mistake for mistake in MISTAKES if mistake.check in WITHOUT_TERRAFORM]
@@ -83,7 +85,6 @@ def test_it_is_caught(make_workbench: Make, mistake: Mistake) -> None:
     assert is_named(mistake, problem), problem
 
 
-@pytest.mark.slow
 def test_weakened_rules_of_variables_are_caught(workbench: Workbench) -> None:
     """Planted together, since each is of another variable: a run of the table takes seconds."""
     with ExitStack() as together:
@@ -111,7 +112,6 @@ def _are_apart(one: Mistake, other: Mistake) -> bool:
     return one.asserted != other.asserted and not overlap
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({mistake.asserted[0] for mistake in ASSERTED}))
 def test_terraforms_own_tests_name_them_too(workbench: Workbench, name: str) -> None:
     missing = []
@@ -126,7 +126,6 @@ def test_terraforms_own_tests_name_them_too(workbench: Workbench, name: str) -> 
     assert not missing, missing[0]
 
 
-@pytest.mark.slow
 def test_mistakes_that_only_google_can_see_are_differences_alone(
     make_workbench: Make, workbench: Workbench
 ) -> None:

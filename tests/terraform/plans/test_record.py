@@ -31,13 +31,14 @@ def plans(make_workbench: Make) -> dict[str, Stanzas]:
     return all_planned(make_workbench(VERSIONS[-1], foresees=True), VARIATIONS.values())
 
 
-@pytest.mark.xdist_group("plans")  # in one process, which plans them side by side
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VARIATIONS)
 def test_a_plan_is_as_recorded(plans: dict[str, Stanzas], name: str) -> None:
     problem = record.plan_compared(plans[name], VARIATIONS[name])
     assert not problem, problem
 
 
+@pytest.mark.slow
 def test_the_oldest_providers_plan_the_same(make_workbench: Make) -> None:
     for name, plan in all_planned(make_workbench(VERSIONS[0], foresees=True), OF_EXAMPLES).items():
         assert record.compared(record.of_plan(name), plan, name) == ""

@@ -12,6 +12,8 @@ import pytest
 from tests.running_simulator import CommandResult
 from tests.terraform.workbench import SOURCE, Workbench
 
+pytestmark = pytest.mark.slow
+
 Tpuctl = Callable[..., CommandResult]
 COMMANDS = (
     "tpuctl init --from-terraform outputs.json",

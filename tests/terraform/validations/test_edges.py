@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.terraform.plans import record
 from tests.terraform.validations import edges, judged
 from tests.terraform.workbench import Workbench
+
+pytestmark = pytest.mark.slow
 
 
 def test_every_value_is_judged_as_the_table_says(workbench: Workbench) -> None:

@@ -299,6 +299,7 @@ class TestRuns:
 
 
 class TestThisPython:
+    @pytest.mark.slow
     def test_console_files_of_the_installation_do_not_stay(self, index: Path, ensure: Ensure) -> None:
         wheel(index, "optax_of_test")
         folder = ensure("optax-of-test")

@@ -98,6 +98,7 @@ def repeat(top: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     return result
 
 
+@pytest.mark.slow
 def test_the_archive_makes_the_same_weights_on_a_machine_without_the_bucket(
     tpuctl: Command, run: str, bucket: Bucket, tmp_path: Path
 ) -> None:
@@ -148,6 +149,7 @@ def test_no_secret_is_in_the_archive_and_each_has_to_be_given(
     assert shell("sh run.sh", top, **given).stdout == "train.py --api-key 3 --x 1\n"
 
 
+@pytest.mark.slow
 def test_the_dataset_is_in_it_if_asked_for(tpuctl: Command, run: str, tmp_path: Path) -> None:
     Path("rows.csv").write_text("a,label\n1,x\n2,y\n3,x\n4,y\n")
     assert tpuctl("data", "upload", "rows", "rows.csv", "--label", "label").code == 0

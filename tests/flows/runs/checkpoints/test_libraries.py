@@ -15,6 +15,8 @@ from tpuctl.config import load
 from tpuctl.flows.runs.checkpoints.listing import Listing
 from tpuctl.flows.runs.checkpoints.readers import checkpoints_in, last_committed
 
+pytestmark = pytest.mark.slow
+
 WRITER = """
 import json, os, sys, tempfile
 from pathlib import Path

@@ -283,6 +283,7 @@ def test_a_run_always_ends_and_no_worse_evidence_overrules_better(seed: int) -> 
         assert all(worker.succeeded for worker in world.workers)
 
 
+@pytest.mark.slow
 def test_the_seeds_meet_every_outcome() -> None:
     outcomes = set()
     for seed in range(SEEDS):

@@ -182,6 +182,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 def test_tensorflows_own_file_system(
     gcs: RunningGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

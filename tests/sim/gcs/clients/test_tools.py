@@ -13,6 +13,8 @@ from google.cloud import storage
 
 from tests.sim.gcs.running_server import BUCKET, PROJECT, RunningGcs, proxy_to
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 
 Tool = Callable[..., str]
@@ -111,7 +113,6 @@ def test_gcloud_copies_up_and_prints(gcloud: Tool, bucket: storage.Bucket, files
     assert gcloud("cat", f"gs://{BUCKET}/data/*") == "1\n"
 
 
-@pytest.mark.slow
 def test_gcloud_does_the_rest(gcloud: Tool, bucket: storage.Bucket, files: Path) -> None:
     gcloud("buckets", "create", "gs://acme-made", "--location=europe-west4", "--soft-delete-duration=0")
     gcloud("buckets", "update", "gs://acme-made", "--versioning", "--update-labels=team=vision")
@@ -138,7 +139,6 @@ def test_gcloud_does_the_rest(gcloud: Tool, bucket: storage.Bucket, files: Path)
     assert names(bucket) == []
 
 
-@pytest.mark.slow
 def test_gcloud_copies_nothing_that_it_has_copied(gcloud: Tool, bucket: storage.Bucket, files: Path) -> None:
     """`rsync` compares the times that it asks for as several fields of an object's metadata."""
     os.utime(files / "data" / "one", (1_600_000_000, 1_600_000_000))
@@ -153,7 +153,6 @@ def test_gcloud_copies_nothing_that_it_has_copied(gcloud: Tool, bucket: storage.
     assert (files / "down" / "one").stat().st_mtime == 1_600_000_000
 
 
-@pytest.mark.slow
 def test_gsutil(gsutil: Tool, bucket: storage.Bucket, files: Path) -> None:
     gsutil("cp", "-r", "data", "big", f"gs://{BUCKET}/")
     assert names(bucket) == ["big", "data/one", "data/sub/two"]

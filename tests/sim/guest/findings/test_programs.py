@@ -10,6 +10,8 @@ import pytest
 from tests.sim.guest.findings.small_programs import Outcome, error, expected, programs, run
 from tpuctl.sim.guest._tpuctl_tpu.findings.catalogue import KINDS
 
+pytestmark = pytest.mark.slow
+
 FOUND, CANDIDATES, REMOTE = programs("found"), programs("quiet"), programs("remote")
 SLOW = [
     program

@@ -13,7 +13,10 @@ import pytest
 
 from tests.sim.tpu.api import Api
 
-pytestmark = pytest.mark.skipif(not shutil.which("gcloud"), reason="gcloud is not on the PATH")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not shutil.which("gcloud"), reason="gcloud is not on the PATH"),
+]
 
 ZONE = "europe-west4-a"
 
@@ -112,7 +115,6 @@ def test_gcloud_lists_tensorflow_and_runtime_versions(gcloud: Gcloud) -> None:
     assert "tpu-ubuntu2204-base" in gcloud("tpu-vm", "versions", "list").split()
 
 
-@pytest.mark.slow
 def test_gcloud_stops_starts_and_attaches_a_disk(gcloud: Gcloud, api: Api) -> None:
     gcloud("tpu-vm", "create", "one", "--accelerator-type=v3-8", "--version=tpu-ubuntu2204-base")
     gcloud("tpu-vm", "stop", "one")
@@ -126,7 +128,6 @@ def test_gcloud_stops_starts_and_attaches_a_disk(gcloud: Gcloud, api: Api) -> No
     assert "cloud-tpu.iam" in gcloud("tpu-vm", "service-identity", "create")
 
 
-@pytest.mark.slow
 def test_gcloud_alpha_uses_what_only_v2alpha1_has(gcloud: Gcloud, api: Api) -> None:
     words = ("queued-resources", "create", "q", "--node-id=one", "--best-effort", *QUEUED)
     gcloud(*words, release="alpha")
