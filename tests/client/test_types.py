@@ -27,6 +27,7 @@ def test_a_users_program_is_accepted(report: str) -> None:
     assert [line for line in report.splitlines() if "user_script" in line] == []
 
 
+@pytest.mark.slow
 def test_mistakes_are_seen(report: str) -> None:
     text = (FOLDER / "wrong_script.py").read_text().splitlines()
     expected = {

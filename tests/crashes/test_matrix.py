@@ -48,17 +48,14 @@ def _first_of_each_context(methods: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 
 def daily(scenario: Scenario, chosen: Sequence[Cell]) -> list[Cell]:
-    """Return those that `make test` tries: of `up` and `down` each fault once more, at some request."""
+    """Return those that `make test` tries: faults at changes, and of `up` and `down` each fault."""
     diagonal = {}
     if scenario in MAIN:
         for place, fault in enumerate(FAULTS):
             if able := [cell for cell in chosen if cell.fault == fault]:
                 diagonal[fault] = able[place % len(able)]
-    return [
-        cell
-        for cell in chosen
-        if (cell.fault in DAILY and cell.method.startswith(CHANGES)) or cell in diagonal.values()
-    ]
+    changes = [cell for cell in chosen if cell.fault in DAILY and cell.method.startswith(CHANGES)]
+    return list(dict.fromkeys([*diagonal.values(), *changes])) or list(chosen[:1])
 
 
 def check(worlds: Worlds, name: str, choose: Callable[[Scenario, Sequence[Cell]], Sequence[Cell]]) -> None:

@@ -18,13 +18,13 @@ def walk_all(folder: Path, seeds: range) -> None:
 
 
 def test_nothing_is_left_that_ls_does_not_list(home: Path, tmp_path: Path) -> None:
-    walk_all(tmp_path, range(20))
+    walk_all(tmp_path, range(10))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("begin", range(20, 1000, 70))
+@pytest.mark.parametrize("begin", range(10, 1000, 66))
 def test_nothing_is_left_after_a_thousand_walks(home: Path, tmp_path: Path, begin: int) -> None:
-    walk_all(tmp_path, range(begin, begin + 70))
+    walk_all(tmp_path, range(begin, begin + 66))
 
 
 def test_a_seed_always_gives_the_same_walk(home: Path, tmp_path: Path) -> None:

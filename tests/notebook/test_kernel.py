@@ -234,6 +234,7 @@ def test_the_contact_sheet_of_a_dataset_is_a_picture(kernel: Kernel, folder: Pat
     assert "UsageError: The dataset 'rows' holds no images." in refused.error
 
 
+@pytest.mark.slow
 def test_the_notebook_of_the_recipes_runs(kernel: Kernel, folder: Path) -> None:
     lay_out(folder)
     cells = nbformat.read(RECIPES / "notebook.ipynb", as_version=4).cells

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ordering.daily import daily
 from tests.running_simulator import CommandResult
 from tpuctl.cloud.storage import Bucket
 from tpuctl.data.output.manifest import LARGEST
@@ -71,7 +72,7 @@ CASES: dict[str, Callable[[dict[str, object]], bytes]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", daily(CASES, 4))
 def test_a_bad_manifest_is_one_warning(
     tpuctl: Command, bucket: Bucket, manifest: dict[str, object], node: str, case: str
 ) -> None:

@@ -136,6 +136,7 @@ def test_ctrl_c_in_the_middle_leaves_parts_and_the_next_copy_resumes(
     assert copying.is_complete()
 
 
+@pytest.mark.slow
 def test_kill_in_the_middle_leaves_parts_and_the_next_copy_resumes(
     copying: Copying, starting: Start, command: Call
 ) -> None:

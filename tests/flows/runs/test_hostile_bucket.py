@@ -62,6 +62,7 @@ def test_good_runs_are_listed_whatever_lies_beside_them(bucket: Bucket) -> None:
     holds()
 
 
+@pytest.mark.slow
 def test_reading_a_run_of_any_content_is_a_record_or_an_error_of_tpuctl(bucket: Bucket) -> None:
     run = write_run(bucket, "bad")
 

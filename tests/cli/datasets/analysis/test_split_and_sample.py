@@ -153,6 +153,7 @@ def on_a_terminal(*command: str) -> str:
     return written.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.ordering.daily import daily
 from tests.sim.gcs.running_server import BUCKET, PROJECT, RunningGcs
 from tpuctl.sim.gcs.json_api.routes import PREFIX
 from tpuctl.sim.gcs.json_api.routes import ROUTES as JSON_ROUTES
@@ -116,7 +117,7 @@ def ask(port: int, method: str, path: str, body: bytes, headers: dict[str, str])
         connection.close()
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 20))])
+@pytest.mark.parametrize("seed", daily(range(1, 20), 1))
 def test_nonsense_never_breaks_the_server(
     gcs: RunningGcs, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], seed: int
 ) -> None:
