@@ -10,6 +10,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent / "answers"
 WRITES = os.environ.get("TPUCTL_GOLDEN_WRITE") == "1"
 MOST_LINES = 60
+WIDTH = 140
 MEANT = """
 If this is meant: say so in CHANGELOG.md, run TPUCTL_GOLDEN_WRITE=1 python -m pytest tests/golden/bucket,
 and look at the difference in git.
@@ -35,8 +36,9 @@ class Answers:
         """Fail if there are answers to questions that nobody asks any more; call this last."""
         if WRITES:
             kept = {question: self._recorded[question] for question in questions}
-            self._path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
-        assert list(self._recorded) == questions or WRITES, f"{self._path.name} answers other questions.\n{MEANT}"
+            self._path.write_text(as_text(kept) + "\n")
+        other = self._recorded.keys() - set(questions)
+        assert WRITES or not other, f"{self._path.name} answers what nobody asks: {other}\n{MEANT}"
 
 
 def check_text(file: str, text: str) -> None:
@@ -50,10 +52,21 @@ def same(recorded: object, present: object, title: str) -> None:
     """Fail with the lines that differ."""
     if recorded == present:
         return
-    texts = [
-        value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False)
-        for value in (recorded, present)
-    ]
+    texts = [value if isinstance(value, str) else as_text(value) for value in (recorded, present)]
     lines = list(difflib.unified_diff(*(text.splitlines() for text in texts), "on record", "now", lineterm="", n=2))
     more = [f"... and {len(lines) - MOST_LINES} more lines"] if len(lines) > MOST_LINES else []
     raise AssertionError("\n".join([f"{title}:", *lines[:MOST_LINES], *more, MEANT]))
+
+
+def as_text(value: object, indent: str = "") -> str:
+    """Return JSON that people can read and compare: what fits into a line is one, keys are in order."""
+    line = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    if len(indent) + len(line) <= WIDTH or not isinstance(value, (dict, list)):
+        return line
+    deeper = indent + " "
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(key, ensure_ascii=False)}: {as_text(value[key], deeper)}" for key in sorted(value)]
+    else:
+        parts = [as_text(each, deeper) for each in value]
+    begin, end = "{}" if isinstance(value, dict) else "[]"
+    return begin + f"\n{deeper}" + f",\n{deeper}".join(parts) + f"\n{indent}{end}"

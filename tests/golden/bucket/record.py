@@ -38,6 +38,8 @@ BEGIN = datetime(2026, 11, 20, 8, tzinfo=UTC)
 MINUTE, HOUR = 60.0, 3600.0
 SILENCE = timedelta(seconds=20)
 """Less than the time after which anybody is asked about a worker."""
+PLACES = {r"file:///[^\"]*": "file:///home/ada/tpuctl", r"/tmp/golden/[^\"]*/home/": "/home/ada/"}
+"""Folders of the machine that made the recording, and what stands for them."""
 OUTPUT_ONLY = {
     "name", "state", "id", "createTime", "ipAddress", "port", "networkEndpoints", "health", "healthDescription",
     "apiVersion", "symptoms", "queuedResource", "multisliceNode", "cidrBlock", "acceleratorConfig",
@@ -382,9 +384,12 @@ def write(story: Story) -> None:
 
 def as_text(data: bytes) -> dict[str, str]:
     try:
-        return {"text": re.sub(r"file:///[^\"]*", "file:///home/ada/tpuctl", data.decode())}  # where it is installed
+        text = data.decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(data).decode()}
+    for pattern, place in PLACES.items():
+        text = re.sub(pattern, place, text)
+    return {"text": text}
 
 
 def tpus(address: str) -> list[dict[str, Any]]:

@@ -80,30 +80,26 @@ class Restored:
         """The recorded uid of each TPU -> that of the one that stands for it."""
         self._bucket = bucket_of(sim)
         recording = Recording()
-        for each in sorted([*recording.tpus, *recording.objects], key=_time_of):
+        nodes, queued = ([tpu for tpu in recording.tpus if kind in tpu] for kind in ("node", "queued"))
+        for each in sorted([*nodes, *recording.objects], key=_time_of):
             time.stand_at(_time_of(each))
             if "content" in each:
                 recording.upload(each, self._bucket, self._as_restored)
             else:
-                self._ask_for(each)
+                self._create(each)
         time.stand_at(recording.at)
+        for each in queued:  # now: the queue would try again as often as time has passed
+            self._queue(each)
         self.before = self.objects()
 
     def objects(self) -> dict[str, int]:
         """Return the generation of each object."""
         return {blob.name: blob.generation for blob in self._bucket.list_blobs()}
 
-    def _ask_for(self, tpu: Item) -> None:
+    def _create(self, tpu: Item) -> None:
         """Ask for one TPU as the recorded one was asked for, and bring it into its state."""
-        parent, _, name = tpu["name"].rpartition("/")
-        if "queued" in tpu:
-            for spec in tpu["queued"]["tpu"]["nodeSpec"]:
-                self._take_key(spec["node"])
-                self._sim.faults.add("stockout", type=spec["node"]["acceleratorType"])
-            self._post(parent, tpu["queued"], queuedResourceId=name)
-            return
         self._take_key(tpu["node"])
-        self._post(parent, tpu["node"], nodeId=name)
+        self._post(_parent(tpu), tpu["node"], nodeId=_name(tpu))
         node = self._sim.world.wait_for(tpu["name"], "READY")
         self._uids[tpu["uid"]] = str(node.uid)
         if tpu["state"] == "PREEMPTED":
@@ -111,6 +107,14 @@ class Restored:
         elif tpu["state"] == "STOPPED":
             self._post(f"{tpu['name']}:stop", {})
         self._sim.world.wait_for(tpu["name"], tpu["state"])
+
+    def _queue(self, tpu: Item) -> None:
+        """Ask for TPUs as the recorded request did; there are none of this type."""
+        for spec in tpu["queued"]["tpu"]["nodeSpec"]:
+            self._take_key(spec["node"])
+            self._sim.faults.add("stockout", type=spec["node"]["acceleratorType"])
+        self._post(_parent(tpu), tpu["queued"], queuedResourceId=_name(tpu))
+        self._sim.wait_for_event(kind="fault", what="stockout")
 
     def _take_key(self, node: Item) -> None:
         """Let the laptop of this test in."""
@@ -130,6 +134,14 @@ class Restored:
         for recorded, present in self._uids.items():
             text = text.replace(present, recorded)
         return text
+
+
+def _parent(tpu: Item) -> str:
+    return str(tpu["name"].rpartition("/")[0])
+
+
+def _name(tpu: Item) -> str:
+    return str(tpu["name"].rpartition("/")[2])
 
 
 def _time_of(each: Item) -> datetime:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
+from dataclasses import asdict
 
 import pytest
 
@@ -67,8 +69,9 @@ def test_errors_have_the_exit_codes_and_the_json_on_record(tpuctl: Tpuctl, simul
 
 def test_each_fault_has_the_fields_on_record(tpuctl: Tpuctl, simulator: object) -> None:
     answers = Answers("faults.json")
-    for kind in KINDS:
-        example = KINDS[kind].example if isinstance(KINDS, dict) else kind.example
-        added = tpuctl("sim", "fault", "add", kind, *example.split(), "--after", "24h", "--json")
+    for kind in KINDS.values():
+        example = shlex.split(kind.example)
+        added = tpuctl("sim", "fault", "add", kind.name, *example, "--after", "24h", "--json")
         assert added.code == 0, added.err
-        answers.check(kind, added.json)
+        answers.check(kind.name, {"example": kind.example, "added": added.json, "kind": asdict(kind)})
+    answers.check_questions(list(KINDS))
