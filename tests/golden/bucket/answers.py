@@ -6,6 +6,7 @@ import difflib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path(__file__).parent / "answers"
 WRITES = os.environ.get("TPUCTL_GOLDEN_WRITE") == "1"
@@ -23,6 +24,10 @@ class Answers:
     def __init__(self, file: str) -> None:
         self._path = FOLDER / file
         self._recorded: dict[str, object] = json.loads(self._path.read_text()) if self._path.exists() else {}
+
+    def __getitem__(self, question: str) -> Any:
+        """Return the answer on record."""
+        return self._recorded[question]
 
     def check(self, question: str, answer: object) -> None:
         """Fail if an answer is not the one on record."""
@@ -53,7 +58,9 @@ def same(recorded: object, present: object, title: str) -> None:
     if recorded == present:
         return
     texts = [value if isinstance(value, str) else as_text(value) for value in (recorded, present)]
-    lines = list(difflib.unified_diff(*(text.splitlines() for text in texts), "on record", "now", lineterm="", n=2))
+    lines = list(
+        difflib.unified_diff(*(text.splitlines() for text in texts), "on record", "now", lineterm="", n=2)
+    )
     more = [f"... and {len(lines) - MOST_LINES} more lines"] if len(lines) > MOST_LINES else []
     raise AssertionError("\n".join([f"{title}:", *lines[:MOST_LINES], *more, MEANT]))
 
@@ -65,7 +72,9 @@ def as_text(value: object, indent: str = "") -> str:
         return line
     deeper = indent + " "
     if isinstance(value, dict):
-        parts = [f"{json.dumps(key, ensure_ascii=False)}: {as_text(value[key], deeper)}" for key in sorted(value)]
+        parts = [
+            f"{json.dumps(key, ensure_ascii=False)}: {as_text(value[key], deeper)}" for key in sorted(value)
+        ]
     else:
         parts = [as_text(each, deeper) for each in value]
     begin, end = "{}" if isinstance(value, dict) else "[]"

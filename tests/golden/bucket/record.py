@@ -1,8 +1,8 @@
-"""Records the golden bucket, at commit 0de294d4 only: `python -m pytest --basetemp /tmp/golden` with this file.
+"""Records the golden bucket, at 0de294d4: `python -m pytest --basetemp /tmp/golden` with this file.
 
-Runs of every outcome, datasets of several formats and TPUs in several states are made on a simulator by the
-command line of that commit. Then every object, and the request that would make each TPU again, is written into
-`bucket.json`. The recording is not repeated: it is what users' buckets hold. Each hour of its story passes at once.
+The command line makes runs of every outcome, datasets of several formats and TPUs in several states on a
+simulator, whose hours pass at once. Then every object, and the request for each TPU, goes into `bucket.json`.
+Do not record it again with later code: it stands for the buckets that users have.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import subprocess
 import wave
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,9 @@ SILENCE = timedelta(seconds=20)
 PLACES = {r"file:///[^\"]*": "file:///home/ada/tpuctl", r"/tmp/golden/[^\"]*/home/": "/home/ada/"}
 """Folders of the machine that made the recording, and what stands for them."""
 OUTPUT_ONLY = {
-    "name", "state", "id", "createTime", "ipAddress", "port", "networkEndpoints", "health", "healthDescription",
-    "apiVersion", "symptoms", "queuedResource", "multisliceNode", "cidrBlock", "acceleratorConfig",
-    "upcomingMaintenance", "bootDiskConfig",
+    "name", "state", "id", "createTime", "ipAddress", "port", "networkEndpoints", "health",
+    "healthDescription", "apiVersion", "symptoms", "queuedResource", "multisliceNode", "cidrBlock",
+    "acceleratorConfig", "upcomingMaintenance", "bootDiskConfig",
 }  # fmt: skip
 """Fields of a node that only the API sets, or that say the same as another one."""
 HEADER = """\
@@ -70,7 +71,8 @@ for step in range(1, 4):
 weights = " ".join(sys.argv[1:]).encode()
 save("TPUCTL_CHECKPOINT_DIR", "ckpt-3.index", b"index")
 save("TPUCTL_CHECKPOINT_DIR", "ckpt-3.data-00000-of-00001", weights)
-save("TPUCTL_CHECKPOINT_DIR", "checkpoint", b'model_checkpoint_path: "ckpt-3"\\nall_model_checkpoint_paths: "ckpt-3"\\n')
+paths = ("model_checkpoint_path", "all_model_checkpoint_paths")
+save("TPUCTL_CHECKPOINT_DIR", "checkpoint", "".join(f'{path}: "ckpt-3"\\n' for path in paths).encode())
 save("TPUCTL_CHECKPOINT_DIR", "ckpt-4.index", b"never committed")
 save("TPUCTL_MODEL_DIR", "model.keras", weights)
 save("TPUCTL_TENSORBOARD_DIR", "train/events.out.tfevents.1770000000.golden", Path("events").read_bytes())
@@ -157,15 +159,19 @@ def upload_datasets(story: Story) -> None:
     Image.new("L", (4, 4), 200).save("digits/1/8.png")
     story.time.pass_by(HOUR)
     story("data", "upload", "digits", "digits", "--version", "1.1.0", "--shards", "1")
-    rows = [f"{number},{number / 4},{'even' if number % 2 == 0 else 'odd'},word {number}" for number in range(8)]
+    rows = [
+        f"{number},{number / 4},{'even' if number % 2 == 0 else 'odd'},word {number}" for number in range(8)
+    ]
     Path("rows.csv").write_text("\n".join(["number,quarter,kind,text", *rows, "9,not a number,odd,x"]) + "\n")
     story("data", "upload", "rows", "rows.csv", "--label", "kind", "--type", "quarter=float", "--skip-bad")
-    lines = [json.dumps({"text": f"review {number} is {'good' * (number % 3)}", "stars": number}) for number in range(6)]
+    lines = [
+        json.dumps({"text": f"review {number} is {'good' * (number % 3)}", "stars": number})
+        for number in range(6)
+    ]
     Path("reviews.jsonl").write_text("\n".join(lines) + "\n")
     story("data", "upload", "reviews", "reviews.jsonl")
-    story(
-        "data", "upload", "tokens", "reviews.jsonl", "--tokens", "words", "--vocabulary", "20", "--length", "6"
-    )  # fmt: skip
+    words = ("--tokens", "words", "--vocabulary", "20", "--length", "6")
+    story("data", "upload", "tokens", "reviews.jsonl", *words)
     np.savez("arrays.npz", x=np.arange(24, dtype=np.float32).reshape(6, 4), y=np.arange(6))
     story("data", "upload", "arrays", "arrays.npz")
     for number in range(4):
@@ -182,14 +188,19 @@ def events() -> bytes:
     """Return a file of TensorBoard with a loss and an accuracy of three steps."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
-
-    from tpuctl.data.tfrecord.framing import frame
+    from tensorboard.summary.writer.record_writer import RecordWriter
 
     steps = [Event(wall_time=1770000000, file_version="brain.Event:2")]
     for step in range(1, 4):
-        values = [Summary.Value(tag="loss", simple_value=1 / step), Summary.Value(tag="accuracy", simple_value=step / 4)]
+        values = [
+            Summary.Value(tag="loss", simple_value=1 / step),
+            Summary.Value(tag="accuracy", simple_value=step / 4),
+        ]
         steps.append(Event(wall_time=1770000000 + step, step=step, summary=Summary(value=values)))
-    return b"".join(frame(step.SerializeToString()) for step in steps)
+    file = BytesIO()
+    for step in steps:
+        RecordWriter(file).write(step.SerializeToString())
+    return file.getvalue()
 
 
 def end_runs(story: Story) -> None:
@@ -201,7 +212,9 @@ def end_runs(story: Story) -> None:
     for words in (("init", "-q"), ("add", "events"), ("commit", "-q", "-m", "first")):
         author = ("-c", "user.name=ada", "-c", "user.email=ada@example.com")
         subprocess.run(["git", *author, *words], check=True)
-    story.submit("good", TRAIN, "--include", "events", "--store-env", "RATE", "--", "--seed", "7", "--epochs", "3")
+    story.submit(
+        "good", TRAIN, "--include", "events", "--store-env", "RATE", "--", "--seed", "7", "--epochs", "3"
+    )
     story.ended("good", "succeeded")
     time.pass_by(HOUR)
     story("tag", "good", "best", "series=a")
@@ -247,11 +260,16 @@ def end_runs(story: Story) -> None:
     story.submit("pod-failed", PAIR)
     story.ended("pod-failed", "failed")
     said = bucket_of(story.sim)
-    story.until(lambda: len(list(said.list_blobs(match_glob="runs/pod-failed/**/status.json"))) == 4, "every last word")
+    story.until(
+        lambda: len(list(said.list_blobs(match_glob="runs/pod-failed/**/status.json"))) == 4,
+        "every last word",
+    )
     time.pass_by(3 * HOUR)  # every verdict of a machine is final
 
 
-KILL = 'read -r pid of <".tpuctl/runs/$1/1/started"; set -- $pid $(cut -d" " -f4 /proc/$pid/stat); kill -9 $2 $1'
+KILL = (
+    'read -r pid of <".tpuctl/runs/$1/1/started"; set -- $pid $(cut -d" " -f4 /proc/$pid/stat); kill -9 $2 $1'
+)
 """For sh: kills the supervisor of a run, and the guard above it."""
 
 
@@ -328,9 +346,8 @@ def leave_runs(story: Story, patch: pytest.MonkeyPatch) -> None:
     story("up", "v2-8", "--name", "taken", "--spot", "--framework", "jax", "--zone", "us-central1-b", "--yes")
     story.sim.world.preempt("taken", grace=0.0)
     story.sim.faults.add("stockout", type="v3-64")
-    story(
-        "up", "v3-64", "--name", "waiting", "--queued", "--detach", "--valid-until", "2026-12-24T12:00:00Z", "--yes"
-    )  # fmt: skip
+    queued = ("--queued", "--detach", "--valid-until", "2026-12-24T12:00:00Z")
+    story("up", "v3-64", "--name", "waiting", *queued, "--yes")
     with patch.context() as other:
         other.setenv("TPUCTL_OWNER", "grace@example.com")
         other.setenv("TPUCTL_SSH_USER", "grace")
@@ -350,12 +367,18 @@ def leave_runs(story: Story, patch: pytest.MonkeyPatch) -> None:
     cut_off(story, "not-started", "--tpu", "pod", "--queue")
     blobs = bucket_of(story.sim)
     alive = ("running", "queued", "preparing")
-    story.until(lambda: all(beats_at(blobs, run) > time.now() - SILENCE for run in alive), "a word of each worker")
+    story.until(
+        lambda: all(beats_at(blobs, run) > time.now() - SILENCE for run in alive), "a word of each worker"
+    )
 
 
 def beats_at(bucket: storage.Bucket, run: str) -> datetime:
     """Return when the most silent worker of a run has said that it lives."""
-    statuses = [blob for blob in bucket.list_blobs(prefix=f"runs/{run}/attempts/") if blob.name.endswith("status.json")]
+    statuses = [
+        blob
+        for blob in bucket.list_blobs(prefix=f"runs/{run}/attempts/")
+        if blob.name.endswith("status.json")
+    ]
     return min(blob.updated for blob in statuses)
 
 
@@ -378,7 +401,12 @@ def write(story: Story) -> None:
         assert not blob.metadata, "no object of tpuctl has metadata of its own"
         fields = {"name": blob.name, "type": blob.content_type, "updated": blob.updated.isoformat()}
         objects.append({**fields, "content": key})
-    recorded = {"at": story.time.now().isoformat(), "tpus": tpus(story.sim.endpoints.tpu_rest), "objects": objects, "contents": contents}
+    recorded = {
+        "at": story.time.now().isoformat(),
+        "tpus": tpus(story.sim.endpoints.tpu_rest),
+        "objects": objects,
+        "contents": contents,
+    }
     FILE.write_text(json.dumps(recorded, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -395,18 +423,30 @@ def as_text(data: bytes) -> dict[str, str]:
 def tpus(address: str) -> list[dict[str, Any]]:
     """Return how each TPU was asked for, and its state."""
     nodes = requests.get(f"{address}/v2/{PARENT}/nodes", timeout=60).json()["nodes"]
-    queued = requests.get(f"{address}/v2/{PARENT}/queuedResources", timeout=60).json().get("queuedResources", [])
+    queued = (
+        requests.get(f"{address}/v2/{PARENT}/queuedResources", timeout=60).json().get("queuedResources", [])
+    )
     made = []
     for node in (node for node in nodes if not node.get("queuedResource")):
         body = {name: value for name, value in node.items() if name not in OUTPUT_ONLY}
         body["metadata"] = {name: text for name, text in body["metadata"].items() if name != "startup-script"}
         made.append({
-            "name": node["name"], "created": node["createTime"], "uid": node["id"], "state": node["state"], "node": body,
+            "name": node["name"], "created": node["createTime"], "uid": node["id"], "state": node["state"],
+            "node": body,
         })  # fmt: skip
     for each in queued:
         kept = {name: each[name] for name in ("spot", "guaranteed", "queueingPolicy") if name in each}
-        specs = [{**spec, "node": {key: value for key, value in spec["node"].items() if key not in OUTPUT_ONLY}} for spec in each["tpu"]["nodeSpec"]]
+        specs = [
+            {**spec, "node": {key: value for key, value in spec["node"].items() if key not in OUTPUT_ONLY}}
+            for spec in each["tpu"]["nodeSpec"]
+        ]
         for spec in specs:
             spec["node"].get("metadata", {}).pop("startup-script", None)
-        made.append({"name": each["name"], "created": each["createTime"], "queued": {**kept, "tpu": {"nodeSpec": specs}}})
+        made.append(
+            {
+                "name": each["name"],
+                "created": each["createTime"],
+                "queued": {**kept, "tpu": {"nodeSpec": specs}},
+            }
+        )
     return sorted(made, key=lambda each: str(each["created"]))

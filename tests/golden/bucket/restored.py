@@ -67,7 +67,9 @@ def bucket_of(sim: Simulator) -> storage.Bucket:
     """Return the bucket of a simulator, by Google's own client."""
     endpoints = sim.endpoints
     options = {"api_endpoint": endpoints.storage}
-    return storage.Client(endpoints.project, AnonymousCredentials(), client_options=options).bucket(endpoints.bucket)
+    return storage.Client(endpoints.project, AnonymousCredentials(), client_options=options).bucket(
+        endpoints.bucket
+    )
 
 
 class Restored:

@@ -1,6 +1,6 @@
-"""Sets the time of this process: of tpuctl, and of the simulator that runs in it; hosts' programs keep their own.
+"""Sets the time of tpuctl and of the simulator in this process; programs on hosts keep the machine's.
 
-Nothing else of the golden bucket names modules below the command line and the public API.
+Apart from this file, the golden bucket knows no module below the command line and the public API.
 """
 
 from __future__ import annotations

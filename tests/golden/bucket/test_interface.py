@@ -1,4 +1,4 @@
-"""Tests that what others rely on stays: the help, exit codes, the JSON of errors, and the faults of the simulator."""
+"""Tests that the help, exit codes, the JSON of errors and the faults of the simulator stay as they are."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ up v3-8 --bucket B --yes
 
 
 @pytest.mark.usefixtures("home")
-def test_the_help_of_each_command_is_the_one_on_record(tpuctl: Tpuctl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_help_of_each_command_is_the_one_on_record(
+    tpuctl: Tpuctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "110")
     pages = {" ".join(["tpuctl", *path]): tpuctl(*path, "--help").out for path in PAGES}
     check_text("help.txt", "".join(f"=== {name} --help\n{text}\n" for name, text in pages.items()))
@@ -63,7 +65,9 @@ def test_errors_have_the_exit_codes_and_the_json_on_record(tpuctl: Tpuctl, simul
     questions = REFUSED.splitlines()
     for question in questions:
         result = tpuctl(*question.split(), "--json") if " -- " not in question else tpuctl(*question.split())
-        answers.check(question, {"exit_code": result.code, "json": json.loads(result.out) if result.out else None})
+        answers.check(
+            question, {"exit_code": result.code, "json": json.loads(result.out) if result.out else None}
+        )
     answers.check_questions(["classes", "kinds", *questions])
 
 
