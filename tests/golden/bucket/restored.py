@@ -19,6 +19,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
 from tests.golden.bucket.shown_time import ShownTime
+from tpuctl.polling import Backoff, poll
 from tpuctl.testing import Simulator
 
 COMMIT = "0de294d4"
@@ -117,6 +118,11 @@ class Restored:
             self._sim.faults.add("stockout", type=spec["node"]["acceleratorType"])
         self._post(_parent(tpu), tpu["queued"], queuedResourceId=_name(tpu))
         self._sim.wait_for_event(kind="fault", what="stockout")
+        world = self._sim.world
+        poll(
+            lambda: world.queued_resource(tpu["name"]).state == "WAITING_FOR_RESOURCES" or None,
+            awaiting="the queue's answer", timeout=60, backoff=Backoff(0.01, 0.2),
+        )  # fmt: skip
 
     def _take_key(self, node: Item) -> None:
         """Let the laptop of this test in."""
