@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ ENVIRONMENT = {
     "LOGNAME": "ada", "USER": "ada", "TPUCTL_OWNER": "ada@example.com", "TPUCTL_SSH_USER": "ada",
 }  # fmt: skip
 """Who runs the commands."""
+MINUTE = timedelta(minutes=1)
 Item = Mapping[str, Any]
 
 
@@ -77,7 +78,7 @@ class Restored:
     """A simulator with the bucket and the TPUs of the recording."""
 
     def __init__(self, sim: Simulator, time: ShownTime, home: Path) -> None:
-        self._sim = sim
+        self._sim, self._time = sim, time
         self._key = make_key(home)
         self._uids: dict[str, str] = {}
         """The recorded uid of each TPU -> that of the one that stands for it."""
@@ -105,6 +106,7 @@ class Restored:
         self._post(_parent(tpu), tpu["node"], nodeId=_name(tpu))
         node = self._sim.world.wait_for(tpu["name"], "READY")
         self._uids[tpu["uid"]] = str(node.uid)
+        self._time.stand_at(_time_of(tpu) + MINUTE)  # of two operations at once none is the first
         if tpu["state"] == "PREEMPTED":
             self._sim.world.preempt(tpu["name"], grace=0.0)
         elif tpu["state"] == "STOPPED":
