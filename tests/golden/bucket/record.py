@@ -1,8 +1,9 @@
-"""Records the golden bucket, at 0de294d4: `python -m pytest --basetemp /tmp/golden` with this file.
+"""Records the golden bucket. Run by hand, at 0de294d4 only: it stands for the buckets that users have.
+
+    python -m pytest tests/golden/bucket/record.py --basetemp /tmp/golden
 
 The command line makes runs of every outcome, datasets of several formats and TPUs in several states on a
 simulator, whose hours pass at once. Then every object, and the request for each TPU, goes into `bucket.json`.
-Do not record it again with later code: it stands for the buckets that users have.
 """
 
 from __future__ import annotations
