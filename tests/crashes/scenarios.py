@@ -13,7 +13,7 @@ BOTH = ("up", "v3-8", "--name", NAME, "--zone", ZONE, "--zone", OTHER_ZONE, "--y
 RACE = (*BOTH, "--race")
 PATIENT = (*UP, "--wait-capacity", "2h")
 ENDING = (*UP, "--ttl", "1h")
-STOP, START, REAP = ("stop", NAME), ("start", NAME), ("reap", "--yes")
+STOP, START, REAP = ("stop", NAME, "--yes"), ("start", NAME, "--yes"), ("reap", "--yes")
 Begin = Callable[[CrashWorld], object]
 
 
@@ -79,6 +79,7 @@ def kill_waiting_race(world: CrashWorld) -> None:
 
     world.interfere = interfere
     assert world.tpuctl(*RACE).code == KILLED
+    world.interfere = nothing
 
 
 def leave_preempted_twin(world: CrashWorld) -> None:
@@ -109,7 +110,7 @@ SCENARIOS = {
         Scenario("up after a preemption", UP, in_order(run(*UP), preempt)),
         Scenario("up of a stopped node", UP, in_order(run(*UP), stop)),
         Scenario("up of one that is being created", UP, run(*UP, "--detach")),
-        Scenario("wait", ("wait", NAME), run(*UP, "--detach")),
+        Scenario("wait", ("wait", NAME, "--tpu"), run(*UP, "--detach")),
         Scenario("down of one that is being created", DOWN, run(*UP, "--detach")),
         Scenario("down of a preempted node", DOWN, in_order(run(*UP), preempt)),
         Scenario("down of a stopped node", DOWN, in_order(run(*UP), stop)),

@@ -32,7 +32,8 @@ class Cell(NamedTuple):
 def cells(world: CrashWorld, scenario: Scenario) -> Iterator[Cell]:
     """Yield each fault at each request; of those that are repeated while it waits, at the first."""
     scenario.begin(world)
-    world.tpuctl(*scenario.command)
+    undisturbed = world.tpuctl(*scenario.command)
+    assert undisturbed.code == 0, undisturbed.err
     for number, method in _first_of_each_context(world.latest):
         for fault in FAULTS.values():
             if not fault.methods or method in fault.methods:
