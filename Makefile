@@ -14,14 +14,14 @@ demo: .venv/ready  ## run the six commands on the simulator with a real dataset
 
 test: .venv/ready  ## check lint and types, run the tests of every day: what must pass before a change lands
 	@$(MAKE) --no-print-directory check
-	$(BIN)/python -m pytest --processes $(PROCESSES) -m "not slow"
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --processes $(PROCESSES) -m "not slow"
 
 test-fast: .venv/ready  ## run the tests without the files that take a while: what one runs while editing
 	$(BIN)/python -m pytest --processes $(PROCESSES) -m "not slow and not long"
 
 test-all: .venv/ready  ## check lint and types, run every test: before an issue is closed
 	@$(MAKE) --no-print-directory check
-	$(BIN)/python -m pytest --processes $(PROCESSES) -m "not network"
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --processes $(PROCESSES) -m "not network"
 
 accept-terraform: .venv/ready  ## record the plans of terraform/ anew, unless they break a law: look at the difference in git
 	$(BIN)/python -m tests.terraform.plans.record --accept

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.bucket_objects.records import KINDS
-from tests.ordering.daily import daily
 from tests.paths import ROOT
 from tpuctl.bucket_objects.bad_object import BadObjectError
 
@@ -104,7 +103,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", daily(KINDS, 10))
+@pytest.mark.parametrize("name", KINDS)
 class TestReaders:
     def test_a_valid_record_is_read(self, name: str) -> None:
         assert KINDS[name].read(KINDS[name].valid) is not None

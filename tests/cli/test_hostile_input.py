@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -221,19 +220,7 @@ def test_every_command_is_called() -> None:
     assert {call.command for call in CALLS} == {" ".join(path) for path, _ in LEAVES}
 
 
-DAILY = {call.command: number for number, call in reversed([*enumerate(CALLS)])}.values()
-"""The calls that `make test` tries, by their numbers: the first of each command."""
-
-
-def parameters(calls: Iterable[tuple[int, Call]]) -> list[Any]:
-    """Return calls as parameters of a test."""
-    return [
-        pytest.param(call, id=IDS[number], marks=() if number in DAILY else pytest.mark.slow)
-        for number, call in calls
-    ]
-
-
-@pytest.mark.parametrize("hostile", parameters(enumerate(CALLS)))
+@pytest.mark.parametrize("hostile", CALLS, ids=IDS)
 def test_nothing_steers_a_pipe_or_a_terminal(site: HostileSite, hostile: Call) -> None:
     arguments = (*hostile.command.split(), *hostile.arguments)
     before = files(site.folder.parent)
@@ -258,17 +245,15 @@ def test_nothing_steers_a_pipe_or_a_terminal(site: HostileSite, hostile: Call) -
     assert not [path for path in written if "/.git" in path.lower()]
 
 
-WITH_JSON = {
-    " ".join(path) for path, leaf in LEAVES if any("--json" in option.opts for option in leaf.params)
-}
 AS_JSON = [
     (number, call)
     for number, call in enumerate(CALLS)
-    if call.command in WITH_JSON and "--json" not in call.arguments
-]
+    if any("--json" in option.opts for path, command in LEAVES for option in command.params
+           if " ".join(path) == call.command) and "--json" not in call.arguments
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("hostile", parameters(AS_JSON))
+@pytest.mark.parametrize("hostile", [call for _, call in AS_JSON], ids=[IDS[number] for number, _ in AS_JSON])
 def test_json_holds_the_text_and_no_control_character(site: HostileSite, hostile: Call) -> None:
     arguments = (*hostile.command.split(), "--json", *hostile.arguments)  # before the words after --
     code, output = site.call(*arguments, **hostile.variables)

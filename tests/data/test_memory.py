@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.data.source_trees import no_progress, png
-from tests.ordering.daily import daily
 from tests.paths import ROOT
 from tpuctl.data.options import Options, TokenOptions
 from tpuctl.data.plan import plan
@@ -184,7 +183,7 @@ def _kilobytes(field: str) -> int:
 
 
 @pytest.mark.skipif(not os.access(RESET, os.W_OK), reason="only Linux reports the peak of a process")
-@pytest.mark.parametrize("name", daily(WRITERS, 1))
+@pytest.mark.parametrize("name", WRITERS)
 def test_a_large_source_takes_no_more_memory_than_a_small_one(tmp_path: Path, name: str) -> None:
     grown, share = [], SHARES.get(name, 1)
     for records in (SMALL, LARGE):

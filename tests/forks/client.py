@@ -25,8 +25,6 @@ PYTHONS = {
     "commands": sys.executable,
 }
 """Name of what a server imports -> its Python: this one, or one with another TensorFlow."""
-processor_seconds: list[float] = []
-"""Of each program that has ended: it is no child of this process, whose own times do not include it."""
 FOLDER = "TESTS_FORK_SERVERS"
 """Variable with the folder of the servers' sockets."""
 
@@ -116,7 +114,6 @@ def begin(
 def exit_code(server: str, connection: socket.socket) -> int:
     """Return the exit code once the program has ended; negative: the signal that ended it."""
     code = number(server, connection)
-    processor_seconds.append(number(server, connection) / 1000)
     return code - (1 << 32) if code >> 31 else code
 
 

@@ -25,9 +25,7 @@ from tpuctl.cloud.google_clients import _prepare_grpc as prepare_grpc
 from tpuctl.polling import retry
 
 LENGTH = struct.Struct("!I")
-"""Of the request, which is JSON; stdin, stdout and stderr travel as descriptors beside it.
-
-The answers are numbers of the same form: the exit code, then the milliseconds of processor time."""
+"""Of the request, which is JSON; stdin, stdout and stderr travel as descriptors beside it."""
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 """Read when TensorFlow is loaded, so the same for every program."""
 
@@ -107,11 +105,9 @@ def _answer(connection: socket.socket) -> None:
     ready, _, _ = select.select([exited, connection], [], [])
     if exited not in ready:  # the client has hung up
         os.killpg(program, signal.SIGKILL)
-    _, status, usage = os.wait4(program, 0)
+    _, status = os.waitpid(program, 0)
     if exited in ready:
-        milliseconds = round(1000 * (usage.ru_utime + usage.ru_stime))
-        code = os.waitstatus_to_exitcode(status) & 0xFFFFFFFF
-        connection.sendall(LENGTH.pack(code) + LENGTH.pack(milliseconds))
+        connection.sendall(LENGTH.pack(os.waitstatus_to_exitcode(status) & 0xFFFFFFFF))
     os._exit(0)  # this process is no program: nothing of the interpreter's is to run at its end
 
 

@@ -17,8 +17,6 @@ from tests.jobs.reports import report_of
 from tests.paths import JOBS, ROOT
 from tpuctl.sim.guest import environment
 
-pytestmark = pytest.mark.slow
-
 LINE = re.compile(r"^epoch +(\d+)  loss ([\d.]+)  accuracy ([\d.]+)", re.MULTILINE)
 
 

@@ -83,7 +83,6 @@ def test_a_long_text_is_read_to_its_end(text: str) -> None:
     assert masked(text + "\npassword=hunter2").endswith("\npassword=***")
 
 
-@pytest.mark.slow
 def test_the_files_of_this_repository_hold_none() -> None:
     """All but those of tests, some of which plant secrets."""
     listed = subprocess.run(

@@ -108,7 +108,7 @@ def run_suite(checkout: Checkout, processes: int, clock: CpuClock, tests: Sequen
 
     Raises RuntimeError when it did not come to its end: what was not run says nothing.
     """
-    options = ["--processes", str(processes), "-rfE"]
+    options = ["--processes", str(processes), "-rfE", "-m", "not network"]
     code, text = _run_pytest(checkout, [*options, *tests], clock)
     failed = list(dict.fromkeys(match[1] for match in FAILED.finditer(text)))
     if code not in (PASSED, FAILURES) or (code == FAILURES and not failed):
@@ -117,8 +117,7 @@ def run_suite(checkout: Checkout, processes: int, clock: CpuClock, tests: Sequen
 
 
 def _run_pytest(checkout: Checkout, arguments: Sequence[str], clock: CpuClock) -> tuple[int | None, str]:
-    options = ("-p", "no:cacheprovider", "-m", "not slow", f"--timeout={TEST_TIMEOUT}")
-    command = [str(checkout.python), "-m", "pytest", *options]
+    command = [str(checkout.python), "-m", "pytest", "-p", "no:cacheprovider", f"--timeout={TEST_TIMEOUT}"]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     with tempfile.TemporaryFile("w+") as output:
         code = clock.run([*command, *arguments], checkout.folder, environment, output)

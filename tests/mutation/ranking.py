@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.ordering.file_order import LONG
+from tests.ordering.file_order import is_long
 from tests.paths import ROOT
 
 ABOVE = {
@@ -69,7 +69,7 @@ def ranked(file: str, line: int) -> list[str]:
         else:
             nearness = 2 if test.startswith(folder) else FAR
         shared = sum(_weights()[word] for word in words & _words(test))
-        return nearness, nearness == FAR and test.startswith(LONG), -shared, test
+        return nearness, nearness == FAR and is_long(test), -shared, test
 
     return sorted(_within(file), key=rank)
 

@@ -234,7 +234,6 @@ def test_the_contact_sheet_of_a_dataset_is_a_picture(kernel: Kernel, folder: Pat
     assert "UsageError: The dataset 'rows' holds no images." in refused.error
 
 
-@pytest.mark.slow
 def test_the_notebook_of_the_recipes_runs(kernel: Kernel, folder: Path) -> None:
     lay_out(folder)
     cells = nbformat.read(RECIPES / "notebook.ipynb", as_version=4).cells
@@ -251,7 +250,6 @@ def test_the_notebook_of_the_recipes_runs(kernel: Kernel, folder: Path) -> None:
     assert (folder / ".demo" / "result" / "run.json").is_file()
 
 
-@pytest.mark.slow
 def test_the_extension_can_be_unloaded_and_loaded_again(kernel: Kernel) -> None:
     assert kernel.run("%unload_ext tpuctl").error == ""
     assert "Cell magic `%%tpu` not found" in str(kernel.run("%%tpu\npass\n").items)

@@ -1,121 +1,121 @@
-"""A pytest plugin: the order in which several processes get the files, and which files a run leaves out."""
+"""A pytest plugin: which tests `make test` and `make test-fast` leave out, by the time that they take.
+
+`TPUCTL_TIMES_WRITE=1 make test-all` measures them for seconds.json, on a machine that does nothing else.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 
 from tests.paths import ROOT
 
-LONG = (
-    "tests/jobs/",
-    "tests/crashes/",
-    "tests/sim/guest/test_tutorials.py",
-    "tests/cli/runs/test_digits.py",
-    "tests/worker/test_program.py",
-    "tests/cli/test_story.py",
-    "tests/cli/test_hostile_input.py",
-    "tests/sim/guest/findings/test_programs.py",
-    "tests/sim/tpu/clients/test_gcloud.py",
-    "tests/data/test_memory.py",
-    "tests/soak/",
-    "tests/sim/unmodified/",
-    "tests/cli/runs/test_hostile_records.py",
-    "tests/cli/datasets/test_hostile_manifests.py",
-    "tests/cli/nodes/test_race.py",
-    "tests/cli/nodes/test_dry_run.py",
-    "tests/cli/simulator/test_iam.py",
-    "tests/cli/runs/test_secrets.py",
-    "tests/cli/test_terminal.py",
-    "tests/data/images/test_decoding.py",
-    "tests/cli/nodes/test_expiry.py",
-    "tests/cli/remote/",
-    "tests/cli/nodes/test_creation_options.py",
-    "tests/bucket_objects/test_fuzz.py",
-    "tests/contract/test_recorder.py",
-    "tests/contract/test_table.py",
-    "tests/config/test_turkish_locale.py",
-    "tests/cli/nodes/test_interrupts.py",
-    "tests/cli/nodes/test_queue.py",
-    "tests/sim/guest/",
-    "tests/sim/gcs/clients/",
-    "tests/sim/iam/test_tensorflow.py",
-    "tests/flows/runs/checkpoints/test_libraries.py",
-    "tests/flows/runs/local_copy/test_changing_bucket.py",
-    "tests/data/tfrecord/test_tensorflow.py",
-    "tests/sim/test_restart.py",
-    "tests/cli/simulator/test_faults.py",
-    "tests/sim/tpu/test_state_machine.py",
-    "tests/terraform/mistakes/test_mistakes.py",
-    "tests/sim/gcs/http/test_fuzz.py",
-    "tests/cloud/ssh/",
-    "tests/flows/datasets/test_upload.py",
-    "tests/flows/datasets/test_tfds.py",
-    "tests/sim/compute/test_gcloud.py",
-    "tests/cli/datasets/test_commands.py",
-    "tests/terraform/",
-    "tests/data/output/test_tfds.py",
-    "tests/worker/reporting/test_reports.py",
-    "tests/cli/simulator/test_env.py",
-    "tests/cli/simulator/test_commands.py",
-    "tests/cli/project/test_commands.py",
-    "tests/cloud/simulator/test_process.py",
-    "tests/testing/",
-    "tests/demo/",
-)
-"""What takes longest, longest first."""
-SLOW_FILES = Path(__file__).with_name("slow_files.json")
-SLOW: dict[str, float] = json.loads(SLOW_FILES.read_text())
-"""Processor seconds of each other file that takes a while: processor_time.py measures them."""
-BETWEEN = 4
-"""How many other files come after a long one."""
+FILE = Path(__file__).with_name("seconds.json")
+MEASURED: dict[str, dict[str, tuple[float, int]]] = json.loads(FILE.read_text())
+"""File -> test -> seconds of all its cases, and how many they are."""
+DAILY = 1.0
+"""Seconds of a file that `make test` runs, besides its first test."""
+LONG = 1.0
+"""Seconds of a file that `make test-fast` leaves out."""
+SHORTEST = 0.5
+"""Seconds of what is written down."""
+WRITE = "TPUCTL_TIMES_WRITE"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Read no file of which no test is to run: several seconds in each process."""
+    """Read no file of which no test is to run."""
     file = os.path.relpath(collection_path, ROOT)
-    return is_left_out(file, config.getoption("markexpr")) or None
-
-
-def is_left_out(file: str, marks: str) -> bool:
-    """Return whether the expression of `-m` leaves out all tests of a file, given by its path."""
-    return "not long" in marks and is_long(file)
+    return ("not long" in config.getoption("markexpr") and is_long(file)) or None
 
 
 def is_long(file: str) -> bool:
     """Return whether `make test-fast` leaves out a file, given by its path."""
-    return file.startswith(LONG) or file in SLOW
+    return sum(seconds for seconds, _ in MEASURED.get(file, {}).values()) > LONG
+
+
+def seconds_of(item: pytest.Item) -> float:
+    """Return what a test takes."""
+    name = item.nodeid.partition("::")[2].partition("[")[0]
+    seconds, cases = MEASURED.get(file_of(item), {}).get(name, (0.0, 1))
+    return seconds / cases
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the long files."""
-    for item in items:
-        if is_long(file_of(item)):
-            item.add_marker("long")
+    """Mark the tests of files that take long, and what is left out of `make test`."""
+    for file, group in groupby(items, key=file_of):
+        tests = [item for item in group if not item.get_closest_marker("slow")]
+        kept = daily([seconds_of(item) for item in tests])
+        for place, item in enumerate(tests):
+            if place not in kept:
+                item.add_marker("slow")
+            if is_long(file):
+                item.add_marker("long")
 
 
-def dealt(files: Iterable[str]) -> Iterator[str]:
-    """Yield the long ones of these files with some of the others after each, then the rest, shortest last.
+def daily(seconds: Sequence[float]) -> set[int]:
+    """Return which tests of a file `make test` runs, by their places: the first, and the shortest others.
 
-    So no process waits for another at the end; and as most of the long ones compute and most of the others
-    wait, they run well side by side.
+    The first test of a file is its main path. Of several that take as long as each other the first count.
     """
-    chosen = list(files)
-    by_time = sorted(chosen, key=lambda file: -SLOW.get(file, 0.0))
-    others = (file for file in by_time if not file.startswith(LONG))
-    for start in LONG:
-        for long in (file for file in chosen if file.startswith(start)):
-            yield long
-            yield from islice(others, BETWEEN)
-    yield from others
+    kept, left = {0}, DAILY
+    for place in sorted(range(1, len(seconds)), key=lambda place: seconds[place]):
+        left -= seconds[place]
+        if left >= 0:
+            kept.add(place)
+    return kept
 
 
 def file_of(item: pytest.Item) -> str:
     """Return the path of a test's file in the checkout."""
     return item.nodeid.partition("::")[0]
+
+
+class Times:
+    """Sums up the seconds by test."""
+
+    def __init__(self) -> None:
+        self._seconds: Counter[str] = Counter()
+        self._cases: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add what a phase of a test took."""
+        name = report.nodeid.partition("[")[0]
+        self._seconds[name] += report.duration
+        self._cases[name] += report.when == "setup"
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the times of the tests that have run; those of others stay."""
+        if hasattr(session.config, "workerinput"):
+            return
+        for name, seconds in self._seconds.items():
+            file, _, test = name.partition("::")
+            MEASURED.setdefault(file, {})[test] = round(seconds, 1), self._cases[name]
+        there = {file: tests for file, tests in sorted(MEASURED.items()) if (ROOT / file).exists()}
+        FILE.write_text(written(there))
+
+
+def written(measured: Mapping[str, Mapping[str, tuple[float, int]]]) -> str:
+    """Return the text of seconds.json: a line a test, none for those that take next to nothing."""
+    files = []
+    for file, tests in measured.items():
+        rows = [
+            f'  "{name}": [{seconds}, {cases}]'
+            for name, (seconds, cases) in sorted(tests.items())
+            if seconds >= SHORTEST
+        ]
+        if rows:
+            files.append(f' "{file}": {{\n' + ",\n".join(rows) + "\n }")
+    return "{\n" + ",\n".join(files) + "\n}\n"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure the times if asked to."""
+    if os.environ.get(WRITE):
+        config.pluginmanager.register(Times())

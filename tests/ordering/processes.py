@@ -11,14 +11,14 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 
 import pytest
 
-from tests.ordering.file_order import dealt, file_of
+from tests.ordering.file_order import file_of, seconds_of
 
 FORK = multiprocessing.get_context("fork")
 
@@ -68,10 +68,13 @@ class Pool:
 
     def __init__(self, session: pytest.Session) -> None:
         self._session = session
-        by_file: dict[str, list[int]] = {}
+        files: dict[str, list[int]] = {}
+        seconds: Counter[str] = Counter()
         for position, item in enumerate(session.items):
-            by_file.setdefault(file_of(item), []).append(position)
-        self._files = deque(by_file[file] for file in dealt(by_file))
+            files.setdefault(file_of(item), []).append(position)
+            seconds[file_of(item)] += seconds_of(item)
+        self._files = deque(files[file] for file, _ in seconds.most_common())
+        """Those that take longest come first, so that no process waits for another at the end."""
         self._workers: dict[Connection, Worker] = {}
 
     def run(self, number: int) -> None:

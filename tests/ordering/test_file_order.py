@@ -1,54 +1,41 @@
-"""The order in which several processes get the files of tests."""
+"""Which tests are run every day, and which files while one edits."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 
 from tests.ordering import file_order
-from tests.ordering.file_order import BETWEEN, LONG, SLOW, dealt, is_left_out
-from tests.ordering.processor_time import SECONDS, slow_files
+from tests.ordering.file_order import DAILY, LONG, MEASURED, SHORTEST, daily, is_long, written
 from tests.paths import ROOT
 
 
-def test_long_files_come_first_each_with_some_others_after_it() -> None:
-    short = [f"tests/test_{number}.py" for number in range(10)]
-    first, second = "tests/jobs/test_digits_job.py", "tests/soak/test_soak.py"
-    order = list(dealt([*short, second, first]))
-    assert order == [first, *short[:BETWEEN], second, *short[BETWEEN:]]
+@pytest.mark.parametrize(
+    ("seconds", "places"),
+    [
+        ([0.1, 0.1], {0, 1}),
+        ([9 * DAILY, DAILY, 0.0], {0, 1, 2}),
+        ([0.0, DAILY / 2, DAILY, DAILY / 2], {0, 1, 3}),
+        ([DAILY / 2] * 9, {0, 1, 2}),
+    ],
+)
+def test_the_first_test_of_a_file_and_the_shortest_others_are_run_every_day(
+    seconds: list[float], places: set[int]
+) -> None:
+    assert daily(seconds) == places
 
 
-def test_of_the_others_those_that_take_a_while_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else one of them is begun last, and the other processes wait for it."""
-    monkeypatch.setattr(file_order, "SLOW", {"tests/z.py": 2.0, "tests/y.py": 9.0})
-    assert list(dealt(["tests/a.py", "tests/b.py", "tests/z.py", "tests/y.py"])) == [
-        "tests/y.py",
-        "tests/z.py",
-        "tests/a.py",
-        "tests/b.py",
-    ]
+def test_files_that_take_a_while_are_left_out_while_one_edits(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {"tests/z.py": {"test_a": (LONG, 1), "test_b": (LONG, 3)}, "tests/y.py": {"test_a": (LONG, 9)}}
+    monkeypatch.setattr(file_order, "MEASURED", times)
+    assert [file for file in ("tests/x.py", "tests/y.py", "tests/z.py") if is_long(file)] == ["tests/z.py"]
 
 
-def test_long_files_are_read_unless_they_are_left_out() -> None:
-    long, short = "tests/soak/test_soak.py", "tests/test_clock.py"
-    assert is_left_out(long, "not slow and not long")
-    assert not is_left_out(long, "not slow")
-    assert not is_left_out(long, "")
-    assert not is_left_out(short, "not slow and not long")
+def test_times_are_written_as_they_are_read() -> None:
+    times = {"tests/a.py": {"test_b": (SHORTEST, 2), "test_c": (0.1, 9)}, "tests/b.py": {"test_d": (0.0, 1)}}
+    assert json.loads(written(times)) == {"tests/a.py": {"test_b": [SHORTEST, 2]}}
 
 
-def test_files_that_take_a_while_are_left_out_as_the_long_ones_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_order, "SLOW", {"tests/z.py": 2.0})
-    assert is_left_out("tests/z.py", "not slow and not long")
-    assert not is_left_out("tests/z.py", "not slow")
-    assert not is_left_out("tests/a.py", "not slow and not long")
-
-
-def test_what_takes_a_while_uses_much_by_itself_and_for_each_of_its_tests() -> None:
-    many, few, short, long = "tests/many.py", "tests/few.py", "tests/short.py", "tests/jobs/test_bert.py"
-    seconds = {many: 5.0, few: 5.04, short: SECONDS, long: 9.0}
-    tests = {many: 1000, few: 10, short: 1, long: 1}
-    assert slow_files(seconds, tests) == {few: 5.0}
-
-
-def test_what_is_called_long_is_there() -> None:
-    assert [start for start in (*LONG, *SLOW) if not (ROOT / start).exists()] == []
+def test_what_is_measured_is_there() -> None:
+    assert [file for file in MEASURED if not (ROOT / file).exists()] == []

@@ -14,7 +14,6 @@ from tpuctl.testing import Simulator
 sweep = recipe("sweep")
 
 
-@pytest.mark.slow
 def test_each_rate_trains_on_a_tpu_of_its_own(home: Path, tpu_simulator_environment: Simulator) -> None:
     with tpuctl.Client() as client:
         losses = sweep.sweep(client)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.ordering.daily import daily
 from tests.running_simulator import CommandResult
 from tpuctl.cloud.storage import Bucket
 from tpuctl.data.output.manifest import LARGEST
@@ -72,7 +71,7 @@ CASES: dict[str, Callable[[dict[str, object]], bytes]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", daily(CASES, 4))
+@pytest.mark.parametrize("case", CASES)
 def test_a_bad_manifest_is_one_warning(
     tpuctl: Command, bucket: Bucket, manifest: dict[str, object], node: str, case: str
 ) -> None:

@@ -116,7 +116,6 @@ def awake(remote: RunningSimulator, command: Call) -> Callable[[], None]:
     return wake
 
 
-@pytest.mark.slow
 def test_ctrl_c_in_the_middle_leaves_parts_and_the_next_copy_resumes(
     copying: Copying, starting: Start, command: Call, hang: Callable[[], object], awake: Callable[[], None]
 ) -> None:
@@ -136,7 +135,6 @@ def test_ctrl_c_in_the_middle_leaves_parts_and_the_next_copy_resumes(
     assert copying.is_complete()
 
 
-@pytest.mark.slow
 def test_kill_in_the_middle_leaves_parts_and_the_next_copy_resumes(
     copying: Copying, starting: Start, command: Call
 ) -> None:
@@ -149,7 +147,6 @@ def test_kill_in_the_middle_leaves_parts_and_the_next_copy_resumes(
     assert copying.is_complete()
 
 
-@pytest.mark.slow
 def test_a_host_that_hangs_in_the_middle_is_named_and_the_next_copy_resumes(
     copying: Copying, command: Call, awake: Callable[[], None],
     monkeypatch: pytest.MonkeyPatch, hang: Callable[[], object],

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from tests.flows.runs.records import ATTEMPT, CREATED, STATUS, write_chunk
-from tests.ordering.daily import daily
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import runs
 from tpuctl.cli.warning_lines import MOST
@@ -90,7 +89,7 @@ BAD_RECORDS = {
 }
 
 
-@pytest.mark.parametrize("case", daily(BAD_RECORDS, 6))
+@pytest.mark.parametrize("case", BAD_RECORDS)
 def test_a_bad_record_of_a_run_is_one_warning(
     tpuctl: Command, bucket: Bucket, good: list[str], case: str
 ) -> None:
@@ -143,7 +142,7 @@ UNKNOWN = {
 }
 
 
-@pytest.mark.parametrize("case", daily(UNKNOWN, 5))
+@pytest.mark.parametrize("case", UNKNOWN)
 def test_a_state_that_cannot_be_read_is_unknown_and_nothing_is_guessed(
     tpuctl: Command, bucket: Bucket, good: list[str], case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,7 +195,6 @@ def test_more_warnings_than_help_are_counted(tpuctl: Command, bucket: Bucket, go
     assert warnings[-1] == "Warning: 5 more like these."
 
 
-@pytest.mark.slow
 def test_hostile_objects_cost_a_request_each_at_most(
     tpuctl: Command, bucket: Bucket, good: list[str], simulator: RunningSimulator
 ) -> None:

@@ -104,7 +104,6 @@ def test_what_waits_no_longer_and_what_is_refused_is_told(tpuctl: Command, node:
     assert again.count("stopped") == 1
 
 
-@pytest.mark.slow
 def test_all_hosts_agree_on_the_order_of_two_that_come_at_once(
     tpuctl: Command, simulator: RunningSimulator, cloud: Cloud
 ) -> None:

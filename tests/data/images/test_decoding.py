@@ -38,7 +38,6 @@ def act_on(file: Path, act: str) -> None:
         assert data
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("act", "colour", "depth"),
     [("sheet", 6, 8), ("resize", 2, 8), ("sheet", 3, 1)],

@@ -175,7 +175,6 @@ JSON = st.fixed_dictionaries(
 TYPES = Options(types={"n": "int", "x": "float", "t": "text"})
 
 
-@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.lists(JSON, min_size=1, max_size=6), st.integers(1, 50))
 def test_what_json_writes_is_read_back(

@@ -15,7 +15,6 @@ import pytest
 from tests.data.source_trees import no_progress, only_bad, opened, png
 from tests.data.test_memory import peak_of_its_own
 from tests.data.tfrecord.test_limits import head
-from tests.ordering.daily import daily
 from tpuctl.data.files import temp_files
 from tpuctl.data.options import Options
 from tpuctl.data.source import Source
@@ -77,7 +76,7 @@ def test_json_that_is_nested_deeply_is_one_bad_record(tmp_path: Path) -> None:
     assert "nested too deeply" in only_bad(read(tmp_path / "rows.jsonl"))
 
 
-@pytest.mark.parametrize("name", daily(["rows.csv", "rows.jsonl", "rows.tfrecord"], 1))
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl", "rows.tfrecord"])
 def test_a_table_of_very_many_columns_is_refused(tmp_path: Path, name: str) -> None:
     names = [f"c{number}" for number in range(100_001)]
     writers = {
@@ -159,7 +158,6 @@ def test_a_bomb_leaves_space_on_the_disk(tmp_path: Path, monkeypatch: pytest.Mon
         read(tmp_path / "rows.csv.gz")
 
 
-@pytest.mark.slow
 def test_a_text_for_all_rows_of_a_parquet_file_is_not_held_as_often(tmp_path: Path) -> None:
     rows, size = 600, 1 << 20
     texts = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * size]))

@@ -52,7 +52,6 @@ def test_progress_is_reported_up_to_the_end(bucket: Bucket, pictures: Path) -> N
     assert [progress.records for progress in reported] == sorted(progress.records for progress in reported)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_failure_at_any_request_leaves_all_or_nothing_and_the_next_upload_completes_it(
     bucket: Bucket, simulator: RunningSimulator, pictures: Path, when: str

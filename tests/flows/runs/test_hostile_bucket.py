@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -36,7 +35,6 @@ def hostile_objects(draw: st.DrawFn) -> list[tuple[str, bytes]]:
     return [(f"runs/{folder}/{place}", draw(candidates(PLACES[place]))) for folder, place in places]
 
 
-@pytest.mark.slow
 def test_good_runs_are_listed_whatever_lies_beside_them(bucket: Bucket) -> None:
     for name in ("good-1", "good-2"):
         write_run(bucket, name)
@@ -62,7 +60,6 @@ def test_good_runs_are_listed_whatever_lies_beside_them(bucket: Bucket) -> None:
     holds()
 
 
-@pytest.mark.slow
 def test_reading_a_run_of_any_content_is_a_record_or_an_error_of_tpuctl(bucket: Bucket) -> None:
     run = write_run(bucket, "bad")
 

@@ -90,7 +90,6 @@ def test_programs_that_take_some_chips_share_them(
         first.kill()
 
 
-@pytest.mark.slow
 def test_jax_and_tensorflow_are_refused(tmp_path: Path) -> None:
     with start(TAKE, tmp_path) as first:
         assert first.stdout is not None

@@ -125,7 +125,6 @@ def test_the_coordinator_is_the_hosts_own_and_one_at_a_time() -> None:
     assert report["left"] == [], "JAX took this for a machine without a metadata server"
 
 
-@pytest.mark.slow
 def test_hosts_without_an_address_of_their_own_still_join(guest: ModuleType) -> None:
     variables = environment("v4-16", cores=2) | {"TPUCTL_SIM_ADDRESS": NOWHERE}
     address = f"{NOWHERE}:{free_port()}"

@@ -28,7 +28,6 @@ def test_the_pool_is_what_the_world_asks_for(site: Site) -> None:
     assert hosts is site.pool
 
 
-@pytest.mark.slow
 def test_thirty_two_hosts_start_together_and_answer(either_site: Site) -> None:
     hosts = either_site.up(hosts_of(32, "v3-256"))
 

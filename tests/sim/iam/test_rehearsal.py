@@ -155,7 +155,6 @@ send("lifecycle", "PATCH", "/storage/v1/b/" + RUNS, b'{"lifecycle": {"rule": []}
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("example", [MINIMAL, COMPLETE], ids=lambda example: example.name)
 def test_a_hostile_job_changes_no_record_of_another_run_and_no_dataset(
     rehearse: Start, tpuctl: Tpuctl, example: Example

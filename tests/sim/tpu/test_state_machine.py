@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import pytest
 from google.api_core import exceptions
 from google.cloud import tpu_v2
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
@@ -226,7 +225,6 @@ async def _settle() -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.slow
 def test_random_calls_never_leave_the_tables() -> None:
     run_state_machine_as_test(
         Calls,

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.running_simulator import CommandResult, RunningSimulator
 from tests.sim.live_host import User
 
@@ -67,7 +65,6 @@ EXPECTED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.slow
 def test_over_ssh(simulator: RunningSimulator, tmp_path: Path) -> None:
     endpoints, user = simulator.simulator.endpoints, User(tmp_path)
     node = user.create(endpoints["tpu_grpc"])

@@ -123,7 +123,6 @@ def user(tmp_path: Path) -> User:
     return User(tmp_path)
 
 
-@pytest.mark.slow
 def test_slices_compute_side_by_side_also_right_after_a_kill(simulator: RunningSimulator, user: User) -> None:
     """A v4-16, which has two hosts with four chips each, and two v4-8 that are one for JAX."""
     api, hosts = simulator.simulator.endpoints["tpu_grpc"], Hosts(simulator, user)

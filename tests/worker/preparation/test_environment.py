@@ -81,7 +81,6 @@ def test_an_installed_distribution_or_a_module_of_the_name_is_present(requiremen
     assert not (tmp_path / "log").exists(), "pip was not called"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "requirement",
     ["no-such-package-of-tpuctl", "msgspec @ https://localhost:9/msgspec-1-py3-none-any.whl", "pytest<1"],

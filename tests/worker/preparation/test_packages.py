@@ -153,7 +153,6 @@ class TestImage:
         wheel(index, "optax_of_test")
         assert content(ensure("optax-of-test")) == {"optax_of_test-1.0"}
 
-    @pytest.mark.slow
     def test_own_packages_take_nothing_of_the_image(
         self, image: Callable[..., None], index: Path, ensure: Ensure
     ) -> None:
@@ -201,7 +200,6 @@ class TestUv:
         assert content(ensure("optax-of-test")) == {"optax_of_test-1.0"}
         assert "Installed 1 package" in (tmp_path / "log").read_text(), "it was uv"
 
-    @pytest.mark.slow
     def test_pip_decides_where_the_image_has_what_no_index_has(
         self, image: Callable[..., None], ensure: Ensure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -218,7 +216,6 @@ class TestUv:
         monkeypatch.setattr(installers, "_uv", uv)
         assert content(ensure("optax-of-test")) == {"optax_of_test-1.0"}
 
-    @pytest.mark.slow
     def test_a_pip_that_has_sources_of_its_own_is_used_instead(
         self, index: Path, ensure: Ensure, tmp_path: Path
     ) -> None:
@@ -256,7 +253,6 @@ class TestRuns:
         lines = (tmp_path / "log").read_text().splitlines()
         assert lines[-1] == "[tpuctl] the packages of an earlier run with the same requirements are used"
 
-    @pytest.mark.slow
     def test_another_image_is_another_set(
         self, image: Callable[..., None], index: Path, ensure: Ensure
     ) -> None:
@@ -303,7 +299,6 @@ class TestRuns:
 
 
 class TestThisPython:
-    @pytest.mark.slow
     def test_console_files_of_the_installation_do_not_stay(self, index: Path, ensure: Ensure) -> None:
         wheel(index, "optax_of_test")
         folder = ensure("optax-of-test")
@@ -326,7 +321,6 @@ class TestPins:
         pins = ("optax-of-test==1.0", "jaxlib-of-test==0.4.1", "never-needed==7")
         assert content(ensure("optax-of-test", pins=pins)) == {"optax_of_test-1.0", "jaxlib_of_test-0.4.1"}
 
-    @pytest.mark.slow
     def test_another_version_on_the_image_is_not_present(
         self, image: Callable[..., None], index: Path, ensure: Ensure
     ) -> None:
@@ -335,7 +329,6 @@ class TestPins:
         assert ensure("optax-of-test", pins=("optax-of-test==2.0",)) == ""
         assert content(ensure("optax-of-test", pins=("optax-of-test==1.0",))) == {"optax_of_test-1.0"}
 
-    @pytest.mark.slow
     def test_own_packages_keep_to_them(self, index: Path, ensure: Ensure) -> None:
         for version in ("1.0", "2.0"):
             wheel(index, "optax_of_test", version)

@@ -153,7 +153,6 @@ def on_a_terminal(*command: str) -> str:
     return written.decode()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [

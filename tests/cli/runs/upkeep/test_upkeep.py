@@ -137,7 +137,6 @@ def test_an_option_of_the_list_is_not_taken_for_one_of_gc(tpuctl: Command, ended
     assert "There is no command 'x' in 'tpuctl runs'" in tpuctl("runs", "x").err
 
 
-@pytest.mark.slow
 def test_a_command_that_is_killed_is_completed_by_the_same_one(tpuctl: Command, ended: Bucket) -> None:
     for number in range(300):
         ended.upload(f"runs/r1/outputs/{number}", [b"x"], "text/plain")

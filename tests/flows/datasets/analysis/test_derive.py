@@ -50,7 +50,6 @@ def stored(bucket: Bucket, ref: DatasetRef) -> dict[str, bytes]:
     return {item.name: bucket.read(item.name) for item in bucket.objects(ref.folder)}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("make", "when"), [(split, "after"), (sample, "before")])
 def test_a_failure_at_a_request_leaves_all_or_nothing_and_the_same_again_completes_it(
     origin: Origin, simulator: RunningSimulator, make: Derive, when: str

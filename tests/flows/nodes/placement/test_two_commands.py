@@ -118,7 +118,6 @@ def test_two_commands_make_one_node_in_every_order(
         assert provider.placed[places(provider)[0]].state is NodeState.READY
 
 
-@pytest.mark.slow
 @MODES
 @pytest.mark.parametrize("zones", [((A, B), (B, C)), ((A, B), (C, D))], ids=["B in common", "none in common"])
 @pytest.mark.parametrize("full", [(), (B,)], ids=["capacity everywhere", "not in B"])
@@ -150,7 +149,6 @@ def test_the_tpu_that_another_owner_creates_meanwhile_is_never_deleted(zone: str
         assert "deleted" not in str(other.error), f"seed {seed}: {other.error}"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("queued", [False, True], ids=["node", "queued"])
 @pytest.mark.parametrize("owner", ["ada", "bob"])
 def test_what_a_command_for_a_single_zone_has_returned_is_never_deleted_by_a_race(

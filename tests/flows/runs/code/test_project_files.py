@@ -289,7 +289,6 @@ def test_a_big_file_that_changes_while_it_is_packed_is_named(
         add(ProjectFiles(folder / "train.py"), folder / "big")
 
 
-@pytest.mark.slow
 def test_big_files_are_packed_and_read_in_flat_memory(folder: Path) -> None:
     part = os.urandom(1_000_000)
     with (folder / "big").open("wb") as stream:

@@ -69,7 +69,6 @@ def writer(tpuctl: Callable[..., CommandResult], run: StoredRun, tmp_path: Path)
     assert ended[0].returncode == 0, ended[0].stderr
 
 
-@pytest.mark.slow
 def test_a_pull_during_training_has_whole_checkpoints(writer: None, run: StoredRun, tmp_path: Path) -> None:
     for number in range(PULLS):
         result = pull(run, tmp_path / str(number), lambda text: None)

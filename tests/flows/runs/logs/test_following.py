@@ -94,7 +94,6 @@ def storage_requests(simulator: RunningSimulator) -> int:
     return len(simulator.events.find(kind="request", service="storage"))
 
 
-@pytest.mark.slow
 def test_a_look_at_64_workers_is_one_listing(bucket: Bucket, simulator: RunningSimulator) -> None:
     workers, counts = started(bucket, MANY), list[int]()
 

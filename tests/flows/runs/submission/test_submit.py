@@ -188,7 +188,6 @@ def test_of_two_equal_submits_at_once_one_owns_the_name_and_the_other_harms_noth
     assert StoredRun(cloud.bucket, "r1").verdict() is None
 
 
-@pytest.mark.slow
 def test_names_that_nobody_chose_do_not_collide(cloud: Cloud, request_of_four: SubmitRequest) -> None:
     unnamed = replace(request_of_four, name=None)
     plan = plan_submit(cloud.data_bucket, cloud.provider, owner(), unnamed, clock.now())
@@ -247,7 +246,6 @@ def crc(data: bytes) -> int:
     return int(google_crc32c.value(data))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", range(3), ids=["short", "long", "same size and checksum"])
 def test_a_bundle_that_was_overwritten_is_written_again(
     cloud: Cloud, request_of_four: SubmitRequest, code: str, number: int

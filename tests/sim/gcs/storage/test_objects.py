@@ -112,7 +112,6 @@ def test_of_many_writers_with_generation_zero_exactly_one_wins(bucket: storage.B
     assert bucket.blob("lock").download_as_bytes() == str(winners[0]).encode() * 100_000
 
 
-@pytest.mark.slow
 def test_of_many_counters_none_loses_a_count(bucket: storage.Bucket) -> None:
     bucket.blob("count").upload_from_string(b"0")
 

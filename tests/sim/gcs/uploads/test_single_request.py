@@ -63,7 +63,6 @@ def test_multipart_content_is_stored_to_the_byte(
     assert fetch(http, gcs.url, "a") == content
 
 
-@pytest.mark.slow
 def test_a_full_disk_is_reported_and_loses_nothing(tmp_path: Path, http: requests.Session) -> None:
     with gcs_process(tmp_path, str(2 * MIB)) as (_, url):
         with client_of(url) as client:
