@@ -3,7 +3,7 @@ BIN := .venv/bin
 # many tests wait for a program or a server that they start, so that more processes than cores keep the cores busy
 PROCESSES = $$(n=$$(($$(getconf _NPROCESSORS_ONLN) + 2)); echo $$((n < 6 ? n : 6)))
 
-.PHONY: help demo test test-fast test-all accept-terraform checkov test-tensorflow test-beam mutate contract check audit bench clean
+.PHONY: help demo test test-fast test-all daily every accept-terraform checkov test-tensorflow test-beam mutate contract check audit bench clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)$$/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r target text; do \
@@ -13,14 +13,19 @@ demo: .venv/ready  ## run the six commands on the simulator with a real dataset
 	@$(BIN)/python demo/main_job.py
 
 test: .venv/ready  ## check lint and types, run the tests of every day: what must pass before a change lands
-	@$(MAKE) --no-print-directory check
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --processes $(PROCESSES) -m "not slow"
+	@$(MAKE) --no-print-directory --jobs=2 check daily
 
 test-fast: .venv/ready  ## run the tests without the files that take a while: what one runs while editing
 	$(BIN)/python -m pytest --processes $(PROCESSES) -m "not slow and not long"
 
 test-all: .venv/ready  ## check lint and types, run every test: before an issue is closed
-	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory --jobs=2 check every
+
+# while one process collects, mypy has the other core
+daily: .venv/ready
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --processes $(PROCESSES) -m "not slow"
+
+every: .venv/ready
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --processes $(PROCESSES) -m "not network"
 
 accept-terraform: .venv/ready  ## record the plans of terraform/ anew, unless they break a law: look at the difference in git
