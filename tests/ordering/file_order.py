@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         tests = [item for item in group if not item.get_closest_marker("slow")]
         kept = daily([seconds_of(item) for item in tests])
         for place, item in enumerate(tests):
-            if place not in kept:
+            if place not in kept and not item.get_closest_marker("daily"):
                 item.add_marker("slow")
             if is_long(file):
                 item.add_marker("long")

@@ -23,6 +23,8 @@ from tests.golden.bucket.answers import Answers
 from tests.golden.bucket.restored import Restored
 from tests.running_simulator import CommandResult
 
+pytestmark = pytest.mark.daily
+
 READING = """\
 ls
 ls --all-users

@@ -15,6 +15,8 @@ from tests.running_simulator import CommandResult
 from tpuctl import errors
 from tpuctl.faults import KINDS
 
+pytestmark = pytest.mark.daily
+
 Tpuctl = Callable[..., CommandResult]
 
 REFUSED = """\

@@ -20,6 +20,8 @@ from tests.running_simulator import CommandResult
 from tpuctl.polling import Backoff, poll
 from tpuctl.testing import Simulator
 
+pytestmark = pytest.mark.daily
+
 Tpuctl = Callable[..., CommandResult]
 Earlier = Callable[..., "subprocess.CompletedProcess[str]"]
 SCRIPT = """\
