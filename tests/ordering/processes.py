@@ -1,7 +1,8 @@
 """A pytest plugin: `--processes N` runs the tests in N forks of the process that has collected them.
 
 pytest-xdist collects in each of its processes, which takes as long as a thousand tests. Here each fork gets a
-file of tests at a time and sends its reports; the hooks of the first process get them as if it had run them.
+file of tests at a time, or a case of a test with the marker `spread`, and sends its reports; the hooks of the
+first process get them as if it had run them.
 """
 
 from __future__ import annotations
@@ -71,8 +72,9 @@ class Pool:
         files: dict[str, list[int]] = {}
         seconds: Counter[str] = Counter()
         for position, item in enumerate(session.items):
-            files.setdefault(file_of(item), []).append(position)
-            seconds[file_of(item)] += seconds_of(item)
+            file = item.nodeid if item.get_closest_marker("spread") else file_of(item)
+            files.setdefault(file, []).append(position)
+            seconds[file] += seconds_of(item)
         self._files = deque(files[file] for file, _ in seconds.most_common())
         """Those that take longest come first, so that no process waits for another at the end."""
         self._workers: dict[Connection, Worker] = {}

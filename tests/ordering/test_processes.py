@@ -82,6 +82,16 @@ def test_several_processes_run_what_one_has_collected_and_their_reports_come_tog
     assert len(set((tmp_path / "pids").read_text().split())) == 2
 
 
+def test_the_cases_of_a_test_that_is_spread_run_in_several_processes(tmp_path: Path) -> None:
+    text = TESTS.replace(
+        "def test_passes(",
+        "@pytest.mark.spread\n@pytest.mark.parametrize('n', range(9))\ndef test_passes(n, ",
+    )
+    ended = run(tmp_path, a=text)
+    assert "1 failed, 9 passed, 1 skipped" in ended.stdout
+    assert len(set((tmp_path / "pids").read_text().split())) == 2
+
+
 def test_what_ends_its_process_fails_and_another_process_runs_the_rest_of_the_file(tmp_path: Path) -> None:
     ended = run(tmp_path, "-v", a=DIES)
     assert re.findall(r"test_a.py::(\w+) (\w+)", ended.stdout) == [

@@ -1,6 +1,6 @@
 """What befalls a run in each phase, on one host and on four: it ends rightly, in time, and leaves nothing.
 
-    python -m pytest tests/flows/runs/matrix -m "slow or not slow" -n 2
+    python -m pytest tests/flows/runs/matrix --processes 4
 
 prints the whole matrix as a table. Times are between times of the bucket. Where the product waits for
 minutes, its times are divided by FACTOR, on hosts and in readers, and what befalls the run is as much
@@ -51,6 +51,7 @@ CELLS = [
 @pytest.mark.filterwarnings(  # of a connection to the simulator that a partition cuts: asyncio drops it
     "ignore:.*_SSLProtocolTransport:pytest.PytestUnraisableExceptionWarning"
 )
+@pytest.mark.spread
 @pytest.mark.parametrize(("fault", "phase", "hosts"), CELLS)
 def test_a_run_ends_rightly_and_leaves_nothing(
     make_site: Callable[[int], Site], record_property: Callable[[str, object], None],

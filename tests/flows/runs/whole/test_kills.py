@@ -92,6 +92,7 @@ def test_the_same_command_continues_after_ctrl_c(
 
 
 @pytest.mark.slow
+@pytest.mark.spread
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("number", range(MOST))
 def test_the_same_command_continues_after_a_kill_anywhere(
