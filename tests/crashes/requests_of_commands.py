@@ -18,8 +18,8 @@ from tpuctl.cloud.ssh.session import SshSession
 
 RPC = grpc._channel._UnaryUnaryMultiCallable  # the class of every call of Google's client
 
-BACKGROUND = "_verify_existence_background"
-"""In the name of a thread of Google's storage client: what it asks is no step of a command."""
+BACKGROUND = ("_verify_existence_background", "launch sign")
+"""In the names of threads of Google's storage client and of a start that takes long: no step of a command."""
 
 
 class Requests:
@@ -36,7 +36,7 @@ class Requests:
 
     def send(self, name: str, deliver: Callable[[], Any]) -> Any:
         """Deliver a request, unless the command ends before."""
-        if BACKGROUND in threading.current_thread().name:
+        if any(name in threading.current_thread().name for name in BACKGROUND):
             return deliver()
         with self._lock:
             if self.has_ended:
