@@ -19,7 +19,7 @@ from tests.paths import ROOT
 FILE = Path(__file__).with_name("seconds.json")
 MEASURED: dict[str, dict[str, tuple[float, int]]] = json.loads(FILE.read_text())
 """File -> test -> seconds of all its cases, and how many they are."""
-DAILY = 1.0
+DAILY = 0.8
 """Seconds of a file that `make test` runs, besides its first test."""
 LONG = 1.0
 """Seconds of a file that `make test-fast` leaves out."""
