@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from tpuctl.sim.hosts import tpu_library
 
 
 @pytest.fixture(autouse=True)
-def forget() -> None:
+def forget() -> Iterator[None]:
+    tpu_library._version.cache_clear()
+    yield
     tpu_library._version.cache_clear()
 
 

@@ -21,7 +21,7 @@ Ensure = Callable[..., str]
 
 
 @pytest.fixture
-def small_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def small_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The image has the installers, and not the 150 distributions of this Python, which pip reads again."""
     own = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
     libraries = [path for path in sys.path if path.startswith(tuple(own)) and "site-packages" not in path]
@@ -34,6 +34,9 @@ def small_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             for path in (source / name, *source.glob(f"{name}-*.dist-info")):
                 (folder / path.name).symlink_to(path)
     monkeypatch.setattr(sys, "path", [*libraries, str(folder)])
+    presence._distributions.cache_clear()
+    yield
+    presence._distributions.cache_clear()
 
 
 @pytest.fixture
