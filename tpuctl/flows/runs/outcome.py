@@ -112,7 +112,7 @@ def _has_only_to_say_so(host: HostWord) -> bool:
 
 def _as_asked(run: StoredRun, ending: Ending) -> Ending:
     """Return that somebody has stopped a run whose machine ended while it was to stop: it may have saved."""
-    if ending.outcome not in (runs.PREEMPTED, runs.MAINTENANCE):
+    if ending.outcome not in restarts.LOSSES:
         return ending
     try:
         check = partial(check_stop, run=run.name)
