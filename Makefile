@@ -25,6 +25,8 @@ test-all: .venv/ready  ## check lint and types, run every test: before an issue 
 daily: .venv/ready
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --processes $(PROCESSES) -m "not slow"
 
+# the matrices of faults wait more than they compute
+every: PROCESSES = $$(n=$$((3 * $$(getconf _NPROCESSORS_ONLN))); echo $$((n < 12 ? n : 12)))
 every: .venv/ready
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --processes $(PROCESSES) -m "not network"
 
