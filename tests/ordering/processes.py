@@ -51,9 +51,10 @@ class Worker:
         end.close()
 
     def give(self, tests: Sequence[int]) -> None:
-        """Have the tests of a file run."""
+        """Have the tests of a file run; if the process has ended, its end of the connection says so."""
         self.pending.extend(tests)
-        self.connection.send(tests)
+        with suppress(OSError):
+            self.connection.send(tests)
 
     def end(self) -> None:
         """End the process; one that runs a test is interrupted, and cleans up."""
@@ -101,7 +102,7 @@ class Pool:
         config = self._session.config
         try:
             data = worker.connection.recv()
-        except EOFError:
+        except (EOFError, OSError):  # OSError: it has not read what it was given
             self._replace(worker)
             return
         if data is not None:

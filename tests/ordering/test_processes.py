@@ -40,6 +40,11 @@ def test_before(): pass
 def test_dies(): os._exit(7)
 def test_after(): pass
 """
+DIES_BETWEEN = """
+import os
+from multiprocessing.connection import Connection
+def test_passes(): Connection.recv = lambda _: os._exit(7)
+"""
 WAITS = """
 import os, time
 def test_waits(tmp_path):
@@ -98,6 +103,12 @@ def test_what_ends_its_process_fails_and_another_process_runs_the_rest_of_the_fi
         ("test_before", "PASSED"), ("test_dies", "FAILED"), ("test_after", "PASSED")
     ]  # fmt: skip
     assert "the process that ran it ended with 7" in ended.stdout
+
+
+def test_of_a_process_that_ends_between_two_files_the_next_test_fails(tmp_path: Path) -> None:
+    ended = run(tmp_path, a=DIES_BETWEEN, b=DIES_BETWEEN, c=DIES_BETWEEN)
+    assert "the process that ran it ended with 7" in ended.stdout
+    assert "1 failed, 2 passed" in ended.stdout
 
 
 def test_after_the_first_failure_nothing_more_is_run_if_so_asked(tmp_path: Path) -> None:
