@@ -82,6 +82,30 @@ class TestProvider:
         site.remember("create", at(10), node=node(labels={}))
         assert [text.split()[0] for _, _, text in site.events()] == ["create", "delete"]
 
+    @pytest.mark.parametrize(
+        ("metadata", "words"),
+        [
+            ({"tpuctl-ttl": "3600s"}, ["its time to live was over; its keeper left no record"]),
+            ({"tpuctl-ttl": "3602s"}, []),
+            ({"tpuctl-ttl": "7200s", "tpuctl-idle": "3600s"},
+             ["deleted by somebody, or by its keeper as nobody used it, which left no record"]),
+            ({"tpuctl-idle": "3601s"}, []),
+            ({}, []),
+        ],
+    )  # fmt: skip
+    def test_a_deletion_without_a_record_of_its_keeper_is_told_by_the_operations(
+        self, site: Site, metadata: dict[str, str], words: list[str]
+    ) -> None:
+        site.remember("create", at(0), at(0, 5), node=node(metadata=metadata))
+        site.remember("delete", at(0, 30), error=StockoutError("No."))  # one that failed
+        site.remember("delete", at(1), at(1, 1))
+        site.remember("delete", at(2))  # of another one, which nobody knows
+        known = [text for _, _, text in site.events()]
+        assert known[known.index(f"delete of node n1 in {ZONE} failed (stockout): No.") + 1 : -3] == words
+        record = Deletion("p", "z", "n1", "7", "", "expired", at(1), "", at(1))
+        site.memory.put(f"{PATHS.keeper}expired-1.json", encode_deletion(record))
+        assert not {*words} & {text for _, _, text in site.events()}
+
     def test_a_later_change_makes_good_for_a_failure(self, site: Site) -> None:
         site.remember("start", at(12), at(12, 1), error=StockoutError("No.", hint="Try later."))
         site.remember("start", at(13), at(13, 1))

@@ -14,7 +14,11 @@ from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.lookup import find_allocation
 from tpuctl.flows.progress import Report
 from tpuctl.keeper import records
-from tpuctl.nodes import HttpRequest, Node, QueuedResource, UpdateNode
+from tpuctl.nodes import History, HttpRequest, Node, QueuedResource, UpdateNode
+
+
+A_SECOND = timedelta(seconds=1)
+"""What times of operations leave out."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +43,54 @@ def expiry_of(item: Node | QueuedResource) -> datetime | None:
         return None
 
 
+def idle_limit(item: Node | QueuedResource) -> int:
+    """Return the seconds without activity after which it ends by itself; 0 for no such end."""
+    try:
+        return records.idle_limit(item.metadata) or 0
+    except ValueError:
+        return 0
+
+
 def expiry(allocation: Allocation) -> datetime | None:
     """Return when the first node of an allocation ends, which ends all of it; None for never."""
     moments = [moment for moment in map(expiry_of, allocation.nodes) if moment]
     return min(moments, default=None)
+
+
+@dataclass(frozen=True)
+class PastDeletion:
+    """A deletion of a node that was to end by itself, as the provider remembers it."""
+
+    node: Node
+    """As it was when the provider last said."""
+    began: str
+    """ISO-8601, UTC."""
+
+    @property
+    def is_past_ttl(self) -> bool:
+        """Whether the node's --ttl was over: its keeper asked for it, or `reap`."""
+        expires = expiry_of(self.node)
+        return expires is not None and clock.parse(self.began) + A_SECOND >= expires
+
+    @property
+    def may_be_idle(self) -> bool:
+        """Whether the node had existed for as long as its --idle."""
+        idle = idle_limit(self.node)
+        age = clock.parse(self.began) - clock.parse(self.node.created)
+        return bool(idle) and age >= timedelta(seconds=idle)
+
+
+def past_deletions(history: History) -> list[PastDeletion]:
+    """Return the deletions of nodes whose metadata the provider remembers, the oldest first."""
+    nodes: dict[tuple[str, str], Node] = {}
+    deletions = []
+    for change in history.changes:
+        place = (change.zone, change.name)
+        if change.node and not change.of_queued_resource:
+            nodes[place] = change.node
+        elif change.verb == "delete" and not (change.of_queued_resource or change.error) and place in nodes:
+            deletions.append(PastDeletion(nodes.pop(place), change.began))
+    return deletions
 
 
 def require_time_left(node: Node, read_time: Callable[[], datetime]) -> None:

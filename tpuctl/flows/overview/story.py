@@ -10,6 +10,7 @@ from tpuctl.bucket_layout import NodePaths
 from tpuctl.bucket_objects import decoding
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import NotFoundError, TpuctlError, nearest
+from tpuctl.flows.nodes.expiry import past_deletions
 from tpuctl.flows.nodes.inventory import Allocation, Inventory, take_inventory
 from tpuctl.flows.nodes.lookup import no_answer
 from tpuctl.flows.overview.node_runs import RunOnNode, runs_on
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
     from tpuctl.cloud.storage import Bucket
 
+KEEPER = "keeper"
+"""The source of what keepers recorded."""
 LARGEST_DELETION = 64 << 10
 """Bytes of a keeper's record."""
 
@@ -79,6 +82,8 @@ def tell(
         records, newest = [], None
         gaps.append(f"the runs there are unknown: {error.message}")
     events = [*_changes(history), *_requests(existing), *records]
+    if not any(event.source == KEEPER for event in records):
+        events += _unrecorded(history)
     if not events and not existing:
         raise _nobody_knows(name, inventory, history)
     return Story(
@@ -134,6 +139,16 @@ def _details(node: Node | None) -> str:
     return f": {node.accelerator}{', spot' if node.spot else ''}, {node.runtime}{owner}"
 
 
+def _unrecorded(history: History) -> Iterator[Event]:
+    """Yield why nodes were deleted of which no keeper has left a record, where that can be told."""
+    for deletion in past_deletions(history):
+        if deletion.is_past_ttl:
+            yield Event(deletion.began, "provider", "its time to live was over; its keeper left no record")
+        elif deletion.may_be_idle:
+            text = "deleted by somebody, or by its keeper as nobody used it, which left no record"
+            yield Event(deletion.began, "provider", text)
+
+
 def _requests(existing: tuple[Allocation, ...]) -> Iterator[Event]:
     for queued in (item.queued_resource for item in existing):
         if queued:
@@ -175,7 +190,7 @@ def _deletions(bucket: Bucket, paths: NodePaths, warn: Report) -> list[Event]:
             warn(BadObjectError(item.name, f"is no record of a keeper: {error}").message)
         else:
             why = "its time to live was over" if record.reason == EXPIRED else f"idle since {record.active}"
-            events.append(Event(item.updated, "keeper", f"the TPU deletes itself: {why}"))
+            events.append(Event(item.updated, KEEPER, f"the TPU deletes itself: {why}"))
     return events
 
 

@@ -22,7 +22,7 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import DeadlineError, HostError
 from tpuctl.flows.runs.evidence.witnesses import QUESTION, Witnesses, end_by_keeper
 from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord, WorkerWord
-from tpuctl.nodes import Node, NodeId, NodeState
+from tpuctl.nodes import Node, NodeId, NodeState, PastChange
 from tpuctl.worker.records import FINISHED, UNKNOWN, WorkerStatus
 
 if TYPE_CHECKING:
@@ -106,6 +106,27 @@ class TestNode:
     def test_one_that_is_gone_may_have_been_ended_by_its_keeper(self) -> None:
         bucket = keeper_record(MemoryBucket(), "idle-2026-01-01T12:00:00Z.json")
         assert Witnesses(MemoryProvider()).node(bucket, NODE) == NodeWord(NodeState.GONE, IDLED)
+
+    def test_without_a_record_the_operations_say_whether_its_time_was_over(self) -> None:
+        def of(uid: str) -> Node:
+            return node(TPU.name, id=replace(NODE, uid=uid), metadata={"tpuctl-ttl": "3600s"})
+
+        provider = MemoryProvider()
+        bucket = cast("Bucket", MemoryBucket())
+        for hour, uid in ((10, NODE.uid), (20, "another")):
+            change = PastChange(NODE.zone, NODE.name, "create", f"2026-01-01T{hour}:00:00Z", node=of(uid))
+            deletion = PastChange(NODE.zone, NODE.name, "delete", f"2026-01-01T{hour + 1}:00:00Z")
+            provider.past_changes += [change, deletion]
+        ended = "the node was deleted at 2026-01-01T11:00:00Z, when its --ttl was over"
+        assert Witnesses(provider).node(bucket, NODE) == NodeWord(NodeState.GONE, ended)
+        provider.past_changes[1] = replace(provider.past_changes[1], began="2026-01-01T00:30:00Z")
+        assert Witnesses(provider).node(bucket, NODE) == NodeWord(NodeState.GONE)
+
+        def refuse(*_: object) -> None:
+            raise DeadlineError("No answer.")
+
+        provider.history = refuse  # type: ignore[assignment, method-assign]
+        assert Witnesses(provider).node(bucket, NODE) == NodeWord(NodeState.GONE)
 
     def test_one_of_a_provider_that_does_not_answer_is_unknown(self) -> None:
         class Silent(MemoryProvider):

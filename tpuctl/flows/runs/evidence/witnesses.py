@@ -15,6 +15,7 @@ from tpuctl.bucket_objects import decoding
 from tpuctl.bucket_objects.fields import Label
 from tpuctl.errors import NotFoundError, TpuctlError
 from tpuctl.flows.hosts.published_keys import published_key
+from tpuctl.flows.nodes.expiry import past_deletions
 from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord
 from tpuctl.keeper.records import EXPIRED, IDLED
 from tpuctl.nodes import NodeId, NodeState
@@ -72,8 +73,9 @@ class Witnesses:
             state = NodeState.GONE
         except TpuctlError as error:
             return NodeWord(NodeState.UNKNOWN, error.message)
-        ended = state in (NodeState.GONE, NodeState.DELETING)
-        return NodeWord(state, end_by_keeper(bucket, node) if ended else "")
+        if state not in (NodeState.GONE, NodeState.DELETING):
+            return NodeWord(state)
+        return NodeWord(state, end_by_keeper(bucket, node) or _end_by_provider(self.provider, node))
 
     def hosts(self, run: str, attempt: Attempt, workers: Sequence[int]) -> dict[int, HostWord]:
         """Return what the hosts of these workers say; all are asked at once, and none raises."""
@@ -113,6 +115,18 @@ def end_by_keeper(bucket: Bucket, node: NodeId) -> str:
     last = max(records, key=lambda record: (record.updated, record.generation))  # earlier deletions failed
     reason = KEEPER_REASONS.get(last.name.removeprefix(folder).partition("-")[0])
     return f"the node was deleted: its keeper recorded {reason}" if reason else ""
+
+
+def _end_by_provider(provider: Provider, node: NodeId) -> str:
+    """Return what the provider's operations say about the end of a node without a record of its keeper."""
+    try:
+        history = provider.history(node.name, node.zone)
+    except TpuctlError:
+        return ""
+    ends = [
+        item.began for item in past_deletions(history) if item.node.id.uid == node.uid and item.is_past_ttl
+    ]
+    return f"the node was deleted at {ends[-1]}, when its --ttl was over" if ends else ""
 
 
 def _no_answer(error: TpuctlError | None) -> HostWord:
