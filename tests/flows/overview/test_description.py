@@ -15,7 +15,7 @@ from tpuctl.catalogue.prices import Price, unknown
 from tpuctl.errors import ConfigError, DeadlineError, HostError, NotFoundError, TpuctlError
 from tpuctl.flows.nodes.inventory import Allocation, Inventory
 from tpuctl.flows.nodes.prices import Prices
-from tpuctl.flows.overview.description import facts_of, find_overview, keeper_note
+from tpuctl.flows.overview.description import facts_of, find_overview
 from tpuctl.flows.overview.node_runs import RunOnNode, Workload
 from tpuctl.flows.overview.views import Overview
 from tpuctl.keeper.records import Note
@@ -28,12 +28,10 @@ KNOWN = Price(Decimal("8"), "USD", "Cloud Billing Catalog", "2026-01-01")
 def facts(
     allocation: Allocation, price: Price = KNOWN, note: Note | TpuctlError | None = None, **overview: Any
 ) -> dict[str, tuple[str, str]]:
-    seen = Overview(Inventory((allocation,)), **{"workload": Workload(), **overview})
+    keepers = {"uid-0": note} if allocation.nodes and allocation.nodes[0].metadata else {}
+    seen = Overview(Inventory((allocation,)), **{"workload": Workload(), "keepers": keepers, **overview})
     prices = cast("Prices", SimpleNamespace(of=lambda item: price))
-    return {
-        fact.name: (fact.value, fact.source)
-        for fact in facts_of(allocation, seen, prices, {"uid-0": note}, NOW)
-    }
+    return {fact.name: (fact.value, fact.source) for fact in facts_of(allocation, seen, prices, NOW)}
 
 
 def of_node(item: Node, **more: Any) -> dict[str, tuple[str, str]]:
@@ -128,9 +126,10 @@ class TestLifetime:
         assert known["keeper deletes it"][0] == "expired"
         assert known["keeper cannot work"][0] == "no right"
 
-    @pytest.mark.parametrize("metadata", [{"tpuctl-ttl": "60s"}, {"tpuctl-idle": "60s"}])
-    def test_either_end_has_a_keeper(self, metadata: dict[str, str]) -> None:
-        assert of_node(node(metadata=metadata))["keeper"][0] == "has not written yet"
+    def test_a_keeper_that_is_silent_may_not_end_it(self) -> None:
+        known = of_node(self.TTL, note=Note(0, "2026-01-01T01:51:00Z"))
+        assert known["keeper is silent"] == ("for 9 min: it may not end by itself", "keeper on worker 0")
+        assert "keeper is silent" not in of_node(self.TTL, note=Note(0, "2026-01-01T01:58:00Z"))
 
 
 class TestPrice:
@@ -204,34 +203,3 @@ class TestFind:
         with pytest.raises(DeadlineError, match="europe-west4-a"):
             self.find(provider, "n2")
         assert self.find(provider).inventory.unreachable == ("europe-west4-a",)
-
-
-class TestNote:
-    MORTAL = node(metadata={"tpuctl-ttl": "60s"})
-
-    def noted(self, monkeypatch: pytest.MonkeyPatch, answer: Any, item: Node | None = None) -> Any:
-        provider = MemoryProvider()
-
-        def host_notes(*asked: str) -> Any:
-            assert asked[1:] == ("tpuctl", "keeper")
-            if isinstance(answer, TpuctlError):
-                raise answer
-            return answer
-
-        monkeypatch.setattr(provider, "host_notes", host_notes)
-        return keeper_note(provider, item or self.MORTAL)
-
-    def test_the_keeper_of_worker_0_is_asked_where_there_is_one(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        answer = {0: '{"worker": 0, "at": "01:59"}', 1: "other"}
-        assert self.noted(monkeypatch, answer) == Note(0, "01:59")
-        assert self.noted(monkeypatch, answer, node(metadata={"tpuctl-idle": "60s"})) == Note(0, "01:59")
-        assert self.noted(monkeypatch, HostError("asked"), node()) is None
-        assert self.noted(monkeypatch, {}) is None
-
-    def test_what_is_no_note_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        error = HostError("no answer")
-        assert self.noted(monkeypatch, error) is error
-        damaged = self.noted(monkeypatch, {0: "{"})
-        assert damaged.message.startswith("the note on worker 0 cannot be read: ")

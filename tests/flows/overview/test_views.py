@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
 
 from tests.flows.nodes.memory_provider import MemoryProvider, node, queued_resource
 from tpuctl.catalogue.prices import Price, unknown
-from tpuctl.errors import ConfigError, StateError
-from tpuctl.flows.overview.node_runs import RunOnNode
+from tpuctl.errors import ConfigError, StateError, TpuctlError
+from tpuctl.flows.nodes.expiry import idle_limit
+from tpuctl.flows.nodes.inventory import Allocation, Inventory
+from tpuctl.flows.overview.node_runs import RunOnNode, Workload
 from tpuctl.flows.overview.views import (
+    Overview,
     bills,
     cost_so_far,
     expiry,
-    idle_limit,
+    keeper_note,
+    keeper_notes,
     maintenance_words,
     next_command,
     take_overview,
     troubles,
     waiting_reason,
 )
-from tpuctl.nodes import Maintenance, NodeState, QueueState, Symptom
+from tpuctl.keeper.records import Note
+from tpuctl.nodes import Maintenance, Node, NodeState, QueueState, Symptom
 
 NOW = datetime(2026, 1, 1, 1, tzinfo=UTC)
 PENDING = Maintenance("SCHEDULED", "PENDING", "2026-01-02T00:00:00Z", "2026-01-02T01:00:00Z", True)
@@ -186,3 +192,68 @@ class TestOverview:
         monkeypatch.setattr(provider, "maintenance", unanswered)
         overview = take_overview(provider, self.refuse, "us-central1-b", print)  # type: ignore[arg-type]
         assert (overview.maintenance, overview.maintenance_unknown) == ({}, "No answer about us-central1-b.")
+
+
+class TestKeepers:
+    MORTAL = node(metadata={"tpuctl-ttl": "7200s"})
+
+    def notes(self, monkeypatch: pytest.MonkeyPatch, answer: object, item: Node) -> object:
+        provider = MemoryProvider(item)
+
+        def host_notes(*asked: str) -> object:
+            assert asked[1:] == ("tpuctl", "keeper")
+            if isinstance(answer, TpuctlError):
+                raise answer
+            return answer
+
+        monkeypatch.setattr(provider, "host_notes", host_notes)
+        return keeper_notes(provider, [item])
+
+    def test_those_of_nodes_that_are_to_end_are_asked_on_worker_0(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        answer = {0: '{"worker": 0, "at": "01:59"}', 1: "other"}
+        for item in (self.MORTAL, node(metadata={"tpuctl-idle": "60s"})):
+            assert self.notes(monkeypatch, answer, item) == {"uid-0": Note(0, "01:59")}
+        for item in (node(), replace(self.MORTAL, state=NodeState.STOPPED)):
+            assert self.notes(monkeypatch, StateError("asked"), item) == {}
+        assert self.notes(monkeypatch, {}, self.MORTAL) == {"uid-0": None}
+
+    def test_what_is_no_note_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        error = StateError("no answer")
+        assert self.notes(monkeypatch, error, self.MORTAL) == {"uid-0": error}
+        damaged = keeper_note(self.provider(monkeypatch, {0: "{"}), self.MORTAL)
+        assert isinstance(damaged, TpuctlError)
+        assert damaged.message.startswith("the note on worker 0 cannot be read: ")
+
+    def provider(self, monkeypatch: pytest.MonkeyPatch, notes: dict[int, str]) -> MemoryProvider:
+        provider = MemoryProvider(self.MORTAL)
+        monkeypatch.setattr(provider, "host_notes", lambda *_: notes)
+        return provider
+
+    @pytest.mark.parametrize(
+        ("note", "after", "silence"),
+        [
+            (Note(0, "2026-01-01T00:57:01Z"), 0, ""),
+            (Note(0, "2026-01-01T00:57:00Z"), 0, "for 3 min"),
+            (Note(0, "2026-01-01T00:51:00Z"), 0, "for 9 min"),
+            (Note(0, "2025-12-31T22:00:00Z"), 0, "for 3 h"),
+            (Note(0, "2026-01-01T09:00:00Z"), 0, ""),
+            (Note(0, "soon"), 0, ""),
+            (StateError("no answer"), 0, ""),
+            (None, -2701, ""),  # 14 min 59 s after its creation
+            (None, -2700, "for 15 min"),
+        ],
+    )
+    def test_a_keeper_that_does_not_write_is_silent(
+        self, note: Note | TpuctlError | None, after: int, silence: str
+    ) -> None:
+        now = NOW + timedelta(seconds=after)
+        overview = Overview(Inventory((Allocation((self.MORTAL,)),)), Workload(), keepers={"uid-0": note})
+        assert overview.silence(self.MORTAL, now) == silence
+        words = [f"keeper silent {silence}: it may not end by itself"] if silence else []
+        assert list(overview.troubles(self.MORTAL, now)) == words
+
+    def test_one_that_nobody_asked_is_not_called_silent(self) -> None:
+        overview = Overview(Inventory((Allocation((self.MORTAL,)),)), Workload())
+        assert overview.silence(self.MORTAL, NOW) == ""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from tpuctl.cli.price_fields import price_fields
 from tpuctl.cli.session import Session
+from tpuctl.flows.nodes.expiry import idle_limit
 from tpuctl.flows.overview.node_runs import RunOnNode
 from tpuctl.flows.overview.views import (
     Overview,
     bills,
     cost_so_far,
     expiry,
-    idle_limit,
-    troubles,
     waiting_reason,
 )
 from tpuctl.nodes import Node, QueuedResource
@@ -33,7 +32,7 @@ def node_fields(session: Session, overview: Overview, node: Node) -> dict[str, o
         "health_description": node.health_description,
         "symptoms": list(node.symptoms),
         "maintenance": announced,
-        "notes": list(troubles(node, announced, session.now)),
+        "notes": list(overview.troubles(node, session.now)),
         "run": run_fields(run) if run else None,
         "expires": expiry(node),
         "idle_seconds": idle_limit(node),

@@ -12,7 +12,7 @@ from tpuctl.cli.nodes.fields import node_fields, queue_fields
 from tpuctl.cli.session import Session
 from tpuctl.flows.nodes.inventory import Allocation, Inventory
 from tpuctl.flows.overview.node_runs import Workload
-from tpuctl.flows.overview.views import Overview, bills, expiry, troubles
+from tpuctl.flows.overview.views import Overview, bills, expiry
 from tpuctl.nodes import Node, QueuedResource, QueueState
 
 COLUMNS = ("NAME", "ZONE", "TYPE", "HOSTS", "STATE", "SPOT", "RUNTIME", "AGE", "OWNER")
@@ -98,7 +98,6 @@ def _price(session: Session | None, node: Node) -> str:
 def _row(item: Node | QueuedResource, now: datetime, overview: Overview, price: str) -> Row:
     hosts = len(item.addresses) if isinstance(item, Node) else 0
     run = overview.workload.on(item) if isinstance(item, Node) else None
-    announced = overview.maintenance.get(item.id.uid) if isinstance(item, Node) else None
     return {
         "NAME": item.name,
         "ZONE": item.zone,
@@ -112,7 +111,7 @@ def _row(item: Node | QueuedResource, now: datetime, overview: Overview, price: 
         "RUN": f"{run.run} ({run.state})" if run else "",
         "ENDS IN": _remaining(expiry(item), now),
         "PRICE/H": price,
-        "NOTE": "; ".join(troubles(item, announced, now)),
+        "NOTE": "; ".join(overview.troubles(item, now)),
     }
 
 

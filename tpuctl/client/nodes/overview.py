@@ -12,7 +12,7 @@ from tpuctl.client.records import Cost, moment
 from tpuctl.display.listing import Listing
 from tpuctl.flows.facts import Fact
 from tpuctl.flows.nodes.inventory import Allocation
-from tpuctl.flows.overview.description import facts_of, find_overview, keeper_note
+from tpuctl.flows.overview.description import facts_of, find_overview
 from tpuctl.flows.overview.views import (
     Overview,
     bills,
@@ -20,10 +20,8 @@ from tpuctl.flows.overview.views import (
     expiry,
     next_command,
     take_overview,
-    troubles,
 )
 from tpuctl.nodes import Node, QueuedResource, QueueState
-from tpuctl.parallel import fanout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -72,11 +70,9 @@ class Description:
 
 def describe(context: Context, name: str, zone: str | None) -> Description:
     """Return all that is known of the TPU of a name, also by the keeper on its first host."""
-    seen, provider = find(context, name, zone), context.cloud.provider
-    results = fanout(lambda node: keeper_note(provider, node), seen.inventory.nodes)
-    notes = {result.item.id.uid: result.value for result in results}
+    seen = find(context, name, zone)
     allocations, now = seen.inventory.allocations, clock.now()
-    facts = [fact for item in allocations for fact in facts_of(item, seen, context.prices, notes, now)]
+    facts = [fact for item in allocations for fact in facts_of(item, seen, context.prices, now)]
     node = allocations[0].nodes[0] if allocations[0].nodes else None
     item = node or allocations[0].queued_resource
     run = seen.workload.on(node) if node else None
@@ -104,7 +100,6 @@ def _record(context: Context, overview: Overview, item: Node | QueuedResource) -
     now, price = clock.now(), context.prices.of(item)
     node = item if isinstance(item, Node) else None
     run = overview.workload.on(node) if node else None
-    announced = overview.maintenance.get(node.id.uid) if node else None
     cost = cost_so_far(item, price, now)
     return NodeInfo(
         name=item.name,
@@ -125,5 +120,5 @@ def _record(context: Context, overview: Overview, item: Node | QueuedResource) -
         addresses=tuple(node.addresses) if node else (),
         labels=dict(item.labels),
         queued_resource=node.queued_resource if node else item.name,
-        notes=tuple(troubles(item, announced, now)),
+        notes=tuple(overview.troubles(item, now)),
     )

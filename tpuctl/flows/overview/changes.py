@@ -68,5 +68,7 @@ def _snapshot(item: Node | QueuedResource, overview: Overview, now: datetime) ->
     run = overview.workload.on(item) if isinstance(item, Node) else None
     announced = overview.maintenance.get(item.id.uid) if isinstance(item, Node) else None
     details = [*([f"{run.run} {run.state}"] if run else []), *troubles(item, announced, now)]
+    if isinstance(item, Node) and overview.silence(item, now):
+        details.append("keeper silent")
     kind = "node" if is_node else "queued resource"
     return Snapshot(item.name, item.zone, kind, item.provider_state, "; ".join(details))

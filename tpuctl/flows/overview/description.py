@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from tpuctl import accelerators
-from tpuctl.bucket_objects import decoding
 from tpuctl.catalogue.prices import Price
-from tpuctl.errors import NotFoundError, TpuctlError
+from tpuctl.errors import NotFoundError
 from tpuctl.flows.facts import Fact
+from tpuctl.flows.nodes.expiry import idle_limit
 from tpuctl.flows.nodes.inventory import Allocation, Inventory, take_inventory
 from tpuctl.flows.nodes.lookup import choose_candidates, no_answer
 from tpuctl.flows.overview.views import (
@@ -18,22 +18,18 @@ from tpuctl.flows.overview.views import (
     bills,
     cost_so_far,
     expiry,
-    idle_limit,
     maintenance_words,
     overview_of,
     waiting_reason,
 )
 from tpuctl.flows.progress import Report
-from tpuctl.keeper.records import NAMESPACE, NOTE, Note
+from tpuctl.keeper.records import Note
 from tpuctl.nodes import Node, QueuedResource
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
     from tpuctl.cloud.storage import Bucket
     from tpuctl.flows.nodes.prices import Prices
-
-LONGEST_NOTE = 8192
-"""Bytes of a keeper's note: every program on the host can write it."""
 
 
 def find_overview(
@@ -55,36 +51,19 @@ def find_overview(
     return overview_of(provider, get_bucket, Inventory(chosen, inventory.unreachable), only, warn)
 
 
-def keeper_note(provider: Provider, node: Node) -> Note | TpuctlError | None:
-    """Return what the keeper on worker 0 wrote last; None for a node without one, or an error."""
-    if not (expiry(node) or idle_limit(node)):
-        return None
-    try:
-        text = provider.host_notes(node.id, NAMESPACE, NOTE).get(0, "")
-        return decoding.decode(text.encode()[:LONGEST_NOTE], Note) if text else None
-    except TpuctlError as error:
-        return error
-    except decoding.DecodeError as error:
-        return TpuctlError(f"the note on worker 0 cannot be read: {error}")
-
-
 def facts_of(
     allocation: Allocation,
     overview: Overview,
     prices: Prices,
-    notes: Mapping[str, Note | TpuctlError | None],
     now: datetime,
 ) -> Iterator[Fact]:
-    """Yield what is known of a TPU: of its queued resource, then of each of its nodes.
-
-    `notes` has the keepers' notes by the nodes' uids.
-    """
+    """Yield what is known of a TPU: of its queued resource, then of each of its nodes."""
     if allocation.queued_resource:
         yield from _queue_facts(allocation.queued_resource)
     for node in allocation.nodes:
         yield from _node_facts(node, overview)
         yield from _bucket_facts(node, overview)
-        yield from _lifetime_facts(node, notes.get(node.id.uid))
+        yield from _lifetime_facts(node, overview, now)
         if bills(node):
             yield from _price_facts(node, prices.of(node), now)
 
@@ -152,13 +131,13 @@ def _bucket_facts(node: Node, overview: Overview) -> Iterator[Fact]:
     yield Fact("newest run", words, "bucket")
 
 
-def _lifetime_facts(node: Node, note: Note | TpuctlError | None) -> Iterator[Fact]:
+def _lifetime_facts(node: Node, overview: Overview, now: datetime) -> Iterator[Fact]:
     ends, idle = expiry(node), idle_limit(node)
     never = "never: Terraform keeps it" if node.is_kept_by_terraform else "never: until 'tpuctl down'"
     yield Fact("ends by itself", ends or never, "metadata" if ends else "no metadata")
     if idle:
         yield Fact("ends when idle for", f"{idle} s", "metadata")
-    source = "keeper on worker 0"
+    source, note = "keeper on worker 0", overview.keepers.get(node.id.uid)
     if isinstance(note, Note):
         in_use = note.activity or f"idle since {note.active or 'its start'}"
         yield Fact("keeper", f"{in_use}; wrote {note.at}", source)
@@ -166,8 +145,11 @@ def _lifetime_facts(node: Node, note: Note | TpuctlError | None) -> Iterator[Fac
             yield from [Fact(name, value, source)] if value else []
     elif note:
         yield Fact("keeper", f"unknown: {note.message}", source)
-    elif ends or idle:
+    elif node.id.uid in overview.keepers:
         yield Fact("keeper", "has not written yet", source)
+    silence = overview.silence(node, now)
+    if silence:
+        yield Fact("keeper is silent", f"{silence}: it may not end by itself", source)
 
 
 def _price_facts(node: Node, price: Price, now: datetime) -> Iterator[Fact]:

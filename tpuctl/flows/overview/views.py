@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from tpuctl import clock
+from tpuctl.bucket_objects import decoding
 from tpuctl.catalogue.prices import Price
 from tpuctl.errors import TpuctlError
-from tpuctl.flows.nodes.expiry import expiry_of
+from tpuctl.flows.nodes.expiry import expiry_of, idle_limit
 from tpuctl.flows.nodes.inventory import Inventory, take_inventory
 from tpuctl.flows.overview.node_runs import RunOnNode, Workload, workload
 from tpuctl.flows.progress import Report
 from tpuctl.keeper import records as keeper
+from tpuctl.keeper.records import Note
 from tpuctl.nodes import Maintenance, Node, NodeState, QueuedResource, QueueState
 from tpuctl.nodes.readiness import REPLACEMENT
+from tpuctl.parallel import fanout
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
     from tpuctl.cloud.storage import Bucket
 
 HEALTHY = ("", "HEALTHY")
+LONGEST_NOTE = 8192
+"""Bytes of a keeper's note: every program on the host can write it."""
+SILENT_AFTER, FIRST_NOTE = 180.0, 900.0
+"""Seconds without a note after which a keeper is silent, and from a node's creation to its first one. It
+writes each half minute; where something does not answer, each minute."""
+LONG_SILENCE = 120
+"""Minutes from which on hours are told."""
 NOT_BILLING = (NodeState.STOPPED, NodeState.PREEMPTED, NodeState.GONE)
 """States in which chips do not bill; the disk of a stopped node does."""
 
@@ -37,6 +47,32 @@ class Overview:
     """By the nodes' uids."""
     maintenance_unknown: str = ""
     """Why the provider does not say; empty if it does."""
+    keepers: Mapping[str, Note | TpuctlError | None] = field(default_factory=dict)
+    """By the uids of the nodes that are to end by themselves: what their keepers wrote last."""
+
+    def troubles(self, item: Node | QueuedResource, now: datetime) -> Iterator[str]:
+        """Yield what the user of one of these has to know."""
+        if not isinstance(item, Node):
+            yield from troubles(item, None, now)
+            return
+        yield from troubles(item, self.maintenance.get(item.id.uid), now)
+        silence = self.silence(item, now)
+        if silence:
+            yield f"keeper silent {silence}: it may not end by itself"
+
+    def silence(self, node: Node, now: datetime) -> str:
+        """Return for how long a node's keeper has not written: `for 9 min`; empty for one that writes."""
+        note = self.keepers.get(node.id.uid)
+        if node.id.uid not in self.keepers or isinstance(note, TpuctlError):
+            return ""
+        try:
+            seconds = (now - clock.parse(note.at if note else node.created)).total_seconds()
+        except ValueError:  # every program on the host can write a note
+            return ""
+        if seconds < (SILENT_AFTER if note else FIRST_NOTE):
+            return ""
+        minutes = int(seconds // 60)
+        return f"for {minutes} min" if minutes < LONG_SILENCE else f"for {minutes // 60} h"
 
 
 def take_overview(
@@ -59,7 +95,26 @@ def overview_of(
         maintenance, unknown = provider.maintenance(zone), ""
     except TpuctlError as error:
         maintenance, unknown = {}, error.message
-    return Overview(inventory, _workload(get_bucket, inventory, warn), maintenance, unknown)
+    keepers = keeper_notes(provider, inventory.nodes)
+    return Overview(inventory, _workload(get_bucket, inventory, warn), maintenance, unknown, keepers)
+
+
+def keeper_notes(provider: Provider, nodes: Sequence[Node]) -> dict[str, Note | TpuctlError | None]:
+    """Return what the keepers of those wrote last that are up and are to end by themselves, by their uids."""
+    mortal = [node for node in nodes if node.state is NodeState.READY and (expiry(node) or idle_limit(node))]
+    results = fanout(lambda node: keeper_note(provider, node), mortal)
+    return {result.item.id.uid: result.error or result.value for result in results}
+
+
+def keeper_note(provider: Provider, node: Node) -> Note | TpuctlError | None:
+    """Return what the keeper on worker 0 wrote last; None for nothing, or an error."""
+    try:
+        text = provider.host_notes(node.id, keeper.NAMESPACE, keeper.NOTE).get(0, "")
+        return decoding.decode(text.encode()[:LONGEST_NOTE], Note) if text else None
+    except TpuctlError as error:
+        return error
+    except decoding.DecodeError as error:
+        return TpuctlError(f"the note on worker 0 cannot be read: {error}")
 
 
 def _workload(get_bucket: Callable[[], Bucket], inventory: Inventory, warn: Report) -> Workload:
@@ -74,14 +129,6 @@ def expiry(item: Node | QueuedResource) -> str:
     """Return when a node ends by itself at the latest, ISO-8601, UTC; empty for never, or not known yet."""
     moment = expiry_of(item)
     return clock.iso(moment) if moment else ""
-
-
-def idle_limit(item: Node | QueuedResource) -> int:
-    """Return the seconds without activity after which it ends by itself; 0 for no such end."""
-    try:
-        return keeper.idle_limit(item.metadata) or 0
-    except ValueError:
-        return 0
 
 
 def cost_so_far(item: Node | QueuedResource, price: Price, now: datetime) -> Price | None:
