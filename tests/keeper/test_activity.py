@@ -43,13 +43,56 @@ def test_an_entry_of_utmp_has_the_size_that_linux_gives_it() -> None:
 
 def test_an_empty_host_is_idle(tmp_path: Path) -> None:
     process(tmp_path, 1, b"/sbin/init\0", "/dev/null", "/devices/accel0", "/dev/vfio-pci", "/srv/dev/accel0")
+    process(tmp_path, 2, b"/agents/bin/service_agent\0", "/dev/vfio/vfio")
     assert reasons(tmp_path) == []
 
 
-@pytest.mark.parametrize("device", ["/dev/accel0", "/dev/accel3", "/dev/vfio/0", "/dev/vfio/vfio"])
+@pytest.mark.parametrize("device", ["/dev/accel0", "/dev/accel3", "/dev/vfio/0", "/dev/vfio/12"])
 def test_an_open_chip_is_use(tmp_path: Path, device: str) -> None:
     process(tmp_path, 7, b"python3\0train.py\0", "/dev/null", device)
     assert reasons(tmp_path) == ["process 7 holds TPU chips"]
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        b"/usr/bin/tensorflow_server\0--port=8470\0",
+        b"/usr/bin/grpc_tpu_worker\0",
+        b"python3\0/app/grpc_tpu_worker.py\0--tpu_hostname_override=10.0.0.2\0",
+    ],
+)
+def test_the_server_of_the_image_is_no_use_by_its_name(tmp_path: Path, title: bytes) -> None:
+    process(tmp_path, 7, title, "/dev/accel0", "/dev/accel1")
+    assert reasons(tmp_path) == []
+
+
+def test_the_server_of_the_image_is_no_use_by_its_user(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/passwd").write_text("root:x:0:0::/root:\ntpu-runtime:x:2000:2000::/home/tpu-runtime:\n")
+    process(tmp_path, 7, b"/worker/main\0", "/dev/accel0")
+    process(tmp_path, 8, b"python3\0train.py\0", "/dev/accel0")
+    for pid, uid in ((7, 2000), (8, 20001)):
+        (tmp_path / f"proc/{pid}/status").write_text(f"Name:\tmain\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+    assert reasons(tmp_path) == ["process 8 holds TPU chips"]
+
+
+def test_a_container_of_the_image_is_no_use_and_one_of_a_user_is(tmp_path: Path) -> None:
+    images = {
+        "a" * 64: '{"Config": {"Image": "gcr.io/cloud-tpu-v2-images/tpu_agents:cl_695344571"}}',
+        "b" * 64: '{"Config": {"Image": "us-docker.pkg.dev/p/r/train:1"}}',
+        "c" * 64: "{",
+        "d" * 64: "[]",
+    }
+    for pid, (identity, config) in enumerate(images.items(), 1):
+        folder = tmp_path / "var/lib/docker/containers" / identity
+        folder.mkdir(parents=True)
+        (folder / "config.v2.json").write_text(config)
+        process(tmp_path, pid, b"/agents/bin/health_agent\0", "/dev/vfio/0")
+        group = f"0::/system.slice/docker-{identity}.scope\n" if pid % 2 else f"1:cpu:/docker/{identity}\n"
+        (tmp_path / f"proc/{pid}/cgroup").write_text(group)
+    process(tmp_path, 5, b"python3\0train.py\0", "/dev/vfio/0")
+    (tmp_path / "proc/5/cgroup").write_text(f"0::/system.slice/docker-{'e' * 64}.scope\n")  # docker lacks it
+    assert sorted(reasons(tmp_path)) == [f"process {pid} holds TPU chips" for pid in (2, 3, 4, 5)]
 
 
 @pytest.mark.parametrize(
@@ -101,6 +144,28 @@ def test_a_run_is_use_as_long_as_its_supervisor_or_script_holds_a_lock(tmp_path:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert reasons(tmp_path) == ["run digits, attempt 2"]
     assert reasons(tmp_path) == []
+
+
+def test_a_run_that_begins_and_ends_between_two_looks_is_use_once(tmp_path: Path) -> None:
+    activity = Activity(str(tmp_path), str(tmp_path / "home"))
+
+    def launch(run: str, attempt: int) -> None:
+        lock = tmp_path / f"home/.tpuctl/runs/{run}/{attempt}/lock"
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        lock.touch()
+
+    launch("old", 1)
+    assert list(activity.reasons()) == [], "the first look does not know when it was"
+    launch("digits", 1)
+    launch("digits", 2)
+    assert list(activity.reasons()) == [
+        "run digits, attempt 1, which has ended", "run digits, attempt 2, which has ended",
+    ]  # fmt: skip
+    assert list(activity.reasons()) == []
+    os.utime(tmp_path / "home/.tpuctl/runs/digits/2/lock")  # as who resumes it does
+    assert list(activity.reasons()) == ["run digits, attempt 2, which has ended"]
+    (tmp_path / "home/.tpuctl/runs/digits/1/lock").unlink()
+    assert list(activity.reasons()) == []
 
 
 def test_the_host_itself_has_the_homes_of_its_accounts_and_those_in_home(
