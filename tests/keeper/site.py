@@ -66,9 +66,13 @@ class Keepers:
         """Return the records of deletions, by name."""
         return [json.loads(self.bucket.read(item.name)) for item in self.bucket.objects("nodes/")]
 
+    def log(self) -> str:
+        """Return what the keeper on the only node's first worker has logged."""
+        return (self.disk().view / "run/tpuctl-keeper/keeper.log").read_text()
+
     def processes(self) -> list[int]:
         """Return the ids of the keepers' processes on the only node's first worker."""
-        folder = self.disk().home / ".tpuctl/keeper"
+        folder = self.disk().view / "run/tpuctl-keeper"
         return [
             int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if _is_in(path, folder)
         ]

@@ -105,6 +105,14 @@ class TestMetadata:
         with pytest.raises(MetadataError, match=r"refused instance/attributes/: HTTP Error 404"):
             server.attributes()
 
+    @pytest.mark.parametrize("body", [b"<html>", b"[1]", b"7"])
+    def test_what_is_no_answer_of_googles_is_named(
+        self, service: Service, server: MetadataServer, body: bytes
+    ) -> None:
+        service.answers = [(200, body)]
+        with pytest.raises(MetadataError, match="does not answer as Google's does"):
+            server.attributes()
+
     def test_a_server_that_is_not_there_is_named(
         self, service: Service, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -160,12 +168,20 @@ class TestApi:
 
     def test_guest_attributes_are_those_of_each_worker(self, service: Service, api: TpuApi) -> None:
         items = [{"key": "keeper", "value": "note"}, {"key": "k"}, {"value": "v"}]
-        service.answers = [(200, {"guestAttributes": [{"queryValue": {"items": items}}, {}]}), (200, {})]
+        service.answers = [
+            (200, {"guestAttributes": [{"queryValue": {"items": items}}, {}]}),
+            (200, {}),
+            (200, {}),
+        ]
         assert api.guest_attributes("tpuctl") == [{"keeper": "note", "k": "", "": "v"}, {}]
         assert api.guest_attributes("tpuctl") == []
-        [(method, path, body), _] = service.requests
-        assert (method, path) == ("POST", f"/v2/{NODE}:getGuestAttributes")
-        assert json.loads(body) == {"queryPath": "tpuctl/"}
+        assert api.guest_attributes("tpuctl", 3) == []
+        assert {(method, path) for method, path, _ in service.requests} == {
+            ("POST", f"/v2/{NODE}:getGuestAttributes")
+        }
+        assert [json.loads(body) for *_, body in service.requests[1:]] == [
+            {"queryPath": "tpuctl/"}, {"queryPath": "tpuctl/", "workerIds": ["3"]},
+        ]  # fmt: skip
 
     def test_node_and_queued_resource_are_deleted(self, service: Service, api: TpuApi) -> None:
         service.answers = [(200, {}), (200, {})]
@@ -178,7 +194,7 @@ class TestApi:
 
     @pytest.mark.parametrize(
         ("status", "kind"),
-        [(400, ApiError), (401, ApiError), (403, RefusedError), (404, AbsentError), (503, ApiError)],
+        [(400, RefusedError), (401, ApiError), (403, RefusedError), (404, AbsentError), (503, ApiError)],
     )
     def test_a_refusal_has_googles_sentence(
         self, service: Service, api: TpuApi, status: int, kind: type[ApiError]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.isolation.ports import refusing_port
 from tests.keeper.wire import ADDRESS, CREATED, NODE, Services, serving
-from tpuctl.keeper.keeper import AnotherNodeError, Keeper
+from tpuctl.keeper.keeper import GONE_AFTER, LONGEST_PAUSE, AnotherNodeError, Keeper, Memory
 from tpuctl.keeper.metadata import MetadataServer
 
 HOUR = 3600
@@ -27,16 +29,18 @@ def services(monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
 class Host:
     """A host whose keeper looks when the test says so."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, memory: Memory | None = None) -> None:
         self.services = services
         self.uses: list[str] = []
-        self.keeper = Keeper(MetadataServer(), lambda: self.uses, 30.0)
+        self.keeper = Keeper(MetadataServer(), lambda: self.uses, 30.0, memory, lambda: services.time)
 
     def look(self, after: float = 0.0) -> dict[str, object]:
         """Look after so many seconds more, and return the note."""
         self.services.time += after
-        self.keeper._metadata = self.keeper._server.attributes()
+        self.keeper._take(self.keeper._server.attributes())
         self.keeper.look()
+        if self.keeper._recording.is_alive():
+            self.keeper._recording.join()
         return self.services.notes[-1]
 
 
@@ -106,9 +110,8 @@ class TestNote:
         host.services.attributes["tpuctl-ttl"] = "3600s"
         path = "/computeMetadata/v1/instance/guest-attributes/tpuctl/keeper"
         host.services.errors[f"PUT {path}"] = [(403, "")] * 2
-        host.services.time += HOUR
-        host.keeper._metadata = host.keeper._server.attributes()
-        host.keeper.look()
+        host.services.notes = [{}]
+        host.look(HOUR)
         assert host.services.made("DELETE") == [NODE]
         place = "instance/guest-attributes/tpuctl/keeper"
         said = f"[tpuctl keeper] the metadata server refused {place}: HTTP Error 403"
@@ -150,24 +153,43 @@ class TestEnd:
         self, host: Host, capsys: pytest.CaptureFixture[str]
     ) -> None:
         host.services.attributes |= {"tpuctl-ttl": "3600s", "tpuctl-bucket": "b"}
-        host.services.is_bucket_closed = True
+        host.services.broken = {"bucket": 403}
         host.look(HOUR)
         assert host.services.made("DELETE") == [NODE]
-        name = "nodes/p.z.n1.77/keeper/expired-2026-01-01T13:00:00Z.json"
-        assert f"[tpuctl keeper] gs://b/{name} could not be written: POST " in capsys.readouterr().err
+        assert "[tpuctl keeper] ForbiddenError: " in capsys.readouterr().err
 
     def test_the_end_of_an_idle_tpu_is_by_the_clock_of_the_api_too(self, host: Host) -> None:
         host.services.attributes["tpuctl-idle"] = "600s"
+        host.look()
         host.services.api_time = CREATED + 599
-        assert str(host.look(600)["error"]).startswith("the clocks differ: ")
+        assert host.look(600)["deleting"] == ""
         host.services.api_time = CREATED + 600
-        assert host.look()["deleting"] == "idle"
+        assert host.look(1)["deleting"] == "idle"
 
     def test_without_a_bucket_it_is_deleted_all_the_same(self, host: Host) -> None:
         host.services.attributes["tpuctl-ttl"] = "3600s"
         host.look(HOUR)
         assert host.services.objects == {}
         assert host.services.made("DELETE") == [NODE]
+
+    def test_who_is_stopped_by_its_own_deletion_records_it_first(
+        self, host: Host, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        host.services.attributes |= {"tpuctl-ttl": "3600s", "tpuctl-bucket": "b"}
+        delete = host.keeper._api.delete
+
+        def shut_down() -> None:
+            delete()
+            host.keeper.terminate()
+
+        monkeypatch.setattr(host.keeper._api, "delete", shut_down)
+        with pytest.raises(SystemExit):
+            host.look(HOUR)
+        assert len(host.services.objects) == 1
+
+    def test_who_is_stopped_otherwise_ends_at_once(self, host: Host) -> None:
+        with pytest.raises(SystemExit):
+            host.keeper.terminate()
 
     def test_a_tpu_that_is_being_deleted_is_left_alone(self, host: Host) -> None:
         host.services.attributes["tpuctl-ttl"] = "3600s"
@@ -179,14 +201,17 @@ class TestEnd:
         host.services.attributes["tpuctl-ttl"] = "3600s"
         host.services.api_time = CREATED + HOUR - 1
         note = host.look(HOUR)
-        assert note["error"] == (
-            "the clocks differ: 2026-01-01T13:00:00Z by the metadata server, 2026-01-01T12:59:59Z by the API"
-        )
+        assert (note["at"], note["error"]) == ("2026-01-01T12:59:59Z", "")
         assert host.services.made("DELETE") == []
 
-    @pytest.mark.parametrize(
-        "change", [{"id": "78"}, {"networkEndpoints": [{"ipAddress": "10.0.0.3"}]}, {"networkEndpoints": []}]
-    )
+    def test_a_node_that_does_not_show_its_hosts_yet_is_asked_for_again(self, host: Host) -> None:
+        host.services.attributes["tpuctl-ttl"] = "3600s"
+        endpoints = host.services.node.pop("networkEndpoints")
+        assert host.look(HOUR)["error"] == f"{NODE} does not show the addresses of its hosts yet"
+        host.services.node["networkEndpoints"] = endpoints
+        assert host.look()["deleting"] == "expired"
+
+    @pytest.mark.parametrize("change", [{"id": "78"}, {"networkEndpoints": [{"ipAddress": "10.0.0.3"}]}])
     def test_a_node_that_is_anothers_by_now_stays(self, host: Host, change: dict[str, object]) -> None:
         host.services.attributes["tpuctl-ttl"] = "3600s"
         host.look()
@@ -232,6 +257,12 @@ class TestQueue:
         assert host.look(HOUR)["error"] == f"DELETE {QUEUED}?force=true: HTTP 500"
         assert host.look()["error"] == ""
         assert host.services.made("DELETE") == [f"{QUEUED}?force=true"] * 2
+
+    def test_a_failure_that_stays_deletes_at_least_the_node(self, host: Host) -> None:
+        host.services.fail("DELETE", f"{QUEUED}?force=true", 500, "", times=2)
+        host.look(HOUR)
+        assert host.look()["error"] == ""
+        assert host.services.made("DELETE") == [f"{QUEUED}?force=true"] * 2 + [NODE]
 
     @pytest.mark.parametrize("name", ["q1", f"{QUEUED}?force=false", f"{QUEUED}/x", f"x/{QUEUED}", ""])
     def test_what_is_no_name_of_one_is_not_asked_for(self, host: Host, name: str) -> None:
@@ -298,6 +329,30 @@ class TestSeveral:
             capsys.readouterr().err == f"[tpuctl keeper] other workers are not seen: POST {path}: no right\n"
         )
 
+    def test_a_worker_without_a_note_hides_no_other(self, services: Services) -> None:
+        """Compute Engine answers 404 for a namespace that an instance has not written yet."""
+        services.attributes |= {"tpuctl-idle": "600s", "worker-network-endpoints": "a,b,c"}
+        path = f"{NODE}:getGuestAttributes"
+        absent = "The resource 'tpuctl/' of type 'Guest Attribute' was not found."
+        services.fail("POST", path, 404, absent, times=2)  # for all workers, and for the first of the others
+        used = '{"at": "2026-01-01T12:20:00Z", "active": "2026-01-01T12:15:00Z"}'
+        services.guests = self.guests(used)[1:]
+        host = Host(services)
+        assert host.look(1200)["error"] == ""
+        assert services.made("DELETE") == []
+        bodies = [body for _, called, body, _ in services.calls if called == path]
+        assert bodies == [{"queryPath": "tpuctl/", **chosen} for chosen in
+                          ({}, {"workerIds": ["1"]}, {"workerIds": ["2"]})]  # fmt: skip
+        services.broken = {"guests": 404}
+        assert host.look(300)["deleting"] == "idle"
+
+    def test_a_failure_that_may_end_soon_is_waited_for(self, services: Services) -> None:
+        services.attributes |= {"tpuctl-idle": "600s", **WORKERS}
+        services.broken = {"guests": 503}
+        host = Host(services)
+        assert host.look(1200)["error"] == f"POST {NODE}:getGuestAttributes: broken: 503"
+        assert services.made("DELETE") == []
+
     def test_a_ttl_asks_no_other_worker(self, services: Services) -> None:
         services.attributes |= {"tpuctl-ttl": "3600s", "tpuctl-idle": "60s", **WORKERS}
         assert Host(services).look(HOUR)["deleting"] == "expired"
@@ -310,37 +365,94 @@ class TestSeveral:
 
 
 class TestTrouble:
-    def test_pauses_grow_up_to_five_minutes_and_end_with_the_trouble(
+    def test_pauses_grow_up_to_half_a_minute_and_it_ends_once_its_node_is_gone_for_long(
         self, host: Host, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        host.services.fail("GET", NODE, 500, "try later", times=9)
-        host.services.fail("GET", NODE, 200, "")
-        host.services.attributes["tpuctl-expires"] = "2026-01-01T12:00:00Z"
-        host.services.fail("DELETE", NODE, 200)
+        host.services.fail("GET", NODE, 500, "try later", times=5)
         host.services.fail("GET", NODE, 200)
-        host.services.fail("GET", NODE, 404, "it is gone")
+        host.services.attributes["tpuctl-expires"] = "2026-01-01T12:01:00Z"
+        host.services.fail("DELETE", NODE, 500, "not now", times=2)
+        host.services.fail("GET", NODE, 200, times=2)
+        host.services.fail("GET", NODE, 404, "it is gone", times=5)
+        host.services.fail("GET", NODE, 200)
+        host.services.fail("DELETE", NODE, 500, "not now")
+        host.services.fail("GET", NODE, 404, "it is gone", times=500)
         host.keeper.run()
         waits = [query for query in host.services.waits if "timeout_sec" in query]
-        assert [query["timeout_sec"] for query in waits] == [
-            "5", "10", "20", "40", "80", "160", "300", "300", "300", "30",
-        ]  # fmt: skip
+        seconds = [int(query["timeout_sec"]) for query in waits]
+        assert seconds[:9] == [5, 10, 20, 30, 30, 30, 30, 30, 30]
         assert waits[0] == {
             "recursive": "true", "alt": "json", "wait_for_change": "true", "last_etag": "etag-1",
             "timeout_sec": "5",
         }  # fmt: skip
         assert host.services.notes[0]["error"] == f"GET {NODE}: try later"
         assert host.services.notes[-1]["error"] == f"GET {NODE}: it is gone"
-        assert capsys.readouterr().err.count(f"[tpuctl keeper] GET {NODE}: try later\n") == 9
+        gone = [note["error"] for note in host.services.notes].count(f"GET {NODE}: it is gone")
+        assert gone >= GONE_AFTER / LONGEST_PAUSE
+        assert capsys.readouterr().err.count(f"[tpuctl keeper] GET {NODE}: try later\n") == 1
+
+    def test_while_the_metadata_server_is_away_uses_are_seen(self, host: Host) -> None:
+        host.services.attributes["tpuctl-idle"] = "600s"
+        host.look()
+        uses = iter([["ada is logged in"], []])
+        host.keeper._activity = lambda: next(uses)
+        host.services.broken = {"metadata": 503}
+        host.services.time += 500
+        host.services.sleep_ends = lambda: host.services.broken.clear()
+        host.keeper._await_next(host.services.time)
+        assert host.look()["active"] == "2026-01-01T12:08:25Z"
+
+    def test_a_host_that_cannot_be_looked_at_is_idle_from_its_last_look_on(
+        self, host: Host, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A look may hang at a file system whose server is gone."""
+        monkeypatch.setattr("tpuctl.keeper.keeper.HOST_TIMEOUT", 0.01)
+        host.services.attributes["tpuctl-idle"] = "600s"
+        host.uses = ["ada is logged in"]
+        host.look(300)
+        answer = threading.Event()
+        host.keeper._activity = lambda: answer.wait() and []
+        for after, deleting in ((300, ""), (299, ""), (1, "idle")):
+            assert host.look(after)["deleting"] == deleting
+        answer.set()
+        host.keeper._looking.join()
+
+    def test_a_host_that_can_start_no_thread_ends_at_its_ttl(
+        self, host: Host, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(*_: object) -> None:
+            raise RuntimeError("can't start new thread")
+
+        host.services.attributes["tpuctl-ttl"] = "3600s"
+        monkeypatch.setattr("tpuctl.keeper.keeper._in_thread", refuse)
+        host.look(HOUR)
+        assert host.services.made("DELETE") == [NODE]
+
+    def test_the_next_keeper_of_a_boot_knows_the_last_use_and_the_first_start(
+        self, services: Services, tmp_path: Path
+    ) -> None:
+        services.attributes |= {"tpuctl-idle": "600s", **WORKERS}
+        for uses, after in ((["ada is logged in"], 100), ([], 300), ([], 299)):
+            host = Host(services, Memory(str(tmp_path / "memory")))
+            host.uses = uses
+            assert host.look(after)["active"] == "2026-01-01T12:01:40Z"
+        assert services.made("DELETE") == []
+        assert Host(services, Memory(str(tmp_path / "memory"))).look(1)["deleting"] == "idle"
+
+    def test_without_a_place_for_its_memory_it_works(self, services: Services, tmp_path: Path) -> None:
+        services.attributes["tpuctl-ttl"] = "3600s"
+        assert Host(services, Memory(str(tmp_path / "gone/memory"))).look(HOUR)["deleting"] == "expired"
 
     def test_a_token_that_is_refused_is_asked_for_anew(self, host: Host) -> None:
         host.look()
         host.services.token = "another"
         host.services.fail("GET", NODE, 401, "expired")
-        host.keeper._node = None
+        host.services.attributes["tpuctl-ttl"] = "1s"
+        host.services.time += 10
         assert host.look()["error"] == f"GET {NODE}: expired"
         assert host.look()["error"] == ""
         assert [authorization for *_, authorization in host.services.calls] == [
-            "Bearer token", "Bearer token", "Bearer another",
+            "Bearer token", "Bearer token", "Bearer another", "Bearer another",
         ]  # fmt: skip
 
     def test_an_api_that_cannot_be_reached_is_named(
@@ -355,3 +467,8 @@ class TestTrouble:
         host.services.attributes[name] = value
         assert str(host.look(HOUR)["error"]).startswith(f"'{value}' does not match ")
         assert host.services.made("DELETE") == []
+
+    def test_metadata_that_is_wrong_about_one_end_leaves_the_other(self, host: Host) -> None:
+        host.services.attributes |= {"tpuctl-expires": "soon", "tpuctl-idle": "600s"}
+        assert str(host.look(599)["error"]).startswith("'soon' does not match ")
+        assert host.look(1)["deleting"] == "idle"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from contextlib import suppress
@@ -91,7 +92,7 @@ class TestExpiry:
         keepers.wait_for_look()  # it has the lock
         second = subprocess.run(
             ["python3", "-I", "keeper.zip", "1"],
-            cwd=keepers.disk().home / ".tpuctl/keeper",
+            cwd=keepers.disk().view / "run/tpuctl-keeper",
             env=ssh_environment(),
             timeout=60,
             check=False,
@@ -147,6 +148,26 @@ class TestTrouble:
         assert keepers.records() == []
         simulator.faults.remove(fault.id)
         keepers.wait_for_end()
+
+    def test_an_emptied_home_a_full_disk_and_a_bucket_that_refuses_stop_nothing(
+        self, keepers: Keepers, tpuctl: Command, simulator
+    ) -> None:
+        """Together, on a host that has lost its network for a while, and whose keeper is killed."""
+        up(tpuctl, "--ttl", "1h")
+        keepers.wait_for_look()
+        shutil.rmtree(keepers.disk().home / ".tpuctl", ignore_errors=True)
+        simulator.faults.add("disk-full", node="n1")
+        simulator.faults.add("gcs-error", status="403", method="storage.objects.create")
+        lost = simulator.faults.add("network-loss", node="n1")
+        keepers.wait(lambda: "does not answer" in keepers.log(), "the loss")
+        (victim,) = keepers.processes()
+        os.kill(victim, signal.SIGKILL)
+        keepers.advance(HOUR)
+        simulator.faults.remove(lost.id)
+        keepers.wait_for_end()
+        assert keepers.records() == []
+        told = tpuctl("why", "n1", "--json").json["events"]
+        assert "its time to live was over; its keeper left no record" in [event["text"] for event in told]
 
     def test_a_refused_permission_is_named_and_the_node_stays(
         self, keepers: Keepers, tpuctl: Command, simulator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import email.utils
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -14,12 +14,15 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from tests.cloud.web_server import QuietServer
-from tpuctl.keeper import api
-from tpuctl.worker import gcs
+from tpuctl.keeper import api, metadata
+from tpuctl.worker import gcs, timing, wire
 
 NODE = "projects/p/locations/z/nodes/n1"
 ADDRESS = "10.0.0.2"
 CREATED = 1_767_268_800.0  # 2026-01-01T12:00:00Z
+HANG = 0
+PATIENCE = {"metadata": metadata.TIMEOUT, "api": api.TIMEOUT, "guests": api.TIMEOUT, "bucket": wire.TIMEOUT}
+"""Seconds that a client waits for an answer that does not come."""
 PROXIES = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 
 
@@ -48,13 +51,27 @@ class Services:
         self.notes: list[dict[str, Any]] = []
         self.calls: list[tuple[str, str, Any, str]] = []
         """Method, path, body and authorization of each request to the API."""
+        self.deleted: list[float] = []
+        """When a deletion was accepted."""
         self.objects: dict[str, dict[str, Any]] = {}
-        self.is_bucket_closed = False
         self.token = "token"
+        self.sleep_ends: Callable[[], object] = lambda: None
+        """Called when the keeper has slept."""
+        self.broken: dict[str, int] = {}
+        """metadata, api, guests or bucket -> status of each of its answers; HANG for none."""
+        self.ahead = 0.0
+        """By how much the metadata server's clock is wrong."""
 
     def answer(self, method: str, target: str, body: bytes, headers: Any) -> tuple[int, object]:
         """Return status and content for one request."""
         url = urlsplit(target)
+        service = _service(url.path)
+        status = self.broken.get(service, 200)
+        if status == HANG:
+            self.time += PATIENCE[service] + float(dict(parse_qsl(url.query)).get("timeout_sec", 0))
+            raise TimeoutError
+        if status != 200:
+            return status, {"error": {"message": f"broken: {status}"}}
         planned = self.errors.get(f"{method} {target}", [])
         if planned:
             status, message = planned.pop(0)
@@ -69,8 +86,6 @@ class Services:
                 else (status, "")
             )
         if url.path.startswith("/upload/storage/v1/b/"):
-            if self.is_bucket_closed:
-                return 400, "closed"
             assert headers["Content-Type"] == "application/json"
             query = dict(parse_qsl(url.query))
             bucket = url.path.split("/")[5]
@@ -88,11 +103,14 @@ class Services:
             return status, {"error": {"message": message}} if message else "no JSON"
         if method == "GET":
             return 200, self.node
+        if method == "DELETE":
+            self.deleted.append(self.time)
         return 200, {"guestAttributes": self.guests} if target.endswith(":getGuestAttributes") else {}
 
     def _metadata(self, method: str, path: str, query: dict[str, str], body: bytes) -> tuple[int, object]:
         if path == "instance/attributes/":
             self.waits.append(query)
+            self.time += float(query.get("timeout_sec", 0))
             return 200, self.attributes
         if path == "instance/service-accounts/default/token":
             return 200, {"access_token": self.token, "expires_in": 3600}
@@ -105,9 +123,22 @@ class Services:
         """Have the next requests to the API answered by an error."""
         self.errors.setdefault(f"{method} /v2/{path}", []).extend([(status, message)] * times)
 
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self.time += seconds
+        self.sleep_ends()
+
     def made(self, method: str) -> list[str]:
         """Return the paths of the API's requests by a method."""
         return [path for called, path, _, _ in self.calls if called == method]
+
+
+def _service(path: str) -> str:
+    if path.startswith(("/upload/", "/storage/")):
+        return "bucket"
+    if path.startswith("/computeMetadata/"):
+        return "metadata"
+    return "guests" if path.endswith(":getGuestAttributes") else "api"
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -116,10 +147,16 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         services: Services = self.server.services  # type: ignore[attr-defined]
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        status, content = services.answer(self.command, self.path, body, self.headers)
+        try:
+            status, content = services.answer(self.command, self.path, body, self.headers)
+        except TimeoutError:  # the time in which the client gives up is over already
+            self.close_connection = True
+            return
         data = content.encode() if isinstance(content, str) else json.dumps(content).encode()
-        is_api = self.path.startswith("/v2/") and services.api_time is not None
-        date = services.api_time if is_api else services.time
+        if self.path.startswith("/v2/"):
+            date = services.time if services.api_time is None else services.api_time
+        else:
+            date = services.time + services.ahead
         self.send_response_only(status)
         self.send_header("Date", email.utils.formatdate(date, usegmt=True))
         self.send_header("ETag", f"etag-{len(services.waits)}")
@@ -142,6 +179,8 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
     address = f"127.0.0.1:{server.server_address[1]}"
     for name in (*PROXIES, gcs.EMULATOR):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(timing, "sleep", services.sleep)
+    monkeypatch.setattr(timing, "REQUEST_PAUSES", (0.0, 0.0))
     monkeypatch.setattr("urllib.request._opener", None)  # it keeps the proxy of an earlier test
     monkeypatch.setenv("GCE_METADATA_HOST", address)
     monkeypatch.setattr(api, "URL", f"http://{address}/v2/")

@@ -9,7 +9,7 @@ import re
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
-from typing import Dict, List, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from tpuctl.keeper.records import moment
 from tpuctl.worker import gcs
@@ -17,7 +17,7 @@ from tpuctl.worker import gcs
 URL = "https://tpu.googleapis.com/v2/"
 NODE = "projects/%s/locations/%s/nodes/%s"
 QUEUED_RESOURCE = re.compile(r"projects/[^/]+/locations/[^/]+/queuedResources/[^/?#]+")
-TIMEOUT = 60.0
+TIMEOUT = 20.0
 
 
 class ApiError(Exception):
@@ -25,7 +25,7 @@ class ApiError(Exception):
 
 
 class RefusedError(ApiError):
-    """The service account lacks a permission; the text names it."""
+    """The service account lacks a permission, which the text names, or the request cannot be done."""
 
 
 class AbsentError(ApiError):
@@ -68,9 +68,12 @@ class TpuApi:
             at=email.utils.parsedate_to_datetime(headers["Date"]).timestamp(),
         )
 
-    def guest_attributes(self, namespace: str) -> List[Dict[str, str]]:
-        """Return the guest attributes of a namespace by key, for each worker."""
-        content, _ = self._call("POST", self.name + ":getGuestAttributes", {"queryPath": namespace + "/"})
+    def guest_attributes(self, namespace: str, worker: Optional[int] = None) -> List[Dict[str, str]]:
+        """Return the guest attributes of a namespace by key, for each worker or for one alone."""
+        body: Dict[str, object] = {"queryPath": namespace + "/"}
+        if worker is not None:
+            body["workerIds"] = [str(worker)]
+        content, _ = self._call("POST", self.name + ":getGuestAttributes", body)
         return [
             {
                 str(item.get("key", "")): str(item.get("value", ""))
@@ -88,7 +91,7 @@ class TpuApi:
         self._call("DELETE", name + "?force=true")
 
     def _call(
-        self, method: str, path: str, body: "Dict[str, str] | None" = None
+        self, method: str, path: str, body: "Dict[str, object] | None" = None
     ) -> "tuple[dict, http.client.HTTPMessage]":  # type: ignore[type-arg]  # of JSON
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(URL + path, data, method=method)  # noqa: S310  always https
@@ -98,7 +101,7 @@ class TpuApi:
             with urllib.request.urlopen(request, timeout=TIMEOUT) as response:  # noqa: S310  always https
                 return json.load(response), response.headers
         except urllib.error.HTTPError as error:
-            kind = {403: RefusedError, 404: AbsentError}.get(error.code, ApiError)
+            kind = {400: RefusedError, 403: RefusedError, 404: AbsentError}.get(error.code, ApiError)
             if error.code == 401:  # a clock that jumped back hides that the token is too old
                 self._token = gcs.Token()
             raise kind("%s %s: %s" % (method, path, _message(error))) from None

@@ -13,7 +13,7 @@ import urllib.request
 from dataclasses import dataclass
 from typing import Dict, Optional
 
-TIMEOUT = 20.0
+TIMEOUT = 10.0
 ROOT = "http://%s/computeMetadata/v1/"
 _ENVIRONMENT_LINE = re.compile(r"([A-Z_]+): '([^']*)'")
 
@@ -62,8 +62,11 @@ class MetadataServer:
             query.update(wait_for_change="true", last_etag=last.etag, timeout_sec=timeout)
         path = "instance/attributes/?" + urllib.parse.urlencode(query)
         content, headers = self._request(path, timeout=TIMEOUT + wait)
-        date = email.utils.parsedate_to_datetime(headers["Date"]).timestamp()
-        return Metadata(json.loads(content), date, headers.get("ETag", "0"))
+        try:
+            date = email.utils.parsedate_to_datetime(headers["Date"]).timestamp()
+            return Metadata(dict(json.loads(content)), date, headers.get("ETag", "0"))
+        except (ValueError, TypeError) as error:
+            raise MetadataError("the metadata server does not answer as Google's does: %s" % error) from None
 
     def text(self, path: str) -> str:
         """Return one value, such as `instance/zone`."""

@@ -20,7 +20,11 @@ def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     path = folder / "startup-script"
     path.write_text(script)
     path.chmod(0o700)
-    environment = {"HOME": str(folder), "PATH": f"{fake.parent}:/usr/bin:/bin"}
+    environment = {
+        "HOME": str(folder),
+        "TPUCTL_HOST_ROOT": str(folder),
+        "PATH": f"{fake.parent}:/usr/bin:/bin",
+    }
     return subprocess.run(
         [path], env=environment, cwd=folder, capture_output=True, text=True, timeout=60, check=False
     )
@@ -65,13 +69,13 @@ def test_the_users_script_runs_unchanged_and_its_exit_code_counts(tmp_path: Path
 def test_the_keeper_is_private_to_root(tmp_path: Path) -> None:
     result = run(Lifetime(idle=600).startup_script(""), tmp_path)
     assert result.returncode == 0, result.stderr
-    program = tmp_path / ".tpuctl/keeper/keeper.zip"
+    program = tmp_path / "run/tpuctl-keeper/keeper.zip"
     assert program.read_bytes()[:2] == b"PK"
     assert program.parent.stat().st_mode & 0o077 == 0
 
 
 def test_a_keeper_that_cannot_start_does_not_stop_the_users_script(tmp_path: Path) -> None:
-    (tmp_path / ".tpuctl").write_text("a file, not a folder")
+    (tmp_path / "run").write_text("a file, not a folder")
     result = run(Lifetime(ttl=3600).startup_script("#!/bin/sh\necho hello\n"), tmp_path)
     assert result.stdout == "hello\n"
 

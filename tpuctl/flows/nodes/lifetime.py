@@ -24,13 +24,13 @@ SCRIPT = """#!/bin/sh
 # Written by tpuctl: starts the keeper, which deletes this TPU at the end of its --ttl or --idle.
 (
   umask 077
-  folder="${{HOME:-/root}}/.tpuctl/keeper"
+  folder="$TPUCTL_HOST_ROOT/run/tpuctl-keeper"  # in memory: a full disk or an emptied home do not matter
   mkdir -p "$folder" && cd "$folder" || exit
   base64 -d >keeper.new <<'END' && mv keeper.new keeper.zip
 {keeper}
 END
-  setsid sh -c 'while [ -e keeper.zip ] && ! python3 -I keeper.zip "$1"; do sleep 5; done' - {interval} \\
-    </dev/null >>keeper.log 2>&1 &
+  setsid sh -c 'until python3 -I keeper.zip "$1" 2>&3; do sleep 5; done' - {interval} \\
+    </dev/null >/dev/null 2>&1 3>>keeper.log &
 )
 """
 WRITTEN_BY_TPUCTL = "#!/bin/sh\n# Written by tpuctl: "

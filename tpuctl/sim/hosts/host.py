@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import shutil
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -177,6 +178,7 @@ class RunningHost:
         if not (script or commands) or bool(await asyncio.to_thread(of_host, self.mark, set[int]())):
             return
         await self.programs.prepare()
+        await asyncio.to_thread(shutil.rmtree, self.disk.view / "run", ignore_errors=True)  # it is in memory
         if script:
             run_startup_script(script, self.disk, self.programs, self._environment())
         for command in commands:
