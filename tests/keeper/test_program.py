@@ -279,7 +279,7 @@ class TestIdle:
         keepers.wait_for_end()
 
     def test_a_login_on_another_worker_keeps_the_slice(
-        self, keepers: Keepers, tpuctl: Command, cloud: Cloud
+        self, keepers: Keepers, tpuctl: Command, cloud: Cloud, simulator
     ) -> None:
         created = tpuctl("up", "v3-32", "--name", "n1", "--idle", "10m", "--yes")
         assert created.code == 0, created.err
@@ -294,5 +294,6 @@ class TestIdle:
                 keepers.wait_for_look()
             assert keepers.names() == ["n1"]
         keepers.wait(lambda: keepers.note(3)["activity"] == "", "the logout")
+        simulator.faults.add("error", method="GetGuestAttributes", code="NOT_FOUND")
         keepers.advance(HOUR)
         keepers.wait_for_end()
