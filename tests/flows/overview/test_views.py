@@ -15,12 +15,12 @@ from tpuctl.flows.nodes.expiry import idle_limit
 from tpuctl.flows.nodes.inventory import Allocation, Inventory
 from tpuctl.flows.overview.node_runs import RunOnNode, Workload
 from tpuctl.flows.overview.views import (
+    KeeperNotes,
     Overview,
     bills,
     cost_so_far,
     expiry,
     keeper_note,
-    keeper_notes,
     maintenance_words,
     next_command,
     take_overview,
@@ -207,7 +207,7 @@ class TestKeepers:
             return answer
 
         monkeypatch.setattr(provider, "host_notes", host_notes)
-        return keeper_notes(provider, [item])
+        return KeeperNotes(provider).of([item])
 
     def test_those_of_nodes_that_are_to_end_are_asked_on_worker_0(
         self, monkeypatch: pytest.MonkeyPatch
@@ -225,6 +225,16 @@ class TestKeepers:
         damaged = keeper_note(self.provider(monkeypatch, {0: "{"}), self.MORTAL)
         assert isinstance(damaged, TpuctlError)
         assert damaged.message.startswith("the note on worker 0 cannot be read: ")
+
+    def test_who_asks_again_and_again_reads_each_once_a_minute(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Compute Engine allows ten queries of a VM's guest attributes a minute."""
+        notes, now = {0: '{"worker": 0, "at": "01:00"}'}, 100.0
+        keepers = KeeperNotes(self.provider(monkeypatch, notes), lambda: now)
+        assert keepers.of([self.MORTAL]) == {"uid-0": Note(0, "01:00")}
+        notes[0] = '{"worker": 0, "at": "02:00"}'
+        for now, at in ((159.0, "01:00"), (160.0, "02:00")):  # noqa: B007  the clock reads it
+            assert keepers.of([self.MORTAL]) == {"uid-0": Note(0, at)}
+        assert keepers.of([]) == {}
 
     def provider(self, monkeypatch: pytest.MonkeyPatch, notes: dict[int, str]) -> MemoryProvider:
         provider = MemoryProvider(self.MORTAL)

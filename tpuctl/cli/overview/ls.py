@@ -10,7 +10,7 @@ from tpuctl.cli.overview.watch import watch_overview
 from tpuctl.cli.session import Session, with_session
 from tpuctl.client.nodes import overview as calls
 from tpuctl.flows.nodes.inventory import Inventory
-from tpuctl.flows.overview.views import Overview
+from tpuctl.flows.overview.views import KeeperNotes, Overview
 
 
 @click.command()
@@ -28,9 +28,10 @@ def ls(session: Session, all_users: bool, watch: bool) -> None:
       tpuctl ls --json
     """
     context, zone = session.context, session.from_flag("zone")
+    keepers = KeeperNotes(context.cloud.provider)
 
     def take() -> tuple[Inventory, Overview]:
-        overview = calls.every_overview(context, zone)
+        overview = calls.every_overview(context, zone, keepers)
         return overview.inventory, overview if all_users else calls.own(context, overview)
 
     if watch:

@@ -14,6 +14,7 @@ from tpuctl.flows.facts import Fact
 from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.overview.description import facts_of, find_overview
 from tpuctl.flows.overview.views import (
+    KeeperNotes,
     Overview,
     bills,
     cost_so_far,
@@ -40,11 +41,11 @@ COLUMNS: Mapping[str, Callable[[NodeInfo], object]] = {
 }
 
 
-def every_overview(context: Context, zone: str | None) -> Overview:
-    """Return what is known of every TPU, in a zone or in all."""
+def every_overview(context: Context, zone: str | None, keepers: KeeperNotes | None = None) -> Overview:
+    """Return what is known of every TPU, in a zone or in all; `keepers` for who asks again and again."""
     context.config.get("zone")  # a malformed one is an error, also where every zone is listed
     cloud = context.cloud
-    return take_overview(cloud.provider, lambda: cloud.bucket, zone, context.warn)
+    return take_overview(cloud.provider, lambda: cloud.bucket, zone, context.warn, keepers)
 
 
 def own(context: Context, overview: Overview) -> Overview:

@@ -16,7 +16,6 @@ from tpuctl.flows.progress import Report
 from tpuctl.keeper import records
 from tpuctl.nodes import History, HttpRequest, Node, QueuedResource, UpdateNode
 
-
 A_SECOND = timedelta(seconds=1)
 """What times of operations leave out."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -31,6 +32,8 @@ LONGEST_NOTE = 8192
 SILENT_AFTER, FIRST_NOTE = 180.0, 900.0
 """Seconds without a note after which a keeper is silent, and from a node's creation to its first one. It
 writes each half minute; where something does not answer, each minute."""
+ASK_AFTER = 60.0
+"""Seconds after which a keeper's note is read again."""
 LONG_SILENCE = 120
 """Minutes from which on hours are told."""
 NOT_BILLING = (NodeState.STOPPED, NodeState.PREEMPTED, NodeState.GONE)
@@ -76,17 +79,26 @@ class Overview:
 
 
 def take_overview(
-    provider: Provider, get_bucket: Callable[[], Bucket], zone: str | None, warn: Report
+    provider: Provider,
+    get_bucket: Callable[[], Bucket],
+    zone: str | None,
+    warn: Report,
+    keepers: KeeperNotes | None = None,
 ) -> Overview:
     """Return what there is in a zone, or in every zone; asks the bucket only where there is a node.
 
     A bucket or an announcement that cannot be read is said in the result, and raises nothing.
     """
-    return overview_of(provider, get_bucket, take_inventory(provider, zone), zone, warn)
+    return overview_of(provider, get_bucket, take_inventory(provider, zone), zone, warn, keepers)
 
 
 def overview_of(
-    provider: Provider, get_bucket: Callable[[], Bucket], inventory: Inventory, zone: str | None, warn: Report
+    provider: Provider,
+    get_bucket: Callable[[], Bucket],
+    inventory: Inventory,
+    zone: str | None,
+    warn: Report,
+    keepers: KeeperNotes | None = None,
 ) -> Overview:
     """Return what is known of the TPUs of an inventory, which are all in `zone` where one is given."""
     if not inventory.nodes:
@@ -95,15 +107,34 @@ def overview_of(
         maintenance, unknown = provider.maintenance(zone), ""
     except TpuctlError as error:
         maintenance, unknown = {}, error.message
-    keepers = keeper_notes(provider, inventory.nodes)
-    return Overview(inventory, _workload(get_bucket, inventory, warn), maintenance, unknown, keepers)
+    notes = (keepers or KeeperNotes(provider)).of(inventory.nodes)
+    return Overview(inventory, _workload(get_bucket, inventory, warn), maintenance, unknown, notes)
 
 
-def keeper_notes(provider: Provider, nodes: Sequence[Node]) -> dict[str, Note | TpuctlError | None]:
-    """Return what the keepers of those wrote last that are up and are to end by themselves, by their uids."""
-    mortal = [node for node in nodes if node.state is NodeState.READY and (expiry(node) or idle_limit(node))]
-    results = fanout(lambda node: keeper_note(provider, node), mortal)
-    return {result.item.id.uid: result.error or result.value for result in results}
+class KeeperNotes:
+    """What keepers wrote last, by the uids of their nodes; for a command that asks again and again.
+
+    Compute Engine allows ten queries of a VM's guest attributes a minute, the keeper's own included, and may
+    lose what is written beyond them: cloud.google.com/compute/docs/metadata/manage-guest-attributes.
+    """
+
+    def __init__(self, provider: Provider, now: Callable[[], float] = time.monotonic) -> None:
+        self._provider = provider
+        self._now = now
+        self._known: dict[str, tuple[float, Note | TpuctlError | None]] = {}
+
+    def of(self, nodes: Sequence[Node]) -> dict[str, Note | TpuctlError | None]:
+        """Return those of the nodes that are up and are to end by themselves."""
+        now = self._now()
+        mortal = [
+            node for node in nodes if node.state is NodeState.READY and (expiry(node) or idle_limit(node))
+        ]
+        late = [
+            node for node in mortal if now - self._known.get(node.id.uid, (-ASK_AFTER, None))[0] >= ASK_AFTER
+        ]
+        for result in fanout(lambda node: keeper_note(self._provider, node), late):
+            self._known[result.item.id.uid] = now, result.error or result.value
+        return {node.id.uid: self._known[node.id.uid][1] for node in mortal}
 
 
 def keeper_note(provider: Provider, node: Node) -> Note | TpuctlError | None:
