@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.isolation.ports import refusing_port
-from tests.keeper.wire import ADDRESS, CREATED, NODE, Services, serving
+from tests.keeper.wire import ADDRESS, CREATED, NODE, FullDisk, Services, serving
 from tpuctl.keeper.keeper import GONE_AFTER, LONGEST_PAUSE, AnotherNodeError, Keeper, Memory
 from tpuctl.keeper.metadata import MetadataServer
 
@@ -416,6 +416,11 @@ class TestTrouble:
             assert host.look(after)["deleting"] == deleting
         answer.set()
         host.keeper._looking.join()
+
+    def test_a_log_on_a_full_disk_stops_nothing(self, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("sys.stderr", FullDisk())
+        host.services.broken = {"api": 500}
+        assert host.look()["error"] == f"GET {NODE}: broken: 500"
 
     def test_a_host_that_can_start_no_thread_ends_at_its_ttl(
         self, host: Host, monkeypatch: pytest.MonkeyPatch

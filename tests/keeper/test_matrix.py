@@ -5,9 +5,6 @@ A whole keeper talks to services at the wire. Its time is theirs, so that a nigh
 
 from __future__ import annotations
 
-import errno
-import io
-import os
 import sys
 import threading
 from collections.abc import Iterable
@@ -17,14 +14,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.keeper.wire import CREATED, HANG, Services, serving
+from tests.keeper.wire import CREATED, HANG, FullDisk, Services, serving
 from tpuctl.keeper import records
 from tpuctl.keeper.keeper import Keeper, Memory
 from tpuctl.keeper.metadata import MetadataServer
 from tpuctl.worker import gcs
 
 TTL, IDLE = "tpuctl-ttl", "tpuctl-idle"
-BEGIN, USED_UNTIL, END = CREATED + 40, CREATED + 70, CREATED + 600
+BEGIN, USED_UNTIL, END = CREATED + 40, CREATED + 70, CREATED + 640
 """Faults begin while the host is in use. The TPU is to end in the midst of them, LENGTH after its creation or
 its last use. Those without whose end nothing can be deleted end at END."""
 LENGTH = 300.0
@@ -61,13 +58,6 @@ CLOCKS = {
 DISK_FULL, KILLED = "disk is full", "keeper is killed"
 FAULTS = {**BROKEN, **CLOCKS, DISK_FULL: ("disk", 0), KILLED: ("keeper", 0)}
 """Name -> what it is a fault of, and which."""
-
-
-class FullDisk(io.TextIOBase):
-    """A log file that takes nothing more."""
-
-    def write(self, text: str) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class Killed(BaseException):

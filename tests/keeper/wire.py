@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import email.utils
+import errno
+import io
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -131,6 +134,13 @@ class Services:
     def made(self, method: str) -> list[str]:
         """Return the paths of the API's requests by a method."""
         return [path for called, path, _, _ in self.calls if called == method]
+
+
+class FullDisk(io.TextIOBase):
+    """A log file that takes nothing more."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _service(path: str) -> str:
