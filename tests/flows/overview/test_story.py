@@ -106,6 +106,12 @@ class TestProvider:
         site.memory.put(f"{PATHS.keeper}expired-1.json", encode_deletion(record))
         assert not {*words} & {text for _, _, text in site.events()}
 
+    def test_the_deletion_of_a_queued_resource_ends_its_node(self, site: Site) -> None:
+        queued = node(metadata={"tpuctl-ttl": "3600s"}, queued_resource="n1")
+        site.remember("create", at(0), at(0, 5), node=queued)
+        site.remember("delete", at(1), of_queued_resource=True)
+        assert (at(1), "provider", "its time to live was over; its keeper left no record") in site.events()
+
     def test_a_later_change_makes_good_for_a_failure(self, site: Site) -> None:
         site.remember("start", at(12), at(12, 1), error=StockoutError("No.", hint="Try later."))
         site.remember("start", at(13), at(13, 1))

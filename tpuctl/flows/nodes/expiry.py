@@ -14,7 +14,7 @@ from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.lookup import find_allocation
 from tpuctl.flows.progress import Report
 from tpuctl.keeper import records
-from tpuctl.nodes import History, HttpRequest, Node, QueuedResource, UpdateNode
+from tpuctl.nodes import History, HttpRequest, Node, PastChange, QueuedResource, UpdateNode
 
 A_SECOND = timedelta(seconds=1)
 """What times of operations leave out."""
@@ -84,12 +84,18 @@ def past_deletions(history: History) -> list[PastDeletion]:
     nodes: dict[tuple[str, str], Node] = {}
     deletions = []
     for change in history.changes:
-        place = (change.zone, change.name)
         if change.node and not change.of_queued_resource:
-            nodes[place] = change.node
-        elif change.verb == "delete" and not (change.of_queued_resource or change.error) and place in nodes:
-            deletions.append(PastDeletion(nodes.pop(place), change.began))
+            nodes[change.zone, change.name] = change.node
+        elif change.verb == "delete" and not change.error:
+            ended = [place for place, node in nodes.items() if _ends(change, node)]
+            deletions += [PastDeletion(nodes.pop(place), change.began) for place in ended]
     return deletions
+
+
+def _ends(deletion: PastChange, node: Node) -> bool:
+    """Return whether a node, or its queued resource, is what was deleted."""
+    name = node.queued_resource if deletion.of_queued_resource else node.name
+    return (deletion.zone, deletion.name) == (node.zone, name)
 
 
 def require_time_left(node: Node, read_time: Callable[[], datetime]) -> None:
