@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
 import pytest
 
-from tpuctl import clock
 from tpuctl.cli.value_types import (
     ACCELERATOR,
     ACCELERATOR_OR_GENERATION,
@@ -20,7 +19,6 @@ from tpuctl.cli.value_types import (
 )
 from tpuctl.errors import UsageError
 
-NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 OPTION = click.Option(["--to", "-t"])
 ARGUMENT = click.Argument(["source"])
 
@@ -50,37 +48,34 @@ def test_a_generation_is_one_where_a_topology_may_follow() -> None:
 @pytest.mark.parametrize(
     ("typed", "moment"),
     [
-        ("6h", "2026-01-31T18:00:00Z"),
-        ("1s", "2026-01-31T12:00:01Z"),
-        ("2026-01-31T18:00:00Z", "2026-01-31T18:00:00Z"),
-        ("2026-01-31T18:00:00z", "2026-01-31T18:00:00Z"),
-        ("2026-01-31T18:00+02:00", "2026-01-31T16:00:00Z"),
-        ("2026-01-31T18:00-0130", "2026-01-31T19:30:00Z"),
-        ("2199-12-31T23:59:59Z", "2199-12-31T23:59:59Z"),
+        ("6h", timedelta(hours=6)),
+        ("0s", timedelta()),
+        ("2026-01-31T18:00:00Z", datetime(2026, 1, 31, 18, tzinfo=UTC)),
+        ("2026-01-31T18:00:00z", datetime(2026, 1, 31, 18, tzinfo=UTC)),
+        ("2026-01-31T18:00+02:00", datetime(2026, 1, 31, 16, tzinfo=UTC)),
+        ("2026-01-31T18:00-0130", datetime(2026, 1, 31, 19, 30, tzinfo=UTC)),
+        ("2199-12-31T23:59:59Z", datetime(2199, 12, 31, 23, 59, 59, tzinfo=UTC)),
     ],
 )
 def test_a_moment_is_a_duration_from_now_or_a_time_with_its_zone(
-    typed: str, moment: str, monkeypatch: pytest.MonkeyPatch
+    typed: str, moment: timedelta | datetime
 ) -> None:
-    monkeypatch.setattr(clock, "now", lambda: NOW)  # "6h" is from now
     assert MOMENT.convert(typed, None, None) == moment
 
 
 @pytest.mark.parametrize(
     ("typed", "why"),
     [
-        ("2026-01-31T12:00:00Z", "is not in the future"),
-        ("2026-01-31T11:59:59Z", "is not in the future"),
         ("2026-01-31T18:00:00", "is neither a duration such as 6h nor a time such as 2026-01-31T18:00:00Z"),
         ("2026-02-31T18:00:00Z", "is neither a duration"),
         ("2200-01-01T00:00:00Z", "is neither a duration"),
         ("2026-02-01", "is neither a duration"),
+        ("999999999d", "is neither a duration"),
         ("soon", "is neither a duration"),
         ("0001-01-01T00:00+01:00", "is neither a duration"),
     ],
 )
-def test_another_moment_is_refused(typed: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock, "now", lambda: NOW)  # "6h" is from now
+def test_another_moment_is_refused(typed: str, why: str) -> None:
     with pytest.raises(click.BadParameter) as refused:
         MOMENT.convert(typed, OPTION, None)
     assert refused.value.message.startswith(f"'{typed}' {why}")

@@ -19,10 +19,15 @@ class Service:
     """A service and this machine's own clock, which the test moves together."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.clock = AnswerClock()
+        self.said: list[str] = []
+        self.clock = AnswerClock(self.said.append)
+        self.machine = timedelta()
+        """How far this machine's clock is ahead of the service's at the start."""
         self.passed = 0.0
         self.offset = 0.0
         monkeypatch.setattr(server_time, "time", SimpleNamespace(monotonic=lambda: 500.0 + self.passed))
+        machine = lambda: START + self.machine + timedelta(seconds=self.passed)  # noqa: E731
+        monkeypatch.setattr(server_time, "clock", SimpleNamespace(now=machine))
 
     def answers(self, *, took: float = 0.0, **headers: str) -> None:
         """Answer in the service's second, which was `took` seconds ago."""
@@ -89,3 +94,16 @@ def test_a_service_whose_clock_was_set_is_believed(service: Service, offset: flo
     service.passed, service.offset = 10.0, offset
     service.answers()
     assert service.shown() == int(10 + offset)
+
+
+def test_a_machine_whose_clock_is_off_by_more_than_a_minute_is_told(service: Service) -> None:
+    for seconds, took, words in (
+        (0, 0.0, ""), (-59, 0.0, ""), (60, 0.0, ""), (50, 30.0, ""),  # the answer was on its way
+        (62, 0.0, "1m ahead of"), (-61, 0.0, "1m behind"), (36_030, 0.0, "10h ahead of"),
+        (-90_000, 0.0, "1d1h behind"),
+    ):  # fmt: skip
+        service.machine = timedelta(seconds=seconds)
+        service.answers(took=took)
+        said = f"This machine's clock is {words} the service's, which tpuctl goes by."
+        assert service.said == ([said] if words else []), seconds
+        service.said.clear()

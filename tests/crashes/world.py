@@ -98,7 +98,7 @@ class CrashWorld:
             self._patches.setitem(function.__kwdefaults__, "sleep", self.pass_time)
             self._patches.setitem(function.__kwdefaults__, "clock", lambda: self._now)
         patch(parallel.fanout, "__defaults__", (1,))  # one thread, so that requests come in one order
-        patch(endpoints, "connect", lambda config: _WorldCloud(config, self))
+        patch(endpoints, "connect", lambda config, warn=None: _WorldCloud(config, self))
         return self
 
     def __exit__(self, *_: object) -> None:

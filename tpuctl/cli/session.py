@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from tpuctl import clock
 from tpuctl.cli import printing
 from tpuctl.cli.warning_lines import WarningLines
 from tpuctl.client.context import Context
@@ -33,7 +32,6 @@ class Session:
     def __init__(self, config: Config, *, as_json: bool) -> None:
         self.config = config
         self.as_json = as_json
-        self.now: datetime = clock.now()
         self.warn = WarningLines()
         """Takes a line about each object of the bucket that is left out."""
         self._announced = False
@@ -75,6 +73,11 @@ class Session:
         from tpuctl.cli.completion.names import ListedNames  # noqa: PLC0415  not every command lists
 
         return ListedNames(self.config)
+
+    @cached_property
+    def now(self) -> datetime:
+        """The time by which nodes are dated, when the command first needs it."""
+        return self.context.now()
 
     @property
     def prices(self) -> Prices:

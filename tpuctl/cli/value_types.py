@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from tpuctl import accelerators, clock, durations
+from tpuctl import accelerators, durations
 from tpuctl.bucket_layout import split_gs
 from tpuctl.cli import output
 from tpuctl.errors import UsageError
@@ -19,6 +19,8 @@ EXAMPLE = "2026-01-31T18:00:00Z"
 ZONE = re.compile(r"T.*[+-]\d\d:?\d\d$")
 LAST_YEAR = 2200
 """Of times that people mean."""
+LONGEST = timedelta(days=36500)
+"""Of durations that people mean."""
 
 
 class AcceleratorType(click.ParamType[str]):
@@ -42,21 +44,20 @@ class AcceleratorOrGeneration(AcceleratorType):
         return value if accelerators.is_generation(value) else super().convert(value, param, ctx)
 
 
-class Moment(click.ParamType[str]):
+class Moment(click.ParamType[timedelta | datetime]):
     """A time in the future: a duration from now such as `6h`, or ISO-8601 with its zone."""
 
     name = "moment"
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the time as ISO-8601 in UTC; fails for any other text and for what is past."""
-        now = clock.now()
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> timedelta | datetime:
+        """Return what was typed: the services know later what the time is now. Fails for any other text."""
         try:
-            moment = now + timedelta(seconds=durations.parse(value))
+            duration = timedelta(seconds=durations.parse(value))
         except (ValueError, OverflowError):
-            moment = self._moment(value, param, ctx)
-        if moment <= now:
-            self.fail(f"'{value}' is not in the future.", param, ctx)
-        return clock.iso(moment)
+            duration = timedelta.max
+        return duration if duration < LONGEST else self._moment(value, param, ctx)
 
     def _moment(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         text = re.sub("[zZ]$", "+00:00", value)

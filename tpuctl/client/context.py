@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from tpuctl import clock
 from tpuctl.cloud import endpoints
 from tpuctl.config import Config
-from tpuctl.errors import StateError
+from tpuctl.errors import DeadlineError, StateError
 
 if TYPE_CHECKING:
     from tpuctl.flows.nodes.prices import Prices
@@ -46,8 +48,16 @@ class Context:
                 raise StateError("This client is closed.", hint="Make another one.")
             if self._cloud is None:
                 self._announce()
-                self._cloud = endpoints.connect(self.config)
+                self._cloud = endpoints.connect(self.config, self.warn)
             return self._cloud
+
+    def now(self) -> datetime:
+        """Return the time by which nodes are dated; where no server tells it, this machine's, and say so."""
+        try:
+            return self.cloud.server_time()
+        except DeadlineError as error:
+            self.warn(f"{error.message} Ages, ends and costs are by this machine's clock.")
+            return clock.now()
 
     @cached_property
     def prices(self) -> Prices:

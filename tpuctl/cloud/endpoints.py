@@ -69,9 +69,13 @@ class Endpoints:
 class Cloud:
     """The clients of one command, each built at its first use: their imports are slow."""
 
-    def __init__(self, config: Config, endpoints: Endpoints) -> None:
+    def __init__(
+        self, config: Config, endpoints: Endpoints, warn: Callable[[str], None] | None = None
+    ) -> None:
+        """Take what is told that this machine's clock is off."""
         self.config = config
         self.endpoints = endpoints
+        self._warn = warn
         self._closers: list[Callable[[], None]] = []
         self._sources: dict[str, BulkObjects] = {}
 
@@ -120,10 +124,24 @@ class Cloud:
         return google_clients.default_credentials()
 
     def server_time(self) -> datetime:
-        """Return the time, which is not this machine's own; raises DeadlineError."""
+        """Return the time by which nodes are dated, which is not this machine's; raises DeadlineError."""
         from tpuctl.cloud.server_time import server_time  # noqa: PLC0415
 
-        return server_time(self.endpoints.time)
+        # The simulator's clock can be set ahead for a test, which does not make this machine's wrong.
+        return server_time(
+            self.endpoints.time, self._clock_warning if self.endpoints.target == "gcp" else None
+        )
+
+    @property
+    def _clock_warning(self) -> Callable[[str], None] | None:
+        """What says once that this machine's clock is off; None where that is said, or nobody hears it."""
+
+        def warn(line: str) -> None:
+            tell, self._warn = self._warn, None
+            if tell:
+                tell(line)
+
+        return warn if self._warn else None
 
     def read_rates(self, generation: str) -> RateList:
         """Return the price list that has the rates of a generation; raises tpuctl's errors."""
@@ -214,7 +232,7 @@ class Cloud:
         self._closers.append(client.close)
         from tpuctl.cloud.storage import Bucket  # noqa: PLC0415  after Google's client, which is imported there
 
-        return Bucket(client, name, shell_setup=self.endpoints.shell_setup)
+        return Bucket(client, name, shell_setup=self.endpoints.shell_setup, warn=self._clock_warning)
 
     def _dial(self, node: Node, worker: int) -> ByteStream:
         """Return a stream to a worker's SSH server; raises HostError, ConfigError or OSError."""
@@ -306,10 +324,13 @@ class Cloud:
         return host, port
 
 
-def connect(config: Config) -> Cloud:
-    """Return the clients for the configured target; starts the simulator if that is the target."""
+def connect(config: Config, warn: Callable[[str], None] | None = None) -> Cloud:
+    """Return the clients for the configured target; starts the simulator if that is the target.
+
+    `warn` is told if this machine's clock is off.
+    """
     if config.target == "gcp":
-        return Cloud(config, Endpoints("gcp"))
+        return Cloud(config, Endpoints("gcp"), warn)
     from tpuctl.cloud import simulator  # noqa: PLC0415
 
     served = simulator.ensure(simulator_folder())
@@ -326,7 +347,7 @@ def connect(config: Config) -> Cloud:
         served.compute_rest,
         served.iap_relay,
     )
-    return Cloud(config, endpoints)
+    return Cloud(config, endpoints, warn)
 
 
 def simulator_folder() -> Path:

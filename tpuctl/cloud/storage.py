@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -93,13 +93,23 @@ class BucketMissingError(NotFoundError):
 class Bucket:
     """One bucket; raises tpuctl's errors."""
 
-    def __init__(self, client: storage.Client, name: str, *, shell_setup: str = "") -> None:
-        """Take a name in the right format; hints put `shell_setup` before commands of gcloud."""
+    def __init__(
+        self,
+        client: storage.Client,
+        name: str,
+        *,
+        shell_setup: str = "",
+        warn: Callable[[str], None] | None = None,
+    ) -> None:
+        """Take a name in the right format; hints put `shell_setup` before commands of gcloud.
+
+        `warn` is told if this machine's clock is off.
+        """
         self._client = client
         self._bucket = client.bucket(name)
         self._shell_setup = shell_setup
         self._downloads = ObjectDownloads(client, name)
-        self._clock = AnswerClock()
+        self._clock = AnswerClock(warn)
         client._http.hooks["response"].append(self._clock.note)
         self.name = name
 

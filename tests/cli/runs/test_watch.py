@@ -217,7 +217,9 @@ class TestWhatIsTold:
     """By a watcher of runs whose ends are known."""
 
     def session(self, *, as_json: bool = False) -> Any:
-        return SimpleNamespace(as_json=as_json, owner="ada", context="context")
+        bucket = SimpleNamespace(now=lambda: datetime(2026, 1, 1, 12, tzinfo=UTC))
+        cloud = SimpleNamespace(bucket=bucket)
+        return SimpleNamespace(as_json=as_json, owner="ada", context="context", cloud=cloud)
 
     def stored(self, outcome: str | None) -> Any:
         verdict = runs.Verdict("r1", outcome, 1, CREATED, "this is how") if outcome else None
@@ -243,10 +245,7 @@ class TestWhatIsTold:
             command._end([self.stored(name) for name in (runs.SUCCEEDED, None, runs.FAILED, runs.LOST)])
         assert capsys.readouterr() == ("", "")
 
-    def test_an_event_is_a_line(
-        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(command.clock, "now", lambda: datetime(2026, 1, 1, 12, tzinfo=UTC))
+    def test_an_event_is_a_line(self, capsys: pytest.CaptureFixture[str]) -> None:
         event = Event("r1", 2, "restarted", "on r1-2")
         command._show(self.session(), event)
         assert capsys.readouterr().out == "2026-01-01T12:00:00Z  r1: attempt 2 restarted: on r1-2\n"

@@ -13,7 +13,7 @@ from tests.flows.nodes.memory_provider import MemoryProvider, node
 from tests.flows.passing_time import PassingTime
 from tests.flows.runs.evidence.memory_bucket import MemoryBucket
 from tests.flows.runs.records import ATTEMPT, CREATED, STATUS, TPU
-from tpuctl import runs
+from tpuctl import clock, runs
 from tpuctl.bucket_layout import NodePaths
 from tpuctl.cloud.provider import Operation
 from tpuctl.cloud.storage import Bucket
@@ -88,7 +88,7 @@ class Site:
         return plan_drill(self.cloud, self.bucket, "n1", "ada", worker=worker, **options)
 
     def drill(self, worker: int | None = 0, preempt: Callable[[], None] = lambda: None) -> DrillReport:
-        return drill(self.cloud, self.plan(worker), preempt, self.said.append)
+        return drill(self.cloud, self.plan(worker), preempt, clock.now, self.said.append)
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ class TestMaintenance:
 
         plan = site.plan()
         site.memory.meanwhile = beat
-        report = drill(site.cloud, plan, lambda: None, site.said.append)
+        report = drill(site.cloud, plan, lambda: None, clock.now, site.said.append)
         (reaction,) = report.runs
         assert (reaction.run, reaction.before, reaction.after) == ("r1", "running", "running")
         assert reaction.evidence == "every worker has sent a heartbeat since"
@@ -196,7 +196,7 @@ class TestMaintenance:
         stopped = replace(STATUS, state=FINISHED, stopped="SIGTERM", cause="maintenance", exit_code=143)
         plan = site.plan()
         site.say("r1", stopped, stopped)
-        (reaction,) = drill(site.cloud, plan, lambda: None, site.said.append).runs
+        (reaction,) = drill(site.cloud, plan, lambda: None, clock.now, site.said.append).runs
         assert reaction.after == "maintenance"
         assert "announced its maintenance" in reaction.evidence
         assert (reaction.checkpoint_before, reaction.checkpoint_after) == ("model-7.pt", "model-7.pt")
@@ -205,7 +205,7 @@ class TestMaintenance:
         site.submit("r1")
         plan = site.plan()
         site.memory.put("runs/r1/verdict.json", b"{")
-        (reaction,) = drill(site.cloud, plan, lambda: None, site.said.append).runs
+        (reaction,) = drill(site.cloud, plan, lambda: None, clock.now, site.said.append).runs
         assert reaction.evidence.startswith("runs/r1/verdict.json ")
         assert reaction.after == "unknown"
 
@@ -214,7 +214,7 @@ class TestMaintenance:
         plan = site.plan()
         site.cloud.nodes["n1"] = mine(NodeState.REPAIRING)
         with pytest.raises(DeadlineError, match="node 'n1' to come to rest"):
-            drill(site.cloud, plan, lambda: None, site.said.append)
+            drill(site.cloud, plan, lambda: None, clock.now, site.said.append)
         assert 900 <= passing_time.now < 1000
 
 

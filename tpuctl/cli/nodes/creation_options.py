@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -167,7 +168,8 @@ OPTIONS = (
 
 def _up_options(
     session: Session, *, accelerator: str | None, name: str | None, runtime: str | None, framework: str,
-    spot: bool, queued: bool | None, reserved: bool, reservation: str, slices: int, valid_until: str | None,
+    spot: bool, queued: bool | None, reserved: bool, reservation: str, slices: int,
+    valid_until: timedelta | datetime | None,
     topology: str, labels: tuple[str, ...], tags: tuple[str, ...], network: str | None,
     subnetwork: str | None, internal_ips: bool, service_account: str | None, scopes: tuple[str, ...],
     data_disks: tuple[str, ...], boot_disk: str | None, startup_script: Path | None,
@@ -185,7 +187,7 @@ def _up_options(
         reserved=reserved,
         reservation=reservation,
         slices=slices,
-        valid_until=valid_until or "",
+        valid_until=valid_until,
         topology=topology,
         labels=_pairs("--label", _parts(labels)),
         tags=tuple(_parts(tags)),

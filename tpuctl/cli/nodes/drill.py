@@ -36,7 +36,9 @@ def drill(
         return
     _ask(session, plan, yes=yes)
     with show_steps() as report:
-        result = flow.drill(provider, plan, lambda: cloud.preempt(plan.node.id, notice), report)
+        result = flow.drill(
+            provider, plan, lambda: cloud.preempt(plan.node.id, notice), session.context.now, report
+        )
     _show(session, plan, result)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import NoReturn
 
 from tpuctl import clock
@@ -25,7 +26,7 @@ def watch_overview(session: Session, take: Callable[[], Overview]) -> NoReturn:
     silence = ""
     while True:
         try:
-            overview, now = take(), clock.now()
+            overview, now = take(), session.cloud.server_time()
         except DeadlineError as error:
             if error.message != silence:
                 output.note(f"Warning: {error.message}")
@@ -33,24 +34,22 @@ def watch_overview(session: Session, take: Callable[[], Overview]) -> NoReturn:
         else:
             silence = ""
             if sys.stdout.isatty() and not session.as_json:
-                _redraw(session, overview)
+                _redraw(session, overview, now)
             else:
                 for difference in differences(before, overview, now):
-                    _show_line(session, difference)
+                    _show_line(session, difference, clock.iso(now))
             before = _remembered(before, overview) | snapshots(overview, now)
         time.sleep(INTERVAL)
 
 
-def _redraw(session: Session, overview: Overview) -> None:
-    now = clock.now()
+def _redraw(session: Session, overview: Overview, now: datetime) -> None:
     printing.clear_screen()
     output.note(f"Every {INTERVAL:.0f} s until Ctrl-C; {clock.iso(now)}")
     overview_table(session, overview, now)
     note_unlisted(overview.inventory)
 
 
-def _show_line(session: Session, difference: Difference) -> None:
-    at = clock.iso(clock.now())
+def _show_line(session: Session, difference: Difference, at: str) -> None:
     if session.as_json:
         output.json_line({"at": at, "was": difference.was, "now": difference.now})
     else:

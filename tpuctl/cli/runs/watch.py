@@ -116,10 +116,11 @@ def tools(session: Session, report: Report, values: dict[str, str] | None = None
 
 
 def _show(session: Session, event: Event) -> None:
+    at = clock.iso(session.cloud.bucket.now())
     if session.as_json:
-        output.json_line({"at": clock.iso(clock.now()), **event._asdict()})
+        output.json_line({"at": at, **event._asdict()})
     else:
-        printing.write_at_once(f"{clock.iso(clock.now())}  {event.line}")
+        printing.write_at_once(f"{at}  {event.line}")
 
 
 def _end(stored: list[StoredRun]) -> None:

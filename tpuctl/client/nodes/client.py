@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal, TypedDict, Unpack
 
-from tpuctl import clock
 from tpuctl.client.calls import Call, Stop
 from tpuctl.client.context import Context
 from tpuctl.client.nodes import changes, creation, hosts, overview
@@ -184,7 +183,6 @@ class NodeClient:
 
 
 def _machine(accelerator: str | None, options: NodeOptions) -> creation.Machine:
-    valid_until = options.get("valid_until")
     return creation.Machine(
         accelerator=accelerator,
         name=options.get("name"),
@@ -195,7 +193,7 @@ def _machine(accelerator: str | None, options: NodeOptions) -> creation.Machine:
         reserved=options.get("reserved", False),
         reservation=options.get("reservation", ""),
         slices=options.get("slices", 1),
-        valid_until=clock.iso(valid_until) if valid_until else "",
+        valid_until=options.get("valid_until"),
         topology=options.get("topology", ""),
         labels=options.get("labels", {}),
         tags=tuple(options.get("tags", ())),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
-from tpuctl import accelerators
+from tpuctl import accelerators, clock
 from tpuctl.accelerators import Accelerator
 from tpuctl.catalogue.regions import BucketLocation
 from tpuctl.client.context import Context
@@ -36,7 +37,8 @@ class Machine:
     reserved: bool = False
     reservation: str = ""
     slices: int = 1
-    valid_until: str = ""
+    valid_until: timedelta | datetime | None = None
+    """Since now, or a time."""
     topology: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
@@ -72,7 +74,7 @@ def up_options(context: Context, machine: Machine, typed: tuple[str, ...] = ()) 
         reserved=machine.reserved,
         reservation=machine.reservation,
         slices=machine.slices,
-        valid_until=machine.valid_until,
+        valid_until=_moment(context, machine.valid_until),
         topology=machine.topology,
         labels=machine.labels,
         tags=machine.tags,
@@ -147,6 +149,17 @@ def _type(context: Context, name: str | None, topology: str) -> Accelerator:
             hint="Name one: tpuctl up v3-8. For a project: accelerator in its tpuctl.toml.",
         )
     return accelerators.accelerator(name)
+
+
+def _moment(context: Context, value: timedelta | datetime | None) -> str:
+    """Return the end of the waiting as ISO-8601; raises UsageError for one that is past."""
+    if value is None:
+        return ""
+    now = context.cloud.server_time()
+    moment = value if isinstance(value, datetime) else now + value
+    if moment.astimezone(UTC) <= now:
+        raise UsageError(f"--valid-until {clock.iso(moment)} is not in the future: it is {clock.iso(now)}.")
+    return clock.iso(moment)
 
 
 def _setting(context: Context, name: str, flag: str | None) -> str | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tpuctl import clock
 from tpuctl.client.context import Context
 from tpuctl.client.nodes.records import NodeInfo
 from tpuctl.client.records import Cost, moment
@@ -72,7 +72,7 @@ class Description:
 def describe(context: Context, name: str, zone: str | None) -> Description:
     """Return all that is known of the TPU of a name, also by the keeper on its first host."""
     seen = find(context, name, zone)
-    allocations, now = seen.inventory.allocations, clock.now()
+    allocations, now = seen.inventory.allocations, context.now()
     facts = [fact for item in allocations for fact in facts_of(item, seen, context.prices, now)]
     node = allocations[0].nodes[0] if allocations[0].nodes else None
     item = node or allocations[0].queued_resource
@@ -82,7 +82,8 @@ def describe(context: Context, name: str, zone: str | None) -> Description:
 
 def records_of(context: Context, overview: Overview) -> list[NodeInfo]:
     """Return the record of each node, and of each queued resource that is not ACTIVE."""
-    return [record for item in overview.inventory.allocations for record in _records(context, overview, item)]
+    now, allocations = context.now(), overview.inventory.allocations
+    return [record for item in allocations for record in _records(context, overview, item, now)]
 
 
 def listing(context: Context, overview: Overview) -> Listing[NodeInfo]:
@@ -90,15 +91,15 @@ def listing(context: Context, overview: Overview) -> Listing[NodeInfo]:
     return Listing(records_of(context, overview), "nodes", COLUMNS)
 
 
-def _records(context: Context, overview: Overview, item: Allocation) -> Iterator[NodeInfo]:
+def _records(context: Context, overview: Overview, item: Allocation, now: datetime) -> Iterator[NodeInfo]:
     queued = item.queued_resource
     if queued and queued.state is not QueueState.ACTIVE:
-        yield _record(context, overview, queued)
-    yield from (_record(context, overview, node) for node in item.nodes)
+        yield _record(context, overview, queued, now)
+    yield from (_record(context, overview, node, now) for node in item.nodes)
 
 
-def _record(context: Context, overview: Overview, item: Node | QueuedResource) -> NodeInfo:
-    now, price = clock.now(), context.prices.of(item)
+def _record(context: Context, overview: Overview, item: Node | QueuedResource, now: datetime) -> NodeInfo:
+    price = context.prices.of(item)
     node = item if isinstance(item, Node) else None
     run = overview.workload.on(node) if node else None
     cost = cost_so_far(item, price, now)

@@ -57,7 +57,7 @@ def on_free_node(
     if policy.name == REPLACE:
         _stop_all(context, plan, busy, say, steps)
         return replace(plan, takes_turn=True)
-    now = clock.now()
+    now = bucket.now()
     ages = [f"{clock.age(occupant.since, now)} ago" for occupant in busy]
     error = flow.busy_error(plan.node, busy, ages, *again)
     raise BusyError(error.message, hint=error.hint, **error.facts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -112,14 +113,20 @@ def requests(provider: Provider, plan: DrillPlan) -> list[HttpRequest]:
     return [provider.http_request(plan.change)] if plan.change else []
 
 
-def drill(provider: Provider, plan: DrillPlan, preempt: Callable[[], None], report: Report) -> DrillReport:
+def drill(
+    provider: Provider,
+    plan: DrillPlan,
+    preempt: Callable[[], None],
+    now: Callable[[], datetime],
+    report: Report,
+) -> DrillReport:
     """Carry the drill out, and return once the node and every run on it have reacted.
 
-    `preempt` plays the preemption, where that is planned. Raises DeadlineError when the node does not change,
-    and InterruptedByUser on Ctrl-C: what was begun goes on.
+    `preempt` plays the preemption, where that is planned, and `now` tells the time. Raises DeadlineError when
+    the node does not change, and InterruptedByUser on Ctrl-C: what was begun goes on.
     """
     try:
-        return _Drill(provider, plan, report).run(preempt)
+        return _Drill(provider, plan, now, report).run(preempt)
     except KeyboardInterrupt as error:
         raise InterruptedByUser(
             f"Interrupted: the drill of '{plan.node.name}' goes on.",
@@ -130,10 +137,13 @@ def drill(provider: Provider, plan: DrillPlan, preempt: Callable[[], None], repo
 class _Drill:
     """One drill: its observations in order."""
 
-    def __init__(self, provider: Provider, plan: DrillPlan, report: Report) -> None:
+    def __init__(
+        self, provider: Provider, plan: DrillPlan, now: Callable[[], datetime], report: Report
+    ) -> None:
         self._provider = provider
         self._witnesses = Witnesses(provider)
         self._plan = plan
+        self._now = now
         self._report = report
         self._moments: list[Moment] = []
         self._state: NodeState | None = None
@@ -210,7 +220,7 @@ class _Drill:
         return state
 
     def _note(self, event: str) -> None:
-        self._moments.append(Moment(clock.iso(clock.now()), event))
+        self._moments.append(Moment(clock.iso(self._now()), event))
         self._report(event)
 
 
