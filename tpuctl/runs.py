@@ -220,7 +220,7 @@ class Verdict(msgspec.Struct, frozen=True):
     started: str = ""
     """When the attempt was recorded, by the bucket's clock; empty where it was not recorded."""
     begun: str | None = None
-    """When its first worker left the line of the node, by the host's clock; empty if none has done so, None
+    """When its last worker left the line of the node, by the host's clock; empty if one has not done so, None
     where it was not recorded."""
     price: RecordedPrice | None = None
     """That of the attempt."""

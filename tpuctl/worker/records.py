@@ -169,6 +169,7 @@ class WorkerStatus:
     heartbeat: str
     """When the status was written; all times are ISO-8601, UTC."""
     started: str = ""
+    """When it left the line of its TPU, or without one began; empty in the line."""
     finished: str = ""
     pid: int = 0
     """The script's process on the host; 0 before it runs, and where that was never noted."""

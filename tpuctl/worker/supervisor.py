@@ -112,7 +112,8 @@ class Supervisor:
         with open(self._log, "ab"):
             pass
         os.makedirs(self._reporter.reports, exist_ok=True)
-        self._status.write(replace(self._status.last, state=PREPARING, started=now()))
+        began = "" if self._spec.line else now()  # time in the line is no time on the TPU
+        self._status.write(replace(self._status.last, state=PREPARING, started=began))
         started = os.path.join(self._folder, STARTED)
         with open(started + ".part", "w", encoding="ascii") as stream:
             stream.write("%d %s" % (os.getpid(), identity(self._spec.key)))
@@ -169,7 +170,7 @@ class Supervisor:
             self._reporter.update(state=QUEUED, ahead=ahead)
 
         Turn(self._bucket, self._spec, self._folder).wait(note)
-        self._reporter.update(state=PREPARING, ahead=0)
+        self._reporter.update(state=PREPARING, ahead=0, started=now())
 
     def _check(self) -> None:
         if self._signals.number or self._stops.request or self._peers.end:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.flows.nodes.memory_provider import ZONE
 from tests.flows.nodes.memory_provider import node as made
 from tpuctl.errors import StateError
-from tpuctl.flows.costs.node_lives import NodeLife, lives
+from tpuctl.flows.costs.node_lives import NodeLife, lives, without
 from tpuctl.nodes import History, Node, NodeState, PastChange
 
 DAY = "2026-01-01T"
@@ -69,16 +69,14 @@ def test_billing_begins_when_the_creation_is_done() -> None:
 def test_of_one_whose_end_nobody_remembers_the_time_up_to_the_last_run_counts() -> None:
     (life,) = lives([node("1", 10, state=NodeState.PREEMPTED)], History(()), NOW)
     assert (life.spans, life.open_since, life.goes_on) == ((), at(10), False)
-    assert list(life.unused([(at(12), at(13)), (at(15), at(16))])) == [
-        (at(10), at(12)),
-        (at(13), at(15)),
-    ]
-    assert list(life.unused([])) == []
+    assert life.billed([(at(12), at(13)), (at(15), at(16))]) == [(at(10), at(16))]
+    assert life.billed([]) == []
+    assert life.billed([(at(8), at(9))]) == [], "of another node: its clock is wrong"
 
 
 def test_time_that_two_runs_share_or_touch_is_not_idle() -> None:
     life = NodeLife(node("1", 10), ((at(10), at(14)), (at(15), at(18))))
     used = [(at(9), at(11)), (at(12), at(16)), (at(13), at(14)), (at(16), at(17))]
-    assert list(life.unused(used)) == [(at(11), at(12)), (at(17), at(18))]
-    assert list(life.unused([(at(1), at(23))])) == []
-    assert list(life.unused([])) == list(life.spans)
+    assert list(without(life.billed(used), used)) == [(at(11), at(12)), (at(17), at(18))]
+    assert list(without(life.spans, [(at(1), at(23))])) == []
+    assert list(without(life.spans, [])) == list(life.spans)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import pairwise
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.flows.nodes.memory_provider import MemoryProvider
 from tests.flows.nodes.memory_provider import node as made
@@ -17,11 +20,12 @@ from tpuctl.catalogue.prices import Price, unknown
 from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import DeadlineError
-from tpuctl.flows.costs.entries import grouped
-from tpuctl.flows.costs.report import CostReport, take_costs
+from tpuctl.flows.costs.entries import Entry, grouped
+from tpuctl.flows.costs.node_lives import lives
+from tpuctl.flows.costs.report import CostReport, shared, take_costs
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.nodes import History, Node, PastChange
+from tpuctl.nodes import History, Node, NodeState, PastChange
 from tpuctl.recovery.records import Machine
 from tpuctl.runs import Run, Tpu, Verdict
 
@@ -177,3 +181,79 @@ def test_a_record_that_cannot_be_read_hides_no_other(site: Site) -> None:
     write_run(site.bucket, "r2")
     assert sums(site.report(), "run")["r1"] == "16.00 USD"
     assert any("runs/bad/run.json" in line for line in site.warnings)
+
+
+def test_a_run_does_not_cost_what_another_has_paid_for_or_what_did_not_bill(site: Site) -> None:
+    node = site.node("n1", 10)
+    site.run("r1", node, 9, 7)
+    site.run("r2", node, 9, 6)  # of an earlier version: its time in line is in its record
+    site.run("r3", node, 8.5, 8)  # on other hosts of the slice
+    site.run("r4", node, 12, 11)  # the clock of its host is wrong
+    assert sums(site.report(), "run") == {
+        "no run, n1 in us-central1-b": "56.00 USD",  # 1 + 6 of 10 hours
+        "r1": "16.00 USD",
+        "r2": "8.00 USD",
+        "r3": "0.00 USD",
+        "r4": "0.00 USD",
+    }
+    assert site.report().total.short == "80.00 USD"
+
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+MINUTES = st.integers(0, 60)
+SPANS = st.tuples(MINUTES, MINUTES).map(sorted)
+
+
+def minute(number: int) -> str:
+    return clock.iso(START + timedelta(minutes=number))
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[Node], History]:
+    """Nodes of one name, one after the other: made, stopped, started and deleted, as far as that is known."""
+    existing, changes, times = list[Node](), list[PastChange](), sorted(draw(st.lists(MINUTES, max_size=8)))
+    current: Node | None = None
+    for number, time in enumerate(times):
+        if current is None:
+            plain = made("n1")
+            current = replace(plain, id=replace(plain.id, uid=f"u{len(changes)}"), created=minute(time))
+            change = PastChange(current.zone, "n1", "create", minute(time), minute(time), node=current)
+        else:
+            verb = draw(st.sampled_from(["stop", "start", "delete"]))
+            change = PastChange(current.zone, "n1", verb, minute(time), minute(time))
+            current = None if verb == "delete" else current
+        if draw(st.integers(0, 4)) or number == len(times) - 1:  # else nobody remembers it
+            changes.append(change)
+    if current and draw(st.booleans()):
+        existing.append(replace(current, state=draw(st.sampled_from([NodeState.READY, NodeState.PREEMPTED]))))
+    return existing, History(tuple(changes))
+
+
+@given(histories(), st.lists(st.tuples(SPANS, st.integers(0, 8)), max_size=6), SPANS)
+def test_runs_and_idle_time_never_cost_more_than_the_tpu(
+    history: tuple[list[Node], History], used: list[tuple[list[int], int]], window: list[int]
+) -> None:
+    known = lives(*history, minute(60))
+    runs = [
+        Entry(
+            f"r{number}", 1, "n1", "us-central1-b", f"u{node}", "ada", minute(began), minute(ended),
+            (ended - began) * 60.0, TWO, False, TWO.for_seconds((ended - began) * 60.0),
+        )
+        for number, ((began, ended), node) in enumerate(used)
+    ]  # fmt: skip
+    shares = shared(runs, known, lambda _: TWO)
+    assert {entry.run for entry in shares if entry.run} == {entry.run for entry in runs}, "each has a row"
+    start, end = map(minute, window)
+    shown = [part for entry in shares if (part := entry.within(start, end))]
+    for uid in {entry.uid for entry in shares} | {life.node.id.uid for life in known}:
+        of_node = [entry for entry in shown if entry.uid == uid]
+        spans = sorted((entry.began, entry.ended) for entry in of_node if entry.began < entry.ended)
+        assert all(before[1] <= after[0] for before, after in pairwise(spans)), "no second counts twice"
+        billed = [life.billed([(e.began, e.ended) for e in runs if e.uid == uid]) for life in known
+                  if life.node.id.uid == uid]  # fmt: skip
+        for periods in billed:
+            seconds = [
+                (clock.parse(min(b, end)) - clock.parse(max(a, start))).total_seconds() for a, b in periods
+            ]
+            assert sum(entry.seconds or 0 for entry in of_node) == sum(max(0.0, number) for number in seconds)
+            assert all(entry.cost == TWO.for_seconds(entry.seconds or 0) for entry in of_node)

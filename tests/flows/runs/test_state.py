@@ -10,7 +10,7 @@ import pytest
 from tests.flows.runs.records import CREATED, STATUS, TPU
 from tpuctl import runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
-from tpuctl.flows.runs.state import RunState, first_start, unstarted_label, unstarted_reason
+from tpuctl.flows.runs.state import RunState, line_left, unstarted_label, unstarted_reason
 from tpuctl.runs import Verdict
 from tpuctl.worker.records import WorkerStatus
 
@@ -26,21 +26,25 @@ def word(state: str = "running", **fields: object) -> WorkerStatus:
 @pytest.mark.parametrize(
     ("statuses", "start"),
     [
-        ([word(started=LATE), word(started=EARLY), None], EARLY),
+        ([word(started=LATE), word(started=EARLY), None], LATE),
         ([word("queued"), None], ""),
         ([], ""),
-        ([word("queued"), word("preparing")], None),
+        ([None], ""),
+        ([word("queued"), word("ready", started=EARLY)], ""),
+        ([word("preparing")], ""),
+        ([word("unknown")], None),
+        ([word("running")], None),
         ([word("finished")], ""),
         ([word("finished", pid=7)], None),
         ([word("finished", exit_code=0)], None),
         ([word("finished", started="soon")], ""),
-        ([word("queued", started=LATE)], LATE),
+        ([word("queued", started=EARLY)], ""),  # an earlier version says when it joined the line
     ],
 )
-def test_the_first_worker_to_leave_the_line_says_when(
+def test_the_last_worker_to_leave_the_line_says_when(
     statuses: list[WorkerStatus | None], start: str | None
 ) -> None:
-    assert first_start(statuses) == start
+    assert line_left(statuses) == start
 
 
 @pytest.mark.parametrize(("seconds", "label"), [(0, "not started"), (600, "not started"), (601, "abandoned")])

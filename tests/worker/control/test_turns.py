@@ -197,12 +197,14 @@ class TestSupervisor:
                 lambda: status if (status := host.find_status()) and status.state == QUEUED else None,
                 awaiting="the line", timeout=60, backoff=Backoff(0.05, 0.2),
             )  # fmt: skip
-            assert (status.ahead, status.pid) == (1, 0)
+            assert (status.ahead, status.pid, status.started) == (1, 0, "")
+            left = now()
             lock.unlink()
             start_again = lock.parent / "lock"
             start_again.touch()
             assert process.wait(60) == 0
         assert (host.status().exit_code, host.status().ahead) == (0, 0)
+        assert host.status().started >= left, "time in the line is no time on the TPU"
         assert host.log() == b"done\n"
 
     def test_a_request_to_stop_ends_its_waiting(self, host: Host) -> None:
@@ -218,7 +220,8 @@ class TestSupervisor:
             request = StopRequest("r1", "ada@example.com", now(), 5)
             host.ask_to_stop(request)
             assert process.wait(60) == 0
-        assert (host.status().stopped_by, host.status().pid) == ("ada@example.com", 0)
+        status = host.status()
+        assert (status.stopped_by, status.pid, status.started) == ("ada@example.com", 0, "")
         assert host.log() == b""
 
     def test_a_request_to_stop_ends_it_also_while_it_writes_its_status(self, host: Host) -> None:

@@ -26,6 +26,7 @@ TPU = {
 RECORD = {
     "attempt": 1, "created": "2026-01-01T10:00:00Z", "tpu": TPU, "workers": [0, 1], "token": "first",
     "login": "ada", "schema": 1,
+    "price": {"amount": "8.00", "currency": "USD", "source": "the list", "as_of": "2026-01-01T00:00:00Z"},
 }  # fmt: skip
 STOPPED = {"state": "finished", "stopped": "SIGTERM", "finished": "2026-01-01T11:59:00Z"}
 
@@ -87,12 +88,13 @@ class TestRecords:
     def test_a_maintenance_leaves_the_verdict_of_the_attempt_and_the_next_one(self, hosts: Hosts) -> None:
         state = b'model_checkpoint_path: "gs://b/runs/r1/checkpoints/ckpt-300"\nall: "ckpt-299"\n'
         hosts.bucket.put("runs/r1/checkpoints/checkpoint", state)
-        assert hosts.meeting(cause="maintenance").wait() is True
+        assert hosts.meeting(cause="maintenance", started="2026-01-01T10:30:00Z").wait() is True
         assert hosts.read(f"{ATTEMPT}verdict.json") == {
             "run": "r1", "outcome": "maintenance", "attempt": 1, "decided": "2026-01-01T12:00:00Z",
             "evidence": "the host of worker 0 had its maintenance; its run resumed by itself",
             "basis": "machine", "ended": "2026-01-01T11:59:00Z", "tpu": TPU, "worker": 0,
             "started": "2026-01-01T10:00:00Z", "restarts": True, "schema": 1, "checkpoint": "ckpt-300",
+            "begun": "2026-01-01T10:30:00Z", "price": RECORD["price"],
         }  # fmt: skip
         assert hosts.read("nodes/n/runs/r1/2.json") == {"run": "r1", "attempt": 2}
         following = hosts.read("runs/r1/attempts/2/attempt.json")
@@ -113,6 +115,8 @@ class TestRecords:
         assert hosts.meeting(cause="reboot").wait() is True
         verdict = runs.decode(hosts.bucket.get(f"{ATTEMPT}verdict.json"), runs.Verdict, "verdict.json")
         assert (verdict.basis, verdict.tpu) == (runs.BY_MACHINE, runs.Tpu(**TPU))  # type: ignore[arg-type]
+        assert verdict.price
+        assert (verdict.begun, verdict.price.amount) == ("", "8.00"), "it was in line"
         following = runs.decode(
             hosts.bucket.get("runs/r1/attempts/2/attempt.json"), runs.Attempt, "attempt.json"
         )

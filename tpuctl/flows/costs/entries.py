@@ -49,11 +49,13 @@ class Entry:
         began, ended = max(self.began, start), min(self.ended, end)
         if (began, ended) == (self.began, self.ended):
             return self
-        if began >= ended:
-            return None
+        return self.part(began, ended) if began < ended else None
+
+    def part(self, began: str, ended: str) -> Entry:
+        """Return what of it is from `began` to `ended`."""
         seconds = (clock.parse(ended) - clock.parse(began)).total_seconds()
-        cost = self.price.for_seconds(seconds)
-        return replace(self, began=began, ended=ended, seconds=seconds, cost=cost)
+        cost, goes_on = self.price.for_seconds(seconds), self.goes_on and ended == self.ended
+        return replace(self, began=began, ended=ended, seconds=seconds, cost=cost, goes_on=goes_on)
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Group:
     @property
     def attempts(self) -> int:
         """The number of attempts of runs."""
-        return sum(1 for entry in self.entries if entry.run)
+        return len({(entry.run, entry.attempt) for entry in self.entries if entry.run})
 
 
 def grouped(entries: Iterable[Entry], by: By) -> list[Group]:

@@ -25,22 +25,23 @@ class NodeLife:
     goes_on: bool = False
     """Whether the node bills now."""
 
-    def unused(self, used: Iterable[Span]) -> Iterator[Span]:
-        """Yield the spans in which it billed, and none of the `used` ones was.
+    def billed(self, used: Iterable[Span]) -> list[Span]:
+        """Return when it billed: where nobody remembers its end, at least to that of the last `used` span."""
+        last = max((end for _, end in used), default="")
+        return [*self.spans, *([(self.open_since, last)] if "" < self.open_since < last else [])]
 
-        A node whose end nobody remembers billed at least to the end of the last `used` one.
-        """
-        busy = sorted(used)
-        last = max((end for _, end in busy), default="")
-        rest = [(self.open_since, last)] if self.open_since else []
-        for begin, end in (*self.spans, *rest):
-            for used_begin, used_end in busy:
-                if used_begin < end and used_end > begin:
-                    if begin < used_begin:
-                        yield begin, used_begin
-                    begin = max(begin, used_end)
-            if begin < end:
-                yield begin, end
+
+def without(spans: Iterable[Span], used: Iterable[Span]) -> Iterator[Span]:
+    """Yield what is in one of the spans, and in none of the `used` ones."""
+    busy = sorted(used)
+    for begin, end in spans:
+        for used_begin, used_end in busy:
+            if used_begin < end and used_end > begin:
+                if begin < used_begin:
+                    yield begin, used_begin
+                begin = max(begin, used_end)
+        if begin < end:
+            yield begin, end
 
 
 def lives(existing: Sequence[Node], history: History, now: str) -> list[NodeLife]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from tpuctl.catalogue.prices import Price
 from tpuctl.catalogue.totals import Total
 from tpuctl.errors import NotFoundError, TpuctlError
 from tpuctl.flows.costs.entries import Entry
-from tpuctl.flows.costs.node_lives import NodeLife, Span, lives
+from tpuctl.flows.costs.node_lives import NodeLife, Span, lives, without
 from tpuctl.flows.nodes.inventory import take_inventory
 from tpuctl.flows.nodes.options import is_own
 from tpuctl.flows.progress import Report as Warn
@@ -62,8 +62,8 @@ def take_costs(
     read = fanout(lambda run: _run_entries(bucket, run, witnesses, price_of, now, warn), listed, width=WIDTH)
     runs = [entry for entries in values(read) for entry in entries]
     known, gaps = _lives(provider, end)
-    idle = [entry for life in known for entry in _idle(life, runs, price_of)]
-    entries = [part for entry in (*runs, *idle) if (part := entry.within(start, end))]
+    shares = shared(runs, known, price_of)
+    entries = [part for entry in shares if (part := entry.within(start, end))]
     gaps += _forgotten(known, [entry for entry in entries if entry.run])
     return CostReport(start, end, entries, gaps)
 
@@ -111,15 +111,40 @@ def _lives(provider: Provider, now: str) -> tuple[list[NodeLife], list[str]]:
     return lives(inventory.nodes, history, now), gaps
 
 
-def _idle(life: NodeLife, runs: Sequence[Entry], price_of: PriceOf) -> Iterator[Entry]:
+def shared(runs: Iterable[Entry], known: Iterable[NodeLife], price_of: PriceOf) -> list[Entry]:
+    """Return the time of every node, each second once: of a run, or of none.
+
+    A TPU has one run at a time, and none where it did not bill. Records of two can overlap: those of an
+    earlier version of tpuctl have the time in line in them. Then the time is that of the run which began
+    first.
+    """
+    lives_by_uid = {life.node.id.uid: life for life in known}
+    shares, on_node = list[Entry](), dict[str, list[Entry]]()
+    for entry in runs:
+        if entry.uid and entry.began:
+            on_node.setdefault(entry.uid, []).append(entry)
+        else:
+            shares.append(entry)
+    for uid in {**on_node, **lives_by_uid}:
+        on_it = sorted(on_node.get(uid, []), key=lambda entry: (entry.began, entry.ended))
+        life, used = lives_by_uid.get(uid), [(entry.began, entry.ended) for entry in on_it]
+        for number, entry in enumerate(on_it):
+            billed = life.billed(used) if life else [used[number]]
+            parts = [part for span in without(billed, used[:number]) if (part := entry.within(*span))]
+            shares += parts or [entry.part(entry.ended, entry.ended)]
+        if life:
+            shares += _idle(life, on_it, list(without(life.billed(used), used)), price_of)
+    return shares
+
+
+def _idle(
+    life: NodeLife, on_it: Sequence[Entry], spans: Sequence[Span], price_of: PriceOf
+) -> Iterator[Entry]:
     """Yield the time in which no run used a node, at the price of the last run on it, or the present one."""
     node = life.node
-    on_it = [entry for entry in runs if entry.uid == node.id.uid and entry.began]
-    used: list[Span] = [(entry.began, entry.ended) for entry in on_it]
     recorded = [entry.price for entry in on_it if not entry.is_present]
     price = recorded[-1] if recorded else price_of(node)
     labels = {key: value for key, value in node.labels.items() if not is_own(key)}
-    spans = list(life.unused(used))
     for begin, end in spans:
         seconds = (clock.parse(end) - clock.parse(begin)).total_seconds()
         yield Entry(

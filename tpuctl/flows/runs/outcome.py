@@ -18,7 +18,7 @@ from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.evidence.decision import Ending
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import HostState, HostWord, WorkerWord
-from tpuctl.flows.runs.state import RunState, first_start
+from tpuctl.flows.runs.state import RunState, line_left
 from tpuctl.flows.runs.stored_attempt import StoredAttempt, find_record
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import NodeState
@@ -147,7 +147,7 @@ def _verdict(run: StoredRun, attempt: StoredAttempt, ending: Ending, words: Sequ
         failed.tail if failed else "",
         failed.worker if failed else next(iter(lost), None),
         started=attempt.started,
-        begun=first_start([word.status for word in words]),
+        begun=line_left([word.status for word in words]),
         price=attempt.record.price,
     )
     return with_restart(run, verdict)

@@ -28,19 +28,21 @@ LABELS = (
 """Every state of a run that is shown."""
 
 
-def first_start(statuses: Statuses) -> str | None:
-    """Return when the first worker left the line of its node, by its host's clock.
+def line_left(statuses: Statuses) -> str | None:
+    """Return when the last worker left the line of its node, by its host's clock: the others wait for it.
 
-    Empty if none has; None where one has, or may have, and does not say when.
+    Empty where one has not; None where all have, or may have, and do not say when.
     """
-    times = [status.started for status in statuses if status and clock.is_time(status.started)]
-    return min(times) if times else None if any(map(_may_have_left_the_line, statuses)) else ""
+    written = [status for status in statuses if status]
+    if not written or not all(map(_may_have_left_the_line, written)):
+        return ""
+    return max((status.started for status in written if clock.is_time(status.started)), default=None)
 
 
-def _may_have_left_the_line(status: WorkerStatus | None) -> bool:
-    if status is None or status.state == QUEUED:
-        return False
-    return status.state != FINISHED or status.has_run or status.exit_code is not None
+def _may_have_left_the_line(status: WorkerStatus) -> bool:
+    if status.state in (QUEUED, RUNNING, UNKNOWN):
+        return status.state != QUEUED
+    return clock.is_time(status.started) or status.has_run or status.exit_code is not None
 
 
 def unstarted_label(seconds: float) -> str:

@@ -82,13 +82,14 @@ class Successor:
         """Return how the attempt before has ended."""
         is_announced = status.cause == MAINTENANCE
         how = "had its maintenance" if is_announced else "was restarted"
+        begun = status.started or (None if status.has_run else "")  # empty: it was in line for the TPU
         return {
             "run": self._spec.run, "outcome": MAINTENANCE if is_announced else "lost",
             "attempt": self._spec.attempt, "decided": self._now(),
             "evidence": "the host of worker %d %s; its run resumed by itself" % (status.worker, how),
             "basis": "machine", "ended": status.finished or status.heartbeat, "tpu": former["tpu"],
             "worker": status.worker, "started": former["created"], "restarts": True, "schema": 1,
-            "checkpoint": self._checkpoint(),
+            "begun": begun, "price": former.get("price"), "checkpoint": self._checkpoint(),
         }  # fmt: skip
 
     def _checkpoint(self) -> str:

@@ -120,7 +120,7 @@ def states(bucket: Bucket, *states: str) -> Iterator[RunState]:
     run.create(write_run(bucket, "template").record.__replace__(run="r1"))
     run.create_attempt(msgspec.structs.replace(ATTEMPT, workers=(0,), price=THEN))
     for state in states:
-        started = "" if state == QUEUED else bucket.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        started = "" if state == QUEUED else bucket.now().strftime("%Y-%m-%dT%H:%M:%SZ")  # as workers do
         code = 0 if state == FINISHED else None
         status = replace(STATUS, state=state, started=started, exit_code=code, ahead=int(state == QUEUED))
         bucket.upload(run.paths.status(1, 0), [encode(status)], "application/json")

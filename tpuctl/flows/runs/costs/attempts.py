@@ -1,6 +1,6 @@
 """Estimates what the attempts of a run have cost: the time for which each used its node, at the price then.
 
-The time begins when the first worker leaves the line of the node, or, before any has written anything, when
+The time begins when the last worker leaves the line of the node, or, before any has written anything, when
 the attempt is recorded. It ends with the last word of a worker.
 """
 
@@ -15,10 +15,9 @@ from tpuctl.catalogue.prices import Price, unknown
 from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.catalogue.totals import Total
 from tpuctl.errors import TpuctlError
-from tpuctl.flows.runs.state import RunState, first_start
+from tpuctl.flows.runs.state import RunState, line_left
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.runs import Tpu, Verdict
-from tpuctl.worker.records import QUEUED
 
 PriceOf = Callable[[Tpu], Price]
 """Returns what a node costs per hour now."""
@@ -113,8 +112,7 @@ class RunCosts:
 
     def _open(self, state: RunState, now: datetime) -> AttemptCost:
         moment = clock.iso(now)
-        is_queued = state.label == QUEUED
-        begun = "" if is_queued else first_start(state.statuses) or None
+        begun = line_left(state.statuses) if any(state.statuses) else None
         began = self._began(begun, state.recorded, moment)
         return self._cost(state.last, state.tpu, state.price, began, "", moment)
 
