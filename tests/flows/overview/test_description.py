@@ -98,14 +98,13 @@ class TestLifetime:
     def test_a_node_without_an_end_says_who_ends_it(self) -> None:
         known = of_node(node())
         assert known["ends by itself"] == ("never: until 'tpuctl down'", "no metadata")
-        assert not known.keys() & {"ends when idle for", "keeper"}
+        assert "keeper" not in known
         kept = of_node(node(labels={"managed-by": "terraform"}))
         assert kept["ends by itself"][0] == "never: Terraform keeps it"
 
     def test_one_that_ends_says_when_and_its_keeper_what_it_sees(self) -> None:
         known = of_node(self.TTL, note=Note(0, "01:59", active="01:30", activity="run r1, attempt 1"))
-        assert known["ends by itself"] == ("2026-01-01T02:00:00Z", "metadata")
-        assert known["ends when idle for"] == ("600 s", "metadata")
+        assert known["ends by itself"] == ("2026-01-01T02:00:00Z or after 10m without use", "metadata")
         assert known["keeper"] == ("run r1, attempt 1; wrote 01:59", "keeper on worker 0")
         assert not known.keys() & {"keeper deletes it", "keeper cannot work"}
 
@@ -130,6 +129,18 @@ class TestLifetime:
         known = of_node(self.TTL, note=Note(0, "2026-01-01T01:51:00Z"))
         assert known["keeper is silent"] == ("for 9 min: it may not end by itself", "keeper on worker 0")
         assert "keeper is silent" not in of_node(self.TTL, note=Note(0, "2026-01-01T01:58:00Z"))
+
+    @pytest.mark.parametrize(
+        ("metadata", "words"),
+        [
+            ({"tpuctl-ttl": "60s"}, "2026-01-01T00:01:00Z"),
+            ({"tpuctl-idle": "1800s"}, "after 30m without use"),
+        ],
+    )
+    def test_either_end_is_shown_and_has_a_keeper(self, metadata: dict[str, str], words: str) -> None:
+        known = of_node(node(metadata=metadata))
+        assert known["ends by itself"] == (words, "metadata")
+        assert known["keeper"][0] == "has not written yet"
 
 
 class TestPrice:

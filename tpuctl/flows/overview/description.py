@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tpuctl import accelerators
+from tpuctl import accelerators, durations
 from tpuctl.catalogue.prices import Price
 from tpuctl.errors import NotFoundError
 from tpuctl.flows.facts import Fact
@@ -133,10 +133,9 @@ def _bucket_facts(node: Node, overview: Overview) -> Iterator[Fact]:
 
 def _lifetime_facts(node: Node, overview: Overview, now: datetime) -> Iterator[Fact]:
     ends, idle = expiry(node), idle_limit(node)
+    ways = " or ".join(filter(None, (ends, f"after {durations.text(idle)} without use" if idle else "")))
     never = "never: Terraform keeps it" if node.is_kept_by_terraform else "never: until 'tpuctl down'"
-    yield Fact("ends by itself", ends or never, "metadata" if ends else "no metadata")
-    if idle:
-        yield Fact("ends when idle for", f"{idle} s", "metadata")
+    yield Fact("ends by itself", ways or never, "metadata" if ways else "no metadata")
     source, note = "keeper on worker 0", overview.keepers.get(node.id.uid)
     if isinstance(note, Note):
         in_use = note.activity or f"idle since {note.active or 'its start'}"
