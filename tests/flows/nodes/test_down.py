@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.flows.nodes.memory_provider import CREATED, ZONE, MemoryProvider, node, queued_resource
@@ -10,7 +12,15 @@ from tpuctl.cloud.provider import Operation
 from tpuctl.errors import ConfigError, DeadlineError, NotFoundError, StateError
 from tpuctl.flows.nodes.down import DownPlan, down, plan_down, requests
 from tpuctl.flows.nodes.inventory import Allocation
-from tpuctl.nodes import Change, DeleteNode, DeleteQueuedResource, HttpRequest, Node, NodeId
+from tpuctl.nodes import (
+    Change,
+    DeleteNode,
+    DeleteQueuedResource,
+    HttpRequest,
+    Node,
+    NodeId,
+    owner_label,
+)
 
 
 def names_of(plan: DownPlan) -> list[str]:
@@ -53,6 +63,21 @@ class TestPlan:
             (allocation,) = plan_down(provider, (name,), "ada").allocations
             assert (allocation.name, allocation.nodes) == ("q1", (provider.nodes["n1"],))
         assert len(plan_down(provider, ("q1", "n1"), "ada").allocations) == 1
+
+    def test_of_a_name_that_others_have_too_ones_own_is_meant(self) -> None:
+        provider = with_queue(node("q1"))
+        bobs = {"managed-by": "tpuctl", "tpuctl-owner": owner_label("bob")}
+        provider.queue["q1"] = replace(provider.queue["q1"], labels=bobs)
+        assert plan_down(provider, ("q1",), "ada") == of(provider.nodes["q1"])
+        assert names_of(plan_down(provider, ("n1",), "bob")) == ["q1"]
+        with pytest.raises(StateError, match=r"2 TPUs of ada-.* and of bob-.* have the name 'q1'") as others:
+            plan_down(provider, ("q1",), "eve")
+        assert "tpuctl ls --all-users" in others.value.hint
+
+    def test_both_things_of_one_owner_and_a_name_are_meant(self) -> None:
+        provider = with_queue(node("q1"))
+        for name in ("ada", "eve"):
+            assert len(plan_down(provider, ("q1",), name).allocations) == 2
 
     def test_one_that_waits_is_meant_before_it_has_a_node(self) -> None:
         provider = with_queue()

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from tpuctl.cloud.provider import Provider
 from tpuctl.errors import DeadlineError, InterruptedByUser, NotFoundError, StateError, joined_hints
-from tpuctl.flows.nodes.inventory import Allocation, take_inventory
+from tpuctl.flows.nodes.inventory import Allocation, Inventory, take_inventory
 from tpuctl.flows.nodes.lookup import choose_candidates, find_node, find_queued_resource, no_such_node
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import (
@@ -52,6 +52,8 @@ class DownPlan:
 def plan_down(provider: Provider, names: Sequence[str], owner: str, zone: str | None = None) -> DownPlan:
     """Return what to delete: what is named, or all that tpuctl created for `owner`; in a zone, or in all.
 
+    Of a name that things of several owners have, only `owner`'s own.
+
     Raises NotFoundError for a name that nothing has, StateError for one that several have, and DeadlineError
     when a zone that may hold it did not answer and nothing else is to be deleted. Raises StateError for what
     Terraform keeps, too.
@@ -60,13 +62,30 @@ def plan_down(provider: Provider, names: Sequence[str], owner: str, zone: str | 
     if not names:
         own = tuple(item for item in inventory.allocations if item.is_owned_by(owner))
         return DownPlan(own, inventory.unreachable)
-    chosen = [choose_candidates(inventory.allocations, name) for name in names]
+    chosen = [_meant(inventory, name, owner) for name in names]
     missing = [name for name, allocations in zip(names, chosen, strict=True) if not allocations]
     if missing and not inventory.unreachable:
         raise no_such_node(missing, inventory)
     meant = [item for allocations in chosen for item in allocations]
     named = tuple(item for item in inventory.allocations if item in meant)
     return DownPlan(named, inventory.unreachable if missing else ())
+
+
+def _meant(inventory: Inventory, name: str, owner: str) -> tuple[Allocation, ...]:
+    """Return what a name means: where things of several owners have it, such as a node and a queued resource,
+    one's own. Raises StateError where none is.
+    """
+    matches = choose_candidates(inventory.allocations, name)
+    own = tuple(item for item in matches if item.is_owned_by(owner))
+    owners = {item.owner for item in matches}
+    if not own and len(owners) > 1:
+        raise StateError(
+            f"{len(matches)} TPUs of {' and of '.join(sorted(each or 'nobody' for each in owners))} have the"
+            f" name '{name}'.",
+            hint="Their owners delete them: 'tpuctl ls --all-users' shows whose they are.",
+            owners=sorted(owners),
+        )
+    return own or matches
 
 
 def changes(plan: DownPlan) -> list[Change]:

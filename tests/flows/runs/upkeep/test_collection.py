@@ -14,6 +14,7 @@ from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.upkeep.collection import Collection, Rule, plan_collection
 from tpuctl.flows.runs.upkeep.notes import tagging, update
 from tpuctl.flows.runs.upkeep.removal import _mark
+from tpuctl.recovery.records import Machine
 from tpuctl.upkeep.notes import TagChange
 
 
@@ -58,6 +59,18 @@ def test_runs_of_others_stay_and_do_not_count(bucket: Bucket) -> None:
     assert names(collect(bucket, Rule(0, BY))) == ["here"]
     assert names(collect(bucket, Rule(1, BY))) == []
     assert names(collect(bucket, Rule(0))) == ["of-ada", "own", "here"]
+
+
+def test_of_two_owners_on_one_machine_each_has_runs_of_their_own(bucket: Bucket) -> None:
+    for owner in ("ada@example.com", "bob@example.com", ""):
+        name = f"of-{owner.partition('@')[0]}".rstrip("-")
+        run = write_ended_run(bucket, f"{name}-1")
+        machine = Machine("v3-8", ("z",), False, "base", owner)
+        record = msgspec.structs.replace(run.record, run=name, submitter=runs.submitter(), machine=machine)
+        StoredRun(bucket, name).create(record)
+    pass_time(bucket, 601.0)
+    assert names(collect(bucket, Rule(0, "ada@example.com"))) == ["of-ada", "of"]
+    assert names(collect(bucket, Rule(0, "bob@example.com"))) == ["of-bob", "of"]
 
 
 def test_a_run_that_cannot_be_read_is_nobodys_and_one_with_unreadable_tags_stays(bucket: Bucket) -> None:

@@ -31,7 +31,7 @@ class Rule:
     keep: int
     """The newest so many are kept."""
     owner: str = ""
-    """Only runs of this account, or that were submitted from this machine; empty for everybody's."""
+    """Only runs of this account, or without a recorded one from this machine; empty for everybody's."""
     age: float = 0.0
     """Seconds, by the bucket's clock, before which they were submitted."""
 
@@ -82,8 +82,11 @@ def _own(bucket: Bucket, owner: str, warn: Report) -> list[ListedRun]:
 
 
 def _is_own(run: StoredRun, owner: str) -> bool:
+    """Whether it is an owner's: where no owner is recorded, whoever submits from here."""
     machine = run.record.machine
-    return run.record.submitter == runs.submitter() or bool(machine and machine.owner == owner)
+    if machine and machine.owner:
+        return machine.owner == owner
+    return run.record.submitter == runs.submitter()
 
 
 def _is_kept(run: StoredRun, warn: Report) -> bool:
