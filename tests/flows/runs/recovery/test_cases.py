@@ -74,6 +74,30 @@ def two_watchers(world: CrashWorld, number: int) -> None:
     assert site.run.attempt_numbers() == [1, 2]
 
 
+def test_a_watcher_that_was_suspended_makes_no_machine_for_what_another_has_finished(
+    world: CrashWorld,
+) -> None:
+    site = Site(world)
+    site.preempt()
+    billing = list[str]()
+
+    def suspend(method: str, at: int, moment: str) -> None:
+        if method == "ListAcceleratorTypes":  # it has the lease, and plans the machine
+            world.interfere = nothing
+            kept, world.requests = world.requests, []
+            world.pass_time(leases.SECONDS + 1)
+            assert site.steps("b").action == RESTARTED
+            assert site.finish().action == ENDED_FOR_GOOD
+            billing.append(str(world.billing))
+            world.requests = kept
+
+    world.interfere = suspend
+    assert site.step("a") == Event("r1", 2, BUSY, "another watcher has taken over")
+    assert billing == ["[]"], "it was suspended"
+    assert world.billing == []
+    assert "CreateNode" not in world.requests
+
+
 def stop_request(world: CrashWorld, number: int) -> None:
     """Ask the run to stop at a request: it wins, and nothing that bills is left."""
     site = Site(world)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 import threading
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tpuctl import runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
@@ -18,7 +18,9 @@ from tpuctl.flows.runs.stored_run import REPLACEMENTS, StoredRun
 from tpuctl.recovery.records import Lease
 
 if TYPE_CHECKING:
+    from tpuctl.cloud.provider import Operation, Provider
     from tpuctl.cloud.storage import Object
+    from tpuctl.nodes import Change
 
 SECONDS = 60
 """After which a lease that nobody has written again is late."""
@@ -26,8 +28,20 @@ RENEWALS = 4
 """Times that it is written within them."""
 
 
-class LeaseLostError(StateError):
-    """Another watcher has taken over; this one changes nothing any more."""
+class LeaseLostError(TpuctlError):
+    """Another watcher has taken over; this one changes nothing any more.
+
+    No StateError: one of the provider's is waited out by who deletes something.
+    """
+
+    kind = StateError.kind
+
+    def __init__(self, run: StoredRun, lease: Lease) -> None:
+        self.attempt = lease.attempt
+        super().__init__(
+            f"Another watcher has taken over attempt {lease.attempt} of run '{run.name}'.",
+            hint=f"See what it does: tpuctl describe {run.name}",
+        )
 
 
 def read(run: StoredRun, attempt: int) -> Lease | None:
@@ -110,19 +124,26 @@ class HeldLease:
         """Write it again; raises LeaseLostError where another watcher has taken over meanwhile."""
         self._write(is_over=False, seconds=self._lease.seconds)
 
+    def guard(self, provider: Provider) -> Provider:
+        """Return the provider; every change of it raises LeaseLostError where another watcher has taken over.
+
+        A watcher that was suspended for a while knows of it only by the lease.
+        """
+        return cast("Provider", _Guarded(provider, self))
+
     def _write(self, *, is_over: bool, seconds: int) -> None:
         run, lease = self._run, self._lease
         name = run.paths.lease(lease.attempt)
         item, stored = run.bucket.stat(name), read(run, lease.attempt)
         if item is None or stored is None or stored.token != lease.token:
-            raise _lost(run, lease)
+            raise LeaseLostError(run, lease)
         changed = Lease(lease.run, lease.attempt, lease.token, lease.holder, seconds, is_over)
         try:
             run.bucket.replace(item, runs.encode(changed))
         except ConflictError as error:
             after = read(run, lease.attempt)
             if after is None or after.token != lease.token:
-                raise _lost(run, lease) from error
+                raise LeaseLostError(run, lease) from error
 
     def _keep(self) -> None:
         while not self._ended.wait(self._lease.seconds / RENEWALS):
@@ -134,8 +155,16 @@ class HeldLease:
                 continue  # the bucket does not answer; it may still do so in time
 
 
-def _lost(run: StoredRun, lease: Lease) -> LeaseLostError:
-    return LeaseLostError(
-        f"Another watcher has taken over attempt {lease.attempt} of run '{run.name}'.",
-        hint=f"See what it does: tpuctl describe {run.name}",
-    )
+class _Guarded:
+    """A provider that makes changes only for who holds the lease."""
+
+    def __init__(self, provider: Provider, held: HeldLease) -> None:
+        self._provider = provider
+        self._held = held
+
+    def begin(self, change: Change) -> Operation:
+        self._held.check()
+        return self._provider.begin(change)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._provider, name)

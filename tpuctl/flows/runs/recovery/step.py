@@ -52,6 +52,13 @@ def step(run: StoredRun, tools: Tools) -> Event:
     A machine that was made for a run which has ended is deleted. Raises NotFoundError without such a run,
     UsageError where values are missing that nobody here knows, and tpuctl's errors of the services.
     """
+    try:
+        return _step(run, tools)
+    except leases.LeaseLostError as error:
+        return Event(run.name, error.attempt, BUSY, "another watcher has taken over")
+
+
+def _step(run: StoredRun, tools: Tools) -> Event:
     attempt = run.last_attempt()
     if not run.restarts:
         return _observed(run)
@@ -112,6 +119,7 @@ def _restart(run: StoredRun, verdict: Verdict, tools: Tools) -> Event:
     held = leases.take(run, number, tools.holder)
     if isinstance(held, Lease):
         return Event(run.name, number, BUSY, f"{held.holder} starts it")
+    tools = replace(tools, provider=held.guard(tools.provider))
     with held:
         if run.bucket.stat(run.paths.attempt(number)):
             return Event(run.name, number, GOES_ON, "another watcher has just started it")
