@@ -154,17 +154,18 @@ def test_what_cannot_be_deleted_stops_nothing(path: Path) -> None:
 
 
 class TestKept:
-    def keep(self, record: Run, **fields: Any) -> None:
+    def keep(self, record: Run, **fields: Any) -> list[str]:
         item = fields.pop("node", node())
         nothing: Any = None
         values = {"arguments": RUN.arguments, "dependencies": RUN.dependencies, "setup": RUN.setup, **fields}
         environment = {"RATE": "1", "KEY": "k", "OTHER": "o"}
-        keep("b", record, SubmitPlan(record, nothing, item, nothing, environment=environment, **values))
+        plan = SubmitPlan(record, nothing, item, nothing, environment=environment, **values)
+        return keep("b", record, plan)
 
     RESTARTING = msgspec.structs.replace(RUN, restarts=Restarts(after_loss=None), machine=MACHINE)
 
     def test_is_what_the_record_leaves_out_in_a_private_file(self, path: Path) -> None:
-        self.keep(self.RESTARTING, arguments=("--key=x",))
+        assert self.keep(self.RESTARTING, arguments=("--key=x",)) == []
         assert kept("b", RUN) == LaunchValues(
             "t1", ("--key=x",), ("numpy",), {"KEY": "k", "OTHER": "o"}, "make"
         )
@@ -205,8 +206,16 @@ class TestKept:
         assert len(list(path.parent.iterdir())) == 200
         assert not path.with_name("other-0.json").exists()
 
-    def test_stop_no_submission_where_the_disk_takes_no_file(self, path: Path) -> None:
+    def test_stop_no_submission_where_the_disk_takes_no_file_and_are_named(self, path: Path) -> None:
         path.parent.parent.mkdir(parents=True)
         path.parent.write_text("")
-        self.keep(self.RESTARTING)
+        (said,) = self.keep(self.RESTARTING)
         assert kept("b", RUN) is None
+        assert said == (
+            "Warning: KEY, OTHER of run 'r1' could not be kept here (File exists). To start it again: "
+            "tpuctl watch r1 --secret KEY --secret OTHER"
+        )
+        (said,) = self.keep(self.RESTARTING, arguments=("--key=x",))
+        assert said.startswith("Warning: KEY, OTHER, arguments of run 'r1' could not be kept here")
+        assert said.endswith("A restart is refused without that.")
+        assert self.keep(msgspec.structs.replace(self.RESTARTING, restarts=Restarts())) == []

@@ -72,7 +72,7 @@ def go_on(
     except ConflictError:
         check_same(run, plan)
     record = StoredRun(bucket, run.name).record
-    launch_values.keep(bucket.name, record, plan)
+    notes += launch_values.keep(bucket.name, record, plan)
     plan = replace(plan, run=record, attempt=_next_attempt(run, plan))
     attempt = _attempt(run, plan, ssh.user)
     is_here = attempt.record.tpu.uid == plan.node.id.uid

@@ -40,17 +40,18 @@ class LaunchValues(msgspec.Struct, frozen=True):
     startup_script: str = ""
 
 
-def keep(bucket: str, run: Run, plan: SubmitPlan) -> None:
+def keep(bucket: str, run: Run, plan: SubmitPlan) -> list[str]:
     """Write what the record of a run leaves out into a private file, if the run may be started again.
 
     A disk that takes no file keeps nobody from a submission: a restart asks for the values by name then.
+    Returns the sentence that says so.
     """
     hidden = {name: plan.environment[name] for name, value in run.environment.items() if value == NOT_STORED}
     shown = (run.arguments, run.dependencies, run.setup)
     secret = (plan.arguments, plan.dependencies, plan.setup)
     metadata, script = _hidden_settings(run.machine, plan.node)
     if not run.restarts or not (hidden or shown != secret or metadata or script):
-        return
+        return []
     values = LaunchValues(run.token, plan.arguments, plan.dependencies, hidden, plan.setup, metadata, script)
     path = _path(bucket, run.run)
     try:
@@ -58,8 +59,23 @@ def keep(bucket: str, run: Run, plan: SubmitPlan) -> None:
         data = msgspec.json.encode(values)
         atomic_files.replace_file(path, [data], mode=atomic_files.PRIVATE)
         _forget_oldest(path.parent)
-    except OSError:
-        pass
+    except OSError as error:
+        return [] if kept(bucket, run) else [_not_kept(run, values, error)]
+    return []
+
+
+def _not_kept(run: Run, values: LaunchValues, error: OSError) -> str:
+    """Say what a restart will miss, and the command that gives it."""
+    parts = ("arguments", "dependencies", "setup")
+    others = [part for part in parts if getattr(run, part) != getattr(values, part)]
+    others += [f"--metadata {key}" for key in values.metadata]
+    others += ["--startup-script"] if values.startup_script else []
+    options = " ".join(f"--secret {name}" for name in values.environment)
+    again = f"To start it again: tpuctl watch {run.run} {options}"
+    return (
+        f"Warning: {', '.join([*values.environment, *others])} of run '{run.run}' could not be kept here"
+        f" ({error.strerror or error}). {'A restart is refused without that.' if others else again}"
+    )
 
 
 def _hidden_settings(machine: Machine | None, node: Node) -> tuple[dict[str, str], str]:

@@ -62,7 +62,7 @@ def submit(
     notes = store_code(bucket, plan.code, report)
     run, record = _create(bucket, plan)
     plan = replace(plan, run=record)
-    launch_values.keep(bucket.name, record, plan)
+    notes += launch_values.keep(bucket.name, record, plan)
     try:
         _start(ssh, plan, run, host_keys)
     except KeyboardInterrupt as interrupt:
