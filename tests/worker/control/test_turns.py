@@ -156,6 +156,16 @@ class TestLine:
         monkeypatch.setattr(turns, "LAUNCH", -1.0)
         assert counts() == [0]
 
+    def test_one_that_does_not_run_on_this_host_blocks_nobody(
+        self, counts: Callable[..., list[int]], bucket: Bucket
+    ) -> None:
+        announce(bucket, "a/1.json", "r1/1.json")
+        assert counts() == [1], "its record comes after its place in the line"
+        record = RunPaths("a").attempt(1)
+        for workers, expected in (b"[1, 2]", [0]), (b"[0]", [1]), (b"{", [1]), (b"1", [1]):
+            bucket.upload(record, [b'{"workers": %s}' % workers], "application/json")
+            assert counts() == expected, workers
+
     @pytest.mark.parametrize("data", [b"", b"[]", b"null", b"\xff", b"[" * 50_000, b'{"state": 1}'])
     def test_a_hostile_status_blocks_nobody(
         self, counts: Callable[..., list[int]], bucket: Bucket, data: bytes

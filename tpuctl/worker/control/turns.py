@@ -18,7 +18,9 @@ from tpuctl.worker.records import FINISHED, LOCK_FILE, STARTED, STATUS_FILE, Spe
 from tpuctl.worker.reporting.logs import say
 
 ENTRY = re.compile(r"([a-z0-9][a-z0-9-]{0,62})/([1-9][0-9]{0,3})\.json")
+ATTEMPT_FILE = "attempt.json"
 LARGEST_STATUS = 64 * 1024
+LARGEST_ATTEMPT = 256 * 1024
 MOST_ENTRIES = 10_000
 LAUNCH = 300.0
 """Seconds within which a submission that was announced may still be on its way to this host."""
@@ -99,7 +101,7 @@ class Turn:
         )  # fmt: skip
         generation, data = self._bucket.read(name, LARGEST_STATUS)
         if not generation:
-            return time.monotonic() < entry.announced + LAUNCH
+            return time.monotonic() < entry.announced + LAUNCH and self._may_come(entry)
         try:
             status = json.loads(data)
             beat = timing.moment(status["heartbeat"])
@@ -107,6 +109,18 @@ class Turn:
         except (ValueError, TypeError, KeyError, RecursionError):
             return False  # no status: nobody waits for it
         return not is_over and abs(time.time() - beat) < timing.NEIGHBOUR_SILENCE  # by this host's own clock
+
+    def _may_come(self, entry: _Entry) -> bool:
+        """Return whether an attempt that has written nothing here may be on its way to this host.
+
+        Its record, which comes after the entry, says which hosts of a slice it uses.
+        """
+        name = "runs/%s/attempts/%s/%s" % (entry.run, entry.attempt, ATTEMPT_FILE)
+        generation, data = self._bucket.read(name, LARGEST_ATTEMPT)
+        try:
+            return not generation or self._spec.worker in json.loads(data)["workers"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return True
 
 
 def _is_alive(folder: str) -> bool:
