@@ -43,6 +43,16 @@ def test_each_host_runs_it_at_each_boot(site: Site) -> None:
     site.stop(hosts)
 
 
+def test_what_is_in_memory_does_not_outlive_a_boot(site: Site) -> None:
+    script = '#!/bin/sh\nmkdir "$TPUCTL_HOST_ROOT/run" && echo empty >>$HOME/boots\n'
+    hosts = site.up(hosts_of(), {"startup-script": script})
+    lines(site, hosts[0], 1)
+    site.stop(hosts, keep_disk=True)
+    site.up(hosts, {"startup-script": script})
+    assert lines(site, hosts[0], 2) == ["empty", "empty"]
+    site.stop(hosts)
+
+
 def test_a_changed_script_runs_at_the_next_boot_only(site: Site) -> None:
     hosts = site.up(hosts_of(), {"startup-script": COUNTS})
     lines(site, hosts[0], 1)
