@@ -76,6 +76,25 @@ def test_the_server_of_the_image_is_no_use_by_its_user(tmp_path: Path) -> None:
     assert reasons(tmp_path) == ["process 8 holds TPU chips"]
 
 
+def test_a_program_that_uses_the_chips_through_the_server_is_use(tmp_path: Path) -> None:
+    head = (
+        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+    )
+    line = "   {0}: 0200000A:CF2E {1} {2} 00000000:00000000 00:00000000 00000000  1001        0 {0} 1 0\n"
+    (tmp_path / "proc/net").mkdir(parents=True)
+    (tmp_path / "proc/net/tcp").write_text(
+        head + line.format(31, "0200000A:2116", "01") + line.format(32, "0200000A:2117", "01")
+        + line.format(33, "0200000A:2116", "06") + line.format(34, "0300000A:2116", "01")
+    )  # fmt: skip
+    address = "0000000000000000FFFF00000200000A:2116"
+    (tmp_path / "proc/net/tcp6").write_text(head + line.format(35, address, "01"))
+    process(tmp_path, 7, b"python3\0resnet.py\0", "/dev/null", "socket:[31]")
+    process(tmp_path, 8, b"python3\0other.py\0", "socket:[32]", "socket:[33]", "socket:[3]")
+    process(tmp_path, 9, b"/usr/bin/grpc_tpu_worker\0", "/dev/accel0", "socket:[34]")  # of another host
+    process(tmp_path, 10, b"python3\0six.py\0", "socket:[35]")
+    assert sorted(reasons(tmp_path)) == [f"process {pid} uses TensorFlow's server" for pid in (10, 7)]
+
+
 def test_a_container_of_the_image_is_no_use_and_one_of_a_user_is(tmp_path: Path) -> None:
     images = {
         "a" * 64: '{"Config": {"Image": "gcr.io/cloud-tpu-v2-images/tpu_agents:cl_695344571"}}',

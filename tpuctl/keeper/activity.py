@@ -26,6 +26,11 @@ IMAGE_REGISTRY = "gcr.io/cloud-tpu-v2-images/"
 metadata tpu-env, sgl-project/sglang-jax#433. Not known is whether an agent ever holds a chip."""
 IMAGE_PROGRAMS = (b"tensorflow_server", b"grpc_tpu_worker", b"grpc_tpu_worker.py")
 """Names of that server. Nobody has seen the first one on a TPU VM yet."""
+SERVER_PORT = b":%04X" % 8470
+"""Where that server listens: tools/grpc_tpu_worker/grpc_tpu_worker.py in tensorflow/tpu. A program that uses
+the chips through it holds none, but a connection; nobody has watched one on a TPU VM yet."""
+ESTABLISHED = b"01"
+"""In /proc/net/tcp: proc(5)."""
 CONTAINER = re.compile(rb"docker[-/]([0-9a-f]{64})")
 """In /proc/PID/cgroup: `/docker/ID` with cgroups of version 1, `docker-ID.scope` with version 2."""
 CONTAINERS = "var/lib/docker/containers/%s/config.v2.json"
@@ -86,10 +91,23 @@ class Activity:
                 yield user.rstrip(b"\0").decode("utf-8", "replace")
 
     def _holders(self) -> Iterator[str]:
+        connections = self._connections()
         for process in self._processes():
-            files = glob.iglob(os.path.join(process, "fd", "*"))
-            if any(CHIP.fullmatch(_target(path)) for path in files) and not self._is_of_the_image(process):
-                yield "process %s holds TPU chips" % os.path.basename(process)
+            files = {_target(path) for path in glob.iglob(os.path.join(process, "fd", "*"))}
+            uses = [] if files.isdisjoint(connections) else ["uses TensorFlow's server"]
+            uses += ["holds TPU chips"] if any(map(CHIP.fullmatch, files)) else []
+            if uses and not self._is_of_the_image(process):
+                yield "process %s %s" % (os.path.basename(process), uses[-1])
+
+    def _connections(self) -> Set[str]:
+        """Return the sockets connected with a server of TensorFlow, as descriptors show them."""
+        lines = _read(self._root, "proc/net/tcp") + _read(self._root, "proc/net/tcp6")
+        fields = [line.split() for line in lines.splitlines()]
+        return {
+            "socket:[%s]" % connection[9].decode()
+            for connection in fields
+            if len(connection) > 9 and connection[3] == ESTABLISHED and connection[2].endswith(SERVER_PORT)
+        }
 
     def _is_of_the_image(self, process: str) -> bool:
         """Return whether a process belongs to the image that the host was created with."""
