@@ -10,7 +10,7 @@ import pytest
 
 from tests.flows.nodes.memory_provider import MemoryProvider, node, queued_resource
 from tpuctl.catalogue.prices import Price, unknown
-from tpuctl.errors import ConfigError, StateError, TpuctlError
+from tpuctl.errors import ConfigError, NotFoundError, StateError, TpuctlError
 from tpuctl.flows.nodes.expiry import idle_limit
 from tpuctl.flows.nodes.inventory import Allocation, Inventory
 from tpuctl.flows.overview.node_runs import RunOnNode, Workload
@@ -217,7 +217,8 @@ class TestKeepers:
             assert self.notes(monkeypatch, answer, item) == {"uid-0": Note(0, "01:59")}
         for item in (node(), replace(self.MORTAL, state=NodeState.STOPPED)):
             assert self.notes(monkeypatch, StateError("asked"), item) == {}
-        assert self.notes(monkeypatch, {}, self.MORTAL) == {"uid-0": None}
+        for nothing in ({}, NotFoundError("The resource 'tpuctl/' of type 'Guest Attribute' was not found.")):
+            assert self.notes(monkeypatch, nothing, self.MORTAL) == {"uid-0": None}
 
     def test_what_is_no_note_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         error = StateError("no answer")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tpuctl import clock
 from tpuctl.bucket_objects import decoding
 from tpuctl.catalogue.prices import Price
-from tpuctl.errors import TpuctlError
+from tpuctl.errors import NotFoundError, TpuctlError
 from tpuctl.flows.nodes.expiry import expiry_of, idle_limit
 from tpuctl.flows.nodes.inventory import Inventory, take_inventory
 from tpuctl.flows.overview.node_runs import RunOnNode, Workload, workload
@@ -142,6 +142,8 @@ def keeper_note(provider: Provider, node: Node) -> Note | TpuctlError | None:
     try:
         text = provider.host_notes(node.id, keeper.NAMESPACE, keeper.NOTE).get(0, "")
         return decoding.decode(text.encode()[:LONGEST_NOTE], Note) if text else None
+    except NotFoundError:  # so Compute Engine answers where nothing is written yet
+        return None
     except TpuctlError as error:
         return error
     except decoding.DecodeError as error:
