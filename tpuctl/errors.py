@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 __all__ = [
     "ConfigError", "ConflictError", "DeadlineError", "DeclinedError", "HostError", "InterruptedByUser",
@@ -46,6 +47,9 @@ class TpuctlError(Exception):
         self.message = message
         self.hint = hint
         self.facts = facts
+
+    def __str__(self) -> str:
+        return self.message
 
     @property
     def exit_code(self) -> int:
@@ -131,6 +135,32 @@ def joined_hints(*hints: str) -> str:
     """Return several hints as one: no command at the end of one runs into the next."""
     *first, last = [hint for hint in hints if hint] or [""]
     return " ".join([*(hint if hint.endswith((".", "?")) else f"{hint}." for hint in first), last])
+
+
+def say_bill(error: Exception, sentence: str, commands: str, may_bill: list[str]) -> None:
+    """Add what bills now, and the commands that resume and end it, to an error that does not say so itself.
+
+    To one that is none of tpuctl's, a bug or a full disk, as a note.
+    """
+    if not isinstance(error, TpuctlError):
+        error.add_note(f"{sentence} {commands}")
+    elif "may_bill" not in error.facts:
+        error.message = f"{error.message} {sentence}"
+        error.hint = joined_hints(error.hint, commands)
+        error.facts["may_bill"] = may_bill
+
+
+@contextmanager
+def saying_bill(name: str, zone: str, commands: str) -> Iterator[None]:
+    """Let whatever ends the block say that a node bills, Ctrl-C too: then InterruptedByUser is raised."""
+    sentence, may_bill = f"Node '{name}' in {zone} bills.", [f"{name} in {zone}"]
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        raise InterruptedByUser(f"Interrupted. {sentence}", hint=commands, may_bill=may_bill) from interrupt
+    except Exception as error:
+        say_bill(error, sentence, commands, may_bill)
+        raise
 
 
 def nearest(typed: str, names: Iterable[str], most: int = 3) -> list[str]:

@@ -29,7 +29,8 @@ class CrashReport:
         shown, values = _without_values(arguments)
         command = masked_arguments(shown)
         values += command.values
-        summary = f"a bug in tpuctl: {type(error).__name__}: {error}"
+        notes = getattr(error, "__notes__", [])
+        summary = " ".join([f"a bug in tpuctl: {type(error).__name__}: {error}", *notes])
         trace = "".join(traceback.format_exception(error))
         self.summary = masked(_cut(summary), values)
         """One sentence for the user."""

@@ -34,6 +34,11 @@ class NodeState(StrEnum):
         """Whether the node will be READY without anybody's help."""
         return self in (NodeState.CREATING, NodeState.STARTING, NodeState.REPAIRING)
 
+    @property
+    def bills(self) -> bool:
+        """Whether the chips bill, or are about to; the disk of a stopped node does also."""
+        return self not in (NodeState.STOPPED, NodeState.PREEMPTED, NodeState.GONE)
+
 
 @dataclass(frozen=True)
 class NodeId:

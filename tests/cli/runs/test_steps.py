@@ -47,8 +47,11 @@ class Site:
     stage: Stage = field(default_factory=Stage)
     verdicts: list[Verdict | BaseException] = field(default_factory=lambda: [DONE])
     """How following the log ends, time by time."""
-    node: Any = field(default_factory=lambda: SimpleNamespace(name="fits", is_kept_by_terraform=False))
+    node: Any = field(
+        default_factory=lambda: SimpleNamespace(name="fits", zone="z", is_kept_by_terraform=False)
+    )
     """None for one that is gone."""
+    declined: DeclinedError | None = None
     start_error: TpuctlError | None = None
     recorded: Verdict | None = None
     pulled: PullResult = field(default_factory=lambda: PullResult(Path("out"), 3, 2048, 0, ()))
@@ -151,7 +154,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Site:
             return [1, 2]
 
         def last_readable_attempt(self) -> object:
-            return SimpleNamespace(record=SimpleNamespace(tpu=SimpleNamespace(name="run-r1-3")))
+            return SimpleNamespace(record=SimpleNamespace(tpu=SimpleNamespace(name="run-r1-3", zone="z")))
 
     class Begin:
         """The way to a node."""
@@ -163,10 +166,12 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Site:
             site.done.append("plan" if node is None else "plan on its node")
             return site.plan_on(node or site.node)
 
-        def make_node(self, begin: Callable[[str], None]) -> object:
-            begin("made")
+        def make_node(self, creating: Callable[[str, str], None]) -> object:
+            if site.declined:
+                raise site.declined
+            creating("made", "")
             site.done.append("make node")
-            return site.plan_on(SimpleNamespace(name="made", is_kept_by_terraform=False))
+            return site.plan_on(SimpleNamespace(name="made", zone="z", is_kept_by_terraform=False))
 
     occupants = [SimpleNamespace(run="r1"), *(SimpleNamespace(run=name) for name in site.others)]
     for name, value in {
@@ -251,7 +256,7 @@ def test_a_run_is_started_where_it_fits(
 ) -> None:  # fmt: skip
     site.stage, site.types = stage, types
     site.verdicts = [KeyboardInterrupt()]
-    with pytest.raises(InterruptedByUser, match=f"run 'r1' goes on, and node '{node}' bills") as raised:
+    with pytest.raises(InterruptedByUser, match=f"run 'r1' goes on, and node '{node}' in z bills") as raised:
         site.steps().go()
     assert site.done == ["check folder", "compare", *begin, "follow"]
     assert raised.value.hint == (
@@ -290,18 +295,18 @@ def test_a_start_that_is_left_open_says_what_bills(site: Site) -> None:
     site.start_error = ConfigError("No answer.")
     with pytest.raises(ConfigError) as raised:
         site.steps().go()
-    standing = "Run 'r1' may have started, and goes on then, and node 'fits' bills."
+    standing = "Run 'r1' may have started, and goes on then, and node 'fits' in z bills."
     assert raised.value.message == f"No answer. {standing}"
     assert site.done[-1] == "start"
 
 
 def test_a_no_is_passed_on_as_it_is(site: Site) -> None:
     declined = DeclinedError("Declined: nothing was started.", hint="mine")
-    site.stage, site.verdicts = LAUNCHED, [declined]
+    site.types, site.declined = ("v3-8",), declined
     with pytest.raises(DeclinedError) as raised:
         site.steps().go()
     assert raised.value is declined
-    assert raised.value.hint == "mine"
+    assert (raised.value.message, raised.value.hint) == ("Declined: nothing was started.", "mine")
 
 
 def test_an_interrupted_restart_names_the_next_machine(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,13 +321,13 @@ def test_an_interrupted_restart_names_the_next_machine(site: Site, monkeypatch: 
 
 def test_after_a_restart_it_is_the_new_node_that_bills(site: Site) -> None:
     site.stage, site.verdicts = LAUNCHED, [LOST, KeyboardInterrupt()]
-    with pytest.raises(InterruptedByUser, match="run 'r1' goes on, and node 'run-r1-3' bills"):
+    with pytest.raises(InterruptedByUser, match="run 'r1' goes on, and node 'run-r1-3' in z bills"):
         site.steps().go()
 
 
 def test_a_run_that_goes_on_is_interrupted_on_the_node_of_its_attempt(site: Site) -> None:
     site.stage, site.verdicts = LAUNCHED, [KeyboardInterrupt()]
-    with pytest.raises(InterruptedByUser, match="run 'r1' goes on, and node 'n1' bills"):
+    with pytest.raises(InterruptedByUser, match="run 'r1' goes on, and node 'n1' in europe-west4-a bills"):
         site.steps().go()
 
 
@@ -344,7 +349,7 @@ def test_a_node_that_cannot_be_deleted_is_told_with_the_files(
     site.stage = LAUNCHED
     with pytest.raises(StateError) as raised:
         site.steps().go()
-    standing = "Run 'r1' has ended, and its files are here, and node 'n1' bills."
+    standing = "Run 'r1' has ended, and its files are here, and node 'n1' in europe-west4-a bills."
     assert raised.value.message == f"It is locked. {standing}"
 
 
@@ -533,7 +538,7 @@ class TestOutset:
 
         def acquire(provider: object, ssh: object, ups: list[Any], report: object) -> object:
             done.append([up.request.accelerator for up in ups])
-            return SimpleNamespace(name="r1", nodes=("node",))
+            return SimpleNamespace(name="r1", zone="z", nodes=("node",))
 
         ups = [
             SimpleNamespace(
@@ -554,10 +559,10 @@ class TestOutset:
             "machine",
             SimpleNamespace(acquire=acquire, planned_node=lambda up: up.request.accelerator),
         )
-        assert begin.make_node(done.append) == ("plan on v3-8", "node", "data")
+        assert begin.make_node(lambda *place: done.append(place)) == ("plan on v3-8", "node", "data")
         assert LISTED.pop() == ("nodes", "r1")
         facts = {"run": "r1: job.py", "results": "out", "afterwards": afterwards}
-        assert done == [(facts, question, False), "r1", ["v3-8", "v2-8"]]
+        assert done == [(facts, question, False), ("r1", ""), ["v3-8", "v2-8"], ("r1", "z")]
         assert notes == ["Without capacity: v2-8 instead."]
 
     def test_a_plan_is_made_for_each_type(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -299,7 +299,7 @@ class TestWhoStartsAgain:
         def act() -> None:
             raise interrupt
 
-        with pytest.raises(InterruptedByUser, match="its machine 'r1-2' may bill already"):
+        with pytest.raises(InterruptedByUser, match="its machine may bill already: r1-2"):
             start("ada", act)
 
 

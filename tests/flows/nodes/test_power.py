@@ -8,8 +8,10 @@ import pytest
 
 from tests.flows.nodes.memory_provider import MemoryProvider, MemorySsh, node, queued_resource
 from tests.flows.passing_time import PassingTime
+from tpuctl import errors
 from tpuctl.cloud.provider import Operation
 from tpuctl.errors import (
+    ConfigError,
     DeadlineError,
     HostError,
     InterruptedByUser,
@@ -165,8 +167,48 @@ def test_a_stop_and_a_start_are_given_fifteen_minutes(
     provider = _Slow(NodeState.STOPPED, NodeState.STARTING, operation_done=operation_done)
     with pytest.raises(DeadlineError, match=rf"^Waited 900 s for {subject} 'n1' to be READY\.") as late:
         start(provider, MemorySsh(), plan_start(provider, "n1"), KEY, silent)  # type: ignore[arg-type]
-    assert late.value.hint == "It may still bill: 'tpuctl start n1' again waits for it."
+    assert late.value.message.endswith("Node 'n1' in us-central1-b bills.")
+    assert late.value.hint == COMMANDS_OF_A_START
     assert passing_time.now == pytest.approx(30 * 60)
+
+
+COMMANDS_OF_A_START = (
+    "'tpuctl start n1' resumes, 'tpuctl stop n1' stops it again, 'tpuctl down n1' deletes it."
+)
+
+
+def test_every_error_of_a_start_says_what_bills_and_how_to_go_on(passing_time: PassingTime) -> None:
+    for name in errors.__all__:
+        kind = getattr(errors, name)
+        provider = MemoryProvider(node(state=NodeState.STOPPED))
+        with pytest.raises(HostError if kind is DeadlineError else kind) as error:
+            start(provider, MemorySsh(kind("It failed.")), plan_start(provider, "n1"), KEY, silent)  # type: ignore[arg-type]
+        assert error.value.message.endswith("Node 'n1' in us-central1-b bills."), name
+        assert "'tpuctl down n1' deletes it" in error.value.hint or kind is StockoutError, name
+        assert error.value.facts["may_bill"] == ["n1 in us-central1-b"], name
+
+
+def test_a_start_without_effect_bills_nothing_and_one_without_an_answer_may() -> None:
+    stopped = node(state=NodeState.STOPPED)
+    with pytest.raises(ConfigError) as error:
+        _change("start", _Faulty(stopped, ConfigError("No right."), takes_effect=False))
+    assert (error.value.message, error.value.facts) == ("No right.", {})
+
+    class Silent(_Faulty):
+        is_silent = False
+
+        def begin(self, change: Change) -> Operation:
+            self.is_silent = True
+            return super().begin(change)
+
+        def get_node(self, node: NodeId) -> Node:
+            if self.is_silent:
+                raise DeadlineError("No answer.")
+            return super().get_node(node)
+
+    with pytest.raises(DeadlineError) as error:
+        _change("start", Silent(stopped, DeadlineError("No answer."), takes_effect=True))
+    assert error.value.message == "No answer. Node 'n1' in us-central1-b may bill."
 
 
 class _Faulty(MemoryProvider):

@@ -222,7 +222,10 @@ class TestUp:
         provider, reports = MemoryProvider(node(state=NodeState.CREATING)), list[str]()
         with pytest.raises(DeadlineError) as timeout:
             run_up(provider, MemorySsh(), reports)
-        assert timeout.value.message == "Waited 1800 s for node 'n1' to be READY. Node 'n1' bills."
+        assert (
+            timeout.value.message
+            == "Waited 1800 s for node 'n1' to be READY. Node 'n1' in us-central1-b bills."
+        )
         assert timeout.value.hint.startswith("See 'tpuctl ls'. 'tpuctl up v3-8 --name n1' resumes")
         assert passing_time.now == pytest.approx(30 * 60)
         assert reports == ["n1 exists", f"n1 is {node(state=NodeState.CREATING).provider_state}"]
@@ -290,7 +293,7 @@ class TestWhatChangesMeanwhile:
 
     def test_an_error_after_the_create_says_that_the_node_bills(self) -> None:
         provider = MemoryProvider()
-        with pytest.raises(HostError, match=r"another host\. Node 'n1' bills\.$") as error:
+        with pytest.raises(HostError, match=r"another host\. Node 'n1' in us-central1-b bills\.$") as error:
             run_up(provider, MemorySsh(HostError("It is another host.", host_key="wrong")), [])
         assert "'tpuctl down n1' deletes it" in error.value.hint
         assert error.value.facts["may_bill"] == [f"n1 in {ZONE}"]
@@ -310,5 +313,5 @@ class TestWhatChangesMeanwhile:
                     raise DeadlineError("No answer.")
                 return super().get_node(node)
 
-        with pytest.raises(DeadlineError, match=r"No answer\. Node 'n1' may bill\.$"):
+        with pytest.raises(DeadlineError, match=r"No answer\. Node 'n1' in us-central1-b may bill\.$"):
             run_up(Silent(), MemorySsh(), [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,20 +11,23 @@ import pytest
 from tests.flows.nodes.memory_provider import ZONE, MemoryProvider, MemorySsh, node, queued_resource
 from tests.flows.nodes.test_plan import KEY, OPTIONS, A, B, C, Zones, in_zone
 from tests.flows.passing_time import PassingTime
-from tpuctl import accelerators
+from tpuctl import accelerators, errors
 from tpuctl.errors import (
     ConfigError,
+    ConflictError,
     DeadlineError,
     HostError,
     InterruptedByUser,
     PreemptedError,
+    QuotaError,
+    StateError,
     StockoutError,
     TpuctlError,
 )
 from tpuctl.flows.nodes.placement.search import Search
 from tpuctl.flows.nodes.plan import plan_up
 from tpuctl.flows.nodes.up import requests, up
-from tpuctl.nodes import HttpRequest, NodeRequest, NodeState
+from tpuctl.nodes import HttpRequest, NodeList, NodeRequest, NodeState, owner_label
 from tpuctl.nodes.candidates import race_id
 
 V3 = accelerators.accelerator("v3-8")
@@ -47,6 +51,15 @@ def raised(error: BaseException, search: Search, **options: Any) -> TpuctlError:
     with pytest.raises(TpuctlError) as caught:
         up(provider, MemorySsh(), plan, lambda line: None)  # type: ignore[arg-type]
     return caught.value
+
+
+def raises(error: TpuctlError) -> Callable[[object], Any]:
+    """Return what looks at a resource and raises."""
+
+    def look(resource: object) -> Any:
+        raise error
+
+    return look
 
 
 class TestStockout:
@@ -94,7 +107,7 @@ class TestInterrupt:
     ) -> None:
         error = raised(KeyboardInterrupt(), search, **options)
         assert isinstance(error, InterruptedByUser)
-        assert error.message == "Interrupted while 'n1' was being created; it may bill already."
+        assert error.message == f"Interrupted while 'n1' was being created; it may bill already in {B}."
         assert error.hint == f"'{command}' resumes, 'tpuctl down n1' deletes it."
         assert error.facts["may_bill"] == [f"n1 in {B}"]
 
@@ -104,15 +117,82 @@ class TestInterrupt:
         assert error.facts["may_bill"] == [f"n1 in {A}", f"n1 in {B}"]
 
 
+def after_the_create(error: Exception, provider: MemoryProvider | None = None) -> Exception:
+    """Return what `up` raises where its node exists and its host answers with an error."""
+    provider = provider or MemoryProvider()
+    plan = plan_up(provider, KEY, OPTIONS, Search((B,)))
+    with pytest.raises(type(error)) as caught:
+        up(provider, MemorySsh(error), plan, lambda line: None)  # type: ignore[arg-type]
+    return caught.value
+
+
 class TestBill:
-    def test_a_host_that_is_not_reached_bills(self) -> None:
+    def test_every_error_after_the_create_says_what_bills_where_and_both_commands(self) -> None:
+        for name in errors.__all__:
+            if name == "DeadlineError":
+                continue  # that of the look at a host is the HostError of the last look
+            error = after_the_create(getattr(errors, name)("It failed.", hint="Look."))
+            assert isinstance(error, TpuctlError)
+            assert error.message.endswith(f"Node 'n1' in {ZONE} bills."), (name, error.message)
+            assert str(error) == error.message, name
+            assert error.hint.endswith("'tpuctl up v3-8 --name n1' resumes, 'tpuctl down n1' deletes it."), (
+                name
+            )
+            assert error.facts["may_bill"] == [f"n1 in {ZONE}"], name
+
+    def test_a_bug_after_the_create_says_it_in_a_note(self) -> None:
+        for kind in (RuntimeError, OSError, KeyError):
+            bug = after_the_create(kind("It is a bug."))
+            assert bug.__notes__ == [
+                f"Node 'n1' in {ZONE} bills. 'tpuctl up v3-8 --name n1' resumes, 'tpuctl down n1' deletes it."
+            ]
+
+    def test_a_node_of_somebody_else_that_took_the_name_is_not_to_be_deleted(self) -> None:
         provider = MemoryProvider()
+
+        def taken(request: NodeRequest) -> None:
+            provider.nodes["n1"] = node(labels={"managed-by": "tpuctl", "tpuctl-owner": owner_label("bob")})
+            provider.nodes["n1"] = replace(provider.nodes["n1"], accelerator="v2-8")
+            raise ConflictError("It exists.")
+
+        provider.on_create = taken
         plan = plan_up(provider, KEY, OPTIONS, Search((B,)))
-        with pytest.raises(HostError) as error:
-            up(provider, MemorySsh(HostError("No login.", hint="Look.")), plan, lambda line: None)  # type: ignore[arg-type]
-        assert error.value.message.endswith("Node 'n1' bills.")
-        assert error.value.hint.endswith("'tpuctl up v3-8 --name n1' resumes, 'tpuctl down n1' deletes it.")
-        assert error.value.facts["may_bill"] == [f"n1 in {ZONE}"]
+        with pytest.raises(StateError) as error:
+            up(provider, MemorySsh(), plan, lambda line: None)  # type: ignore[arg-type]
+        assert "may_bill" not in error.value.facts
+        assert "tpuctl down" not in error.value.hint
+
+    def test_a_request_that_still_waits_may_bill_and_a_node_that_is_lost_does_not(self) -> None:
+        waiting = MemoryProvider()
+        waiting.queue["q1"] = queued_resource()
+        waiting.get_queued_resource = raises(StateError("It failed."))  # type: ignore[assignment,method-assign]
+        lost = MemoryProvider()
+
+        def preempted(request: NodeRequest) -> None:
+            lost.nodes["n1"] = node(state=NodeState.PREEMPTED)
+            raise StateError("It failed.")
+
+        lost.on_create = preempted
+        for provider, bill in ((waiting, f" Node 'n1' in {B} may bill."), (lost, "")):
+            plan = plan_up(provider, KEY, OPTIONS, Search((B,)))
+            with pytest.raises(StateError) as error:
+                up(provider, MemorySsh(), plan, lambda line: None)  # type: ignore[arg-type]
+            assert error.value.message == f"It failed.{bill}"
+
+    def test_ctrl_c_during_the_look_at_what_bills_leaves_the_error(self) -> None:
+        provider = MemoryProvider()
+
+        def interrupted(zone: str | None = None) -> NodeList:
+            raise KeyboardInterrupt
+
+        def fail(request: NodeRequest) -> None:
+            provider.list_nodes = interrupted  # type: ignore[method-assign]
+            raise QuotaError("No quota.")
+
+        provider.on_create = fail
+        plan = plan_up(provider, KEY, OPTIONS, Search((B,)))
+        with pytest.raises(QuotaError, match=f"No quota. Node 'n1' in {ZONE} may bill."):
+            up(provider, MemorySsh(), plan, lambda line: None)  # type: ignore[arg-type]
 
     def test_where_nothing_was_created_nothing_does(self) -> None:
         error = raised(ConfigError("No right.", hint="Ask."), Search((B,)))

@@ -20,8 +20,9 @@ from tpuctl.cli.nodes.zone_options import (
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, iap_option, with_zones, yes_option
 from tpuctl.client.nodes import creation
+from tpuctl.errors import saying_bill
 from tpuctl.flows.hosts import os_login, way_in
-from tpuctl.flows.nodes.inventory import Inventory
+from tpuctl.flows.nodes.inventory import Allocation, Inventory
 from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.nodes.options import UpOptions
 from tpuctl.flows.nodes.plan import UpPlan
@@ -44,7 +45,7 @@ NO_FACTS: Mapping[str, str] = {}
 def up(
     session: Session, options: UpOptions, zones: tuple[str, ...], race: bool, wait_capacity: int,
     detach: bool, lifetime: Lifetime, yes: bool, dry_run: bool,
-) -> None:  # fmt: skip
+) -> Allocation | None:  # fmt: skip
     """Create a TPU, or use the existing one of that name, and wait for SSH on every host.
 
     \b
@@ -57,16 +58,18 @@ def up(
     if dry_run:
         output.requests(creation.requests(context, plan), as_json=session.as_json)
         note_order(plan)
-        return
+        return None
     ask(session, plan, yes=yes)
     with show_steps() as report:
         allocation = creation.create(context, plan, report)
-    session.listed.add("nodes", allocation.name)
-    show_inventory(session, Inventory((allocation,)))
+    with saying_bill(allocation.name, allocation.zone, f"'{allocation.deletion}' deletes it."):
+        session.listed.add("nodes", allocation.name)
+        show_inventory(session, Inventory((allocation,)))
     if detach:
         output.hint(f"tpuctl wait {allocation.name}")
     else:
         output.hint("tpuctl submit SCRIPT, or first: tpuctl data upload NAME FOLDER")
+    return allocation
 
 
 def ask(

@@ -66,10 +66,10 @@ class Outset:
             output.note(text)
         return plan
 
-    def make_node(self, begin: Callable[[str], None]) -> SubmitPlan:
+    def make_node(self, creating: Callable[[str, str], None]) -> SubmitPlan:
         """Return the plan on the node that is made, or is there; what can refuse it is read first.
 
-        `begin` gets the node's name before it may bill.
+        `creating` gets the node's name before it may bill, and its zone once it is there.
         """
         ups, cloud = self.up_plans(), self._cloud
         first = ups[0]
@@ -79,9 +79,10 @@ class Outset:
         for other in ups[1:]:
             output.note(f"Without capacity: {other.request.accelerator} instead.")
         ask(self._session, first, yes=self._whole.yes, more=self.facts, question=self._question(first))
-        begin(first.options.name)
+        creating(first.options.name, "")
         with show_steps() as report:
             allocation = machine.acquire(cloud.provider, cloud.ssh, ups, report)
+        creating(allocation.name, allocation.zone)
         self._session.listed.add("nodes", allocation.name)
         return on_node(plan, allocation.nodes[0], cloud.data_bucket)
 

@@ -13,7 +13,7 @@ from tpuctl.cli.runs.watch import tools
 from tpuctl.cli.session import Session
 from tpuctl.client.nodes import changes, creation
 from tpuctl.client.runs import submission
-from tpuctl.errors import DeclinedError, InterruptedByUser, NotFoundError, TpuctlError
+from tpuctl.errors import InterruptedByUser, NotFoundError, TpuctlError
 from tpuctl.flows.nodes import down
 from tpuctl.flows.nodes.inventory import take_inventory
 from tpuctl.flows.progress import Report
@@ -90,10 +90,8 @@ class Steps:
             pulled = self._pull()
             self._remove(verdict)
         except (KeyboardInterrupt, InterruptedByUser) as interrupt:
-            raise interrupted(self._position) from interrupt
-        except DeclinedError:
-            raise
-        except TpuctlError as error:
+            raise interrupted(self._position, interrupt) from interrupt
+        except Exception as error:
             raise failed(self._position, error) from error
         self._show_end(verdict, pulled)
 
@@ -106,7 +104,7 @@ class Steps:
         results.check_folder(self._whole.folder, self._whole.run)
         stage = self._look()
         if stage.tpu:
-            self._at(Phase.STARTING, stage.tpu.name, exists=True)
+            self._at(Phase.STARTING, stage.tpu.name, stage.tpu.zone, exists=True)
         if stage.verdict and stage.is_over:
             output.note(f"Run '{self._whole.run}' has ended: {stage.verdict.evidence}.")
             return stage.verdict
@@ -136,7 +134,8 @@ class Steps:
         self._at(Phase.RESTARTING, machine_name(run, max(self._stored.attempt_numbers()) + 1))
         with show_steps() as report:
             await_restart(self._stored, self._watch_tools(report))
-        self._at(Phase.RUNNING, self._stored.last_readable_attempt().record.tpu.name, exists=True)
+        tpu = self._stored.last_readable_attempt().record.tpu
+        self._at(Phase.RUNNING, tpu.name, tpu.zone, exists=True)
 
     def _watch_tools(self, report: Report) -> Tools:
         return tools(self._session, report, dict(self._whole.request.environment))
@@ -153,12 +152,14 @@ class Steps:
                 return None  # how that ends is settled like any end
             plan = self._outset.planned(node)
         elif self._whole.types is not None:
-            plan = self._outset.make_node(lambda name: self._at(Phase.CREATING, name))
+            plan = self._outset.make_node(
+                lambda name, zone: self._at(Phase.CREATING, name, zone, exists=bool(zone))
+            )
         else:
             plan = self._outset.planned()
         if not tpu:
             plan = on_free_node(self._session, plan, self._whole.policy, self._whole.request.script, "run")
-        self._at(Phase.STARTING, plan.node.name, exists=True)
+        self._at(Phase.STARTING, plan.node.name, plan.node.zone, exists=True)
         self._position.is_kept = plan.node.is_kept_by_terraform
         plan = submission.admit(self._context, plan, output.note)
         try:
@@ -207,11 +208,11 @@ class Steps:
         busy = occupants(self._cloud.bucket, session.witnesses, node, session.warn)
         return [occupant.run for occupant in busy if occupant.run != self._whole.run]
 
-    def _at(self, phase: Phase, node: str = "", *, exists: bool = False) -> None:
+    def _at(self, phase: Phase, node: str = "", zone: str = "", *, exists: bool = False) -> None:
         position = self._position
         position.phase = phase
         if node:
-            position.node, position.has_node, position.is_kept = node, exists, False
+            position.node, position.zone, position.has_node, position.is_kept = node, zone, exists, False
 
     def _show_end(self, verdict: Verdict, pulled: results.PullResult) -> None:
         """Say how it ended, what is here, and what bills; raises the error of a run that did not succeed."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -14,7 +16,7 @@ from tpuctl.cli.runs.submission_options import submission_options, with_request
 from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
 from tpuctl.client.runs import steps, submission
 from tpuctl.client.runs.busy import Policy
-from tpuctl.errors import InterruptedByUser
+from tpuctl.errors import InterruptedByUser, saying_bill
 from tpuctl.flows.nodes.lookup import NoTpuError
 from tpuctl.flows.runs.code.bundles import Bundle, Report
 from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest
@@ -44,9 +46,10 @@ def submit(
     Example:
       tpuctl submit jobs/digits.py -- --epochs 30
     """
-    with show_late_count() as report:
-        plan = _plan(session, request, report, offers_up=not dry_run)
-    start_planned(session, plan, policy, request.script, is_attached=is_attached, dry_run=dry_run)
+    with ExitStack() as made:
+        with show_late_count() as report:
+            plan = _plan(session, request, report, None if dry_run else made)
+        start_planned(session, plan, policy, request.script, is_attached=is_attached, dry_run=dry_run)
 
 
 def start_planned(
@@ -82,13 +85,17 @@ def start_planned(
         raise InterruptedByUser(f"Interrupted; run '{name}' goes on.", hint=next_steps(name)) from interrupt
 
 
-def _plan(session: Session, request: SubmitRequest, report: Report, *, offers_up: bool) -> SubmitPlan:
-    """Plan the run; where no TPU fits, a user at a terminal is asked whether to create one."""
+def _plan(session: Session, request: SubmitRequest, report: Report, made: ExitStack | None) -> SubmitPlan:
+    """Plan the run; where no TPU fits, a user at a terminal is asked whether to create one.
+
+    Whatever ends `made` after that says what bills; without it nobody is asked.
+    """
     try:
         return submission.plan(session.context, request, report)
     except NoTpuError as error:
-        if not offers_up or session.as_json or not sys.stdin.isatty():
+        if made is None or session.as_json or not sys.stdin.isatty():
             raise
+        from tpuctl.cli.nodes.creation_options import typed_words  # noqa: PLC0415  as below
         from tpuctl.cli.nodes.up import up  # noqa: PLC0415  slow to import, and rarely needed
 
         output.note(error.message)
@@ -96,7 +103,11 @@ def _plan(session: Session, request: SubmitRequest, report: Report, *, offers_up
         options = [word for name in _PLACES if given.get(name) for word in (f"--{name}", str(given[name]))]
         if given.get("iap") is not None:
             options.append("--iap" if given["iap"] else "--no-iap")
-        up.main([error.accelerator, *options], "tpuctl up", standalone_mode=False)
+        tpu = up.main([error.accelerator, *options], "tpuctl up", standalone_mode=False)
+        again = shlex.join(["tpuctl", *typed_words()])
+        made.enter_context(
+            saying_bill(tpu.name, tpu.zone, f"'{again}' uses it, '{tpu.deletion}' deletes it.")
+        )
         return submission.plan(session.context, request, report)
 
 

@@ -91,7 +91,7 @@ def starts_again(session: Session, stored: StoredRun, verdict: Verdict) -> bool:
         with show_steps() as report:
             await_restart(stored, tools(session, report))
     except (KeyboardInterrupt, InterruptedByUser) as interrupt:
-        raise interrupted([stored]) from interrupt
+        raise interrupted([stored], interrupt) from interrupt
     return True
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tpuctl.nodes import History, Node, NodeState, PastChange
+from tpuctl.nodes import History, Node, PastChange
 
 CREATED, STOPPED, STARTED, DELETED = "create", "stop", "start", "delete"
 """Verbs of the provider."""
@@ -86,7 +86,6 @@ def _life(node: Node, changes: Sequence[PastChange], now: str, *, exists: bool) 
             begin = moment
     if not begin:
         return NodeLife(node, tuple(spans))
-    bills = exists and node.state not in (NodeState.STOPPED, NodeState.PREEMPTED, NodeState.GONE)
-    if bills:
+    if exists and node.state.bills:
         return NodeLife(node, (*spans, (begin, now)), goes_on=True)
     return NodeLife(node, tuple(spans), open_since=begin)

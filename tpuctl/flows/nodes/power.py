@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tpuctl.cloud.provider import Provider
-from tpuctl.errors import InterruptedByUser, StateError, StockoutError
+from tpuctl.errors import (
+    InterruptedByUser,
+    NotFoundError,
+    StateError,
+    StockoutError,
+    TpuctlError,
+    say_bill,
+)
 from tpuctl.flows.hosts.ssh_access import grant_access
 from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.lookup import find_allocation
@@ -95,20 +102,46 @@ def stop(provider: Provider, plan: PowerPlan, report: Report) -> Node:
 def start(provider: Provider, ssh: Ssh, plan: PowerPlan, key: SshKey, report: Report) -> Node:
     """Start the node that is planned, and return it once its host answers over SSH.
 
-    Raises StockoutError when the zone has no capacity for it now, and as `grant_access` does.
+    Raises StockoutError when the zone has no capacity for it now, and as `grant_access` does; every error
+    says whether it bills.
     """
-    name = plan.node.name
+    name, zone = plan.node.name, plan.node.zone
     try:
         started = _started(provider, plan, report)
         return grant_access(provider, ssh, started, key, report)
-    except StockoutError as error:
-        hint = f"Its disk is kept: try 'tpuctl start {name}' later, or create another TPU elsewhere."
-        raise StockoutError(error.message, hint=hint, **error.facts) from error
     except KeyboardInterrupt as error:
         raise InterruptedByUser(
-            f"Interrupted while '{name}' was being started; it bills from now on.",
-            hint=f"'tpuctl start {name}' waits for it, 'tpuctl stop {name}' stops it again.",
+            f"Interrupted while '{name}' in {zone} was being started; it bills from now on.",
+            hint=_three_commands(plan.node),
+            may_bill=[f"{name} in {zone}"],
         ) from error
+    except Exception as error:
+        if isinstance(error, StockoutError):
+            error.hint = (
+                f"Its disk is kept: try 'tpuctl start {name}' later, or create another TPU elsewhere."
+            )
+        if verb := _bills(provider, plan.node):
+            say_bill(
+                error, f"Node '{name}' in {zone} {verb}.", _three_commands(plan.node), [f"{name} in {zone}"]
+            )
+        raise
+
+
+def _bills(provider: Provider, node: Node) -> str:
+    """Return the verb of a node that bills, or may where the provider does not answer; empty if not."""
+    try:
+        return "bills" if provider.get_node(node.id).state.bills else ""
+    except NotFoundError:
+        return ""
+    except (TpuctlError, KeyboardInterrupt):
+        return "may bill"
+
+
+def _three_commands(node: Node) -> str:
+    texts = [f"'tpuctl start {node.name}' resumes", f"'tpuctl stop {node.name}' stops it again"]
+    if not node.is_kept_by_terraform:
+        texts.append(f"'tpuctl down {node.name}' deletes it")
+    return f"{', '.join(texts)}."
 
 
 def _started(provider: Provider, plan: PowerPlan, report: Report) -> Node:
@@ -159,8 +192,10 @@ def _settled(
 
 
 def _again(node: Node, after: NodeState) -> str:
-    verb = "stop" if after is NodeState.STOPPED else "start"
-    return f"It may still bill: 'tpuctl {verb} {node.name}' again waits for it."
+    """Return the hint of a stop that is not over; a start says what bills whatever ends it."""
+    if after is not NodeState.STOPPED:
+        return ""
+    return f"It may still bill: 'tpuctl stop {node.name}' again waits for it."
 
 
 def _cannot_pause(item: Allocation, reason: str) -> StateError:

@@ -12,16 +12,12 @@ from tpuctl.cloud.provider import Provider
 from tpuctl.config.subnetworks import subnetwork_in
 from tpuctl.errors import (
     ConfigError,
-    ConflictError,
-    DeadlineError,
-    HostError,
     InterruptedByUser,
     PreemptedError,
-    QuotaError,
     StateError,
     StockoutError,
     TpuctlError,
-    joined_hints,
+    say_bill,
 )
 from tpuctl.flows.hosts.ssh_access import grant_access
 from tpuctl.flows.nodes.down import DownPlan, changes, down
@@ -30,7 +26,7 @@ from tpuctl.flows.nodes.lookup import require_decided
 from tpuctl.flows.nodes.placement.creation import zone_of
 from tpuctl.flows.nodes.placement.race import Race
 from tpuctl.flows.nodes.placement.rounds import Rounds
-from tpuctl.flows.nodes.placement.siblings import siblings
+from tpuctl.flows.nodes.placement.siblings import Siblings, siblings
 from tpuctl.flows.nodes.plan import UpPlan, differences
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import Change, HttpRequest, Node, NodeState, StartNode
@@ -81,8 +77,8 @@ def _is_leaving(item: Allocation) -> bool:
 def up(provider: Provider, ssh: Ssh, plan: UpPlan, report: Report) -> Allocation:
     """Do what the plan says and return the TPU once every host answers over SSH, or at once with `detach`.
 
-    Raises StockoutError, QuotaError, PreemptedError, HostError or DeadlineError; on Ctrl-C an
-    InterruptedByUser that says how to continue, since the provider completes a create by itself.
+    Every error says what bills, and how to continue, since the provider completes a create by itself:
+    StockoutError, QuotaError, PreemptedError, HostError, DeadlineError, InterruptedByUser on Ctrl-C, others.
     """
     try:
         if plan.ended:
@@ -94,14 +90,16 @@ def up(provider: Provider, ssh: Ssh, plan: UpPlan, report: Report) -> Allocation
         key = plan.request.ssh_key
         nodes = values(fanout(lambda node: grant_access(provider, ssh, node, key, report), allocation.nodes))
         return replace(allocation, nodes=tuple(nodes))
-    except StockoutError as error:
-        raise _with_other_zones(error, plan) from error
-    except PreemptedError as error:
-        raise _with_replacement(error, plan) from error
     except KeyboardInterrupt as error:
         raise _interrupted(plan) from error
-    except (ConfigError, ConflictError, DeadlineError, HostError, QuotaError) as error:
-        raise _with_what_bills(provider, plan, error) from error
+    except Exception as error:
+        if isinstance(error, StockoutError):
+            error.hint = _other_zones(error, plan)
+            error.facts.setdefault("zone", plan.search.zones[0])
+        elif isinstance(error, PreemptedError):
+            error.hint = f"'{_resume(plan)}' deletes it and creates it anew."
+        _say_what_bills(provider, plan, error)
+        raise
 
 
 def _acquire(provider: Provider, plan: UpPlan, report: Report) -> Allocation:
@@ -167,24 +165,23 @@ def _require_as_requested(allocation: Allocation, plan: UpPlan) -> Allocation:
     return allocation
 
 
-def _with_other_zones(error: StockoutError, plan: UpPlan) -> StockoutError:
-    """Return the stockout of a single zone with a hint that names the next, the same continent first."""
+def _other_zones(error: StockoutError, plan: UpPlan) -> str:
+    """Return the hint of a stockout: of a single zone one that names the next, the same continent first."""
     if len(plan.search.zones) > 1:
-        return error
+        return error.hint
     zone, accelerator = plan.search.zones[0], accelerators.accelerator(plan.options.accelerator)
     continent = zone.split("-")[0]
     others = sorted(
         (other for other in accelerator.zones if other != zone and _is_reached(other, plan)),
         key=lambda other: not other.startswith(continent),
     )
-    hint = error.hint
-    if others:
-        more = f" (it is also offered in {', '.join(others[1:4])})" if others[1:] else ""
-        hint = (
-            f"Try the next zone: tpuctl up {accelerator.type} --zone {others[0]}{more}, or every zone: "
-            "--zone any. '--wait-capacity 6h' keeps trying."
-        )
-    return StockoutError(error.message, hint=hint, **{"zone": zone, **error.facts})
+    if not others:
+        return error.hint
+    more = f" (it is also offered in {', '.join(others[1:4])})" if others[1:] else ""
+    return (
+        f"Try the next zone: tpuctl up {accelerator.type} --zone {others[0]}{more}, or every zone: "
+        "--zone any. '--wait-capacity 6h' keeps trying."
+    )
 
 
 def _is_reached(zone: str, plan: UpPlan) -> bool:
@@ -196,37 +193,34 @@ def _is_reached(zone: str, plan: UpPlan) -> bool:
     return True
 
 
-def _with_replacement(error: PreemptedError, plan: UpPlan) -> PreemptedError:
-    hint = f"'{_resume(plan)}' deletes it and creates it anew."
-    return PreemptedError(error.message, hint=hint, **error.facts)
+def _say_what_bills(provider: Provider, plan: UpPlan, error: Exception) -> None:
+    """Add to an error what bills, or may bill where the provider does not answer, and both commands.
 
-
-def _with_what_bills(provider: Provider, plan: UpPlan, error: TpuctlError) -> TpuctlError:
-    """Return the error with the sentence that the node bills, or may bill if the provider does not answer."""
-    name = plan.options.name
+    What belongs to somebody else, and is not used, is not this command's to tell of.
+    """
+    if isinstance(error, TpuctlError) and "may_bill" in error.facts:
+        return
     try:
-        near = siblings(provider, name, plan.search.zones, race_in(plan.creation))
-        zones = [item.zone for item in (*near.live, *near.ended)]
-        verb = "bills" if zones else "may bill" if near.unreachable else ""
-        zones = zones or list(near.unreachable)
-    except TpuctlError:
-        verb, zones = "may bill", list(plan.search.zones)
-    if not verb or "may_bill" in error.facts:
-        return error
-    where = f" in {' and in '.join(zones)}" if len(plan.search.zones) > 1 else ""
-    return type(error)(
-        f"{error.message} Node '{name}' {verb}{where}.",
-        hint=joined_hints(error.hint, _two_commands(plan)),
-        **error.facts,
-        may_bill=[f"{name} in {zone}" for zone in zones],
-    )
+        near = siblings(provider, plan.options.name, plan.search.zones, race_in(plan.creation))
+    except (TpuctlError, KeyboardInterrupt):
+        near = Siblings((), (), plan.search.zones)
+    used = {item.zone for item in plan.candidates}
+    own = near.only(lambda item: item.is_owned_by(plan.options.owner) or item.zone in used)
+    billing = [item for item in (*own.live, *own.ended) if any(node.state.bills for node in item.nodes)]
+    waiting = [item.zone for item in own.live if not item.nodes]
+    zones = [item.zone for item in billing] or [*waiting, *near.unreachable]
+    if zones:
+        sentence = (
+            f"Node '{plan.options.name}' in {' and in '.join(zones)} {'bills' if billing else 'may bill'}."
+        )
+        say_bill(error, sentence, _two_commands(plan), [f"{plan.options.name} in {zone}" for zone in zones])
 
 
 def _interrupted(plan: UpPlan) -> InterruptedByUser:
     zones = plan.search.zones
-    where = f" in {' or '.join(zones)}" if len(zones) > 1 else ""
     return InterruptedByUser(
-        f"Interrupted while '{plan.options.name}' was being created; it may bill already{where}.",
+        f"Interrupted while '{plan.options.name}' was being created; it may bill already in "
+        f"{' or '.join(zones)}.",
         hint=_two_commands(plan),
         may_bill=[f"{plan.options.name} in {zone}" for zone in zones],
     )
@@ -242,7 +236,7 @@ def _resume(plan: UpPlan) -> str:
     """Return the command that goes on with what this one began: the same, where a user typed it."""
     options = plan.options
     if options.typed:
-        is_named = any(word.partition("=")[0] == "--name" for word in options.typed)
+        is_named = options.restart or any(word.partition("=")[0] == "--name" for word in options.typed)
         return shlex.join(["tpuctl", *options.typed, *([] if is_named else ["--name", options.name])])
     words = [
         f"tpuctl up {options.accelerator} --name {options.name}{plan.search.options}",

@@ -36,8 +36,6 @@ ASK_AFTER = 60.0
 """Seconds after which a keeper's note is read again."""
 LONG_SILENCE = 120
 """Minutes from which on hours are told."""
-NOT_BILLING = (NodeState.STOPPED, NodeState.PREEMPTED, NodeState.GONE)
-"""States in which chips do not bill; the disk of a stopped node does."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +171,7 @@ def cost_so_far(item: Node | QueuedResource, price: Price, now: datetime) -> Pri
 
 def bills(item: Node | QueuedResource) -> bool:
     """Whether it bills by the hour now, or is about to."""
-    return isinstance(item, Node) and item.state not in NOT_BILLING
+    return isinstance(item, Node) and item.state.bills
 
 
 def troubles(item: Node | QueuedResource, announced: Maintenance | None, now: datetime) -> Iterator[str]:

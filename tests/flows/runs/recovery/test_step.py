@@ -8,8 +8,9 @@ import pytest
 
 from tests.crashes.faults import nothing
 from tests.crashes.world import CrashWorld, Interference, Killed, Worlds
-from tests.flows.runs.recovery.site import Site
+from tests.flows.runs.recovery.site import ZONE, Site
 from tpuctl import runs
+from tpuctl.errors import ConfigError
 from tpuctl.flows.runs.recovery import lease as leases
 from tpuctl.flows.runs.recovery.events import ENDED_FOR_GOOD
 
@@ -75,6 +76,41 @@ def kill_at_each_request(worlds: Worlds, shape: str, choose: Callable[[str, str,
             check(site)
             if shape != "four hosts":
                 assert site.run.attempt_numbers() == [1, 2]
+
+
+def test_every_error_with_a_machine_says_that_it_bills_and_both_commands(worlds: Worlds) -> None:
+    with worlds.new() as world:
+        methods = requests(world, "one host")
+        made = next(node for node in world.world.nodes.all() if node.state == "READY").name.rpartition("/")[2]
+    first = max(number for number, method in enumerate(methods) if method == "ssh.run") - 1
+    refused = list[str]()
+    for number in range(methods.index("CreateNode") + 1, first):
+        with worlds.new(f"refused at request {number}, {methods[number]}") as world:
+            site = preempted(world, "one host")
+            world.interfere = refused_at(number)
+            error = error_of(site)
+        if error:
+            refused.append(methods[number])
+            assert f"Node '{made}' in {ZONE} bills." in error.message, (methods[number], error.message)
+            assert f"'tpuctl watch r1' resumes, 'tpuctl down {made}' deletes it." in error.hint
+    assert {"GetNode", "bucket.create"} <= set(refused)
+
+
+def error_of(site: Site) -> ConfigError | None:
+    """Return the error of a step; None for one that goes on without what it was refused."""
+    try:
+        site.step()
+    except ConfigError as error:
+        return error
+    return None
+
+
+def refused_at(number: int) -> Interference:
+    def refuse(method: str, at: int, moment: str) -> None:
+        if (at, moment) == (number, "before"):
+            raise ConfigError("No right.")
+
+    return refuse
 
 
 def killed_at(world: CrashWorld, number: int, when: str) -> Interference:

@@ -260,7 +260,7 @@ class TestEvents:
         with pytest.raises(InterruptedByUser) as caught:
             played.watch(r1=[InterruptedByUser("Interrupted.")])
         assert caught.value.message == (
-            "Interrupted while run 'r1' was being started again; its machine 'r1-1' may bill already."
+            "Interrupted while run 'r1' was being started again; its machine may bill already: r1-1."
         )
         assert caught.value.hint == "'tpuctl watch r1' resumes, 'tpuctl cancel r1' ends it and deletes that."
         assert caught.value.facts == {"may_bill": ["r1-1"]}

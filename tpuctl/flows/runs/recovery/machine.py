@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 from tpuctl.bucket_layout import NodePaths
 from tpuctl.bucket_objects.bad_object import BadObjectError
-from tpuctl.errors import NotFoundError, StateError, StockoutError
+from tpuctl.errors import NotFoundError, StateError, StockoutError, saying_bill
 from tpuctl.flows.hosts.ssh_access import grant_access
 from tpuctl.flows.nodes.down import DownPlan, down
 from tpuctl.flows.nodes.inventory import Allocation, take_inventory
@@ -55,12 +56,19 @@ def find_or_make(tools: Tools, run: str, recipe: Machine, attempt: int, before: 
     node = None if is_bad else _usable(tools, before)
     users = _users(tools, run, before.id) if node else []
     if node and not users:
-        return grant_access(tools.provider, tools.ssh, node, tools.ssh.login_key(), tools.report)
+        with that_bills(run, node):
+            return grant_access(tools.provider, tools.ssh, node, tools.ssh.login_key(), tools.report)
     if node:
         tools.report(f"{node.name} is busy with run '{users[0]}': another machine is made")
     else:
         delete_left(tools, run, recipe.owner, before)
     return _make(tools, run, recipe, attempt)
+
+
+def that_bills(run: str, tpu: Node | Tpu) -> AbstractContextManager[None]:
+    """Return a context whose errors say that the machine of a run bills, and both commands."""
+    commands = f"'tpuctl watch {run}' resumes, 'tpuctl down {tpu.name}' deletes it."
+    return saying_bill(tpu.name, tpu.zone, commands)
 
 
 def _usable(tools: Tools, before: Tpu) -> Node | None:
@@ -183,6 +191,7 @@ def options_of(recipe: Machine, run: str, name: str, bucket: str) -> UpOptions:
         lifetime=Lifetime(recipe.ttl, recipe.idle if has_end else IDLE),
         bucket=bucket,
         restart=run,
+        typed=("watch", run),
         labels=recipe.labels,
         metadata=recipe.metadata,
         startup_script=recipe.startup_script,

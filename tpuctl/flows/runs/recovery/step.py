@@ -29,7 +29,7 @@ from tpuctl.flows.runs.outcome import settle, with_restart
 from tpuctl.flows.runs.recovery import lease as leases
 from tpuctl.flows.runs.recovery.events import BUSY, ENDED_FOR_GOOD, GOES_ON, RESTARTED, WAITS, Event
 from tpuctl.flows.runs.recovery.lease import HeldLease
-from tpuctl.flows.runs.recovery.machine import delete_all, find_or_make
+from tpuctl.flows.runs.recovery.machine import delete_all, find_or_make, that_bills
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -132,7 +132,8 @@ def _restart(run: StoredRun, verdict: Verdict, tools: Tools) -> Event:
             node = find_or_make(tools, run.name, recipe, number, before, is_bad=is_bad)
         except NO_CAPACITY as error:
             return Event(run.name, number, WAITS, error.message)
-        return _start(run, held, node, number, tools)
+        with that_bills(run.name, node):
+            return _start(run, held, node, number, tools)
 
 
 def _start(run: StoredRun, held: HeldLease, node: Node, number: int, tools: Tools) -> Event:
@@ -209,7 +210,7 @@ def _finish_start(run: StoredRun, attempt: StoredAttempt, tools: Tools) -> Event
     held = leases.take(run, number, tools.holder)
     if isinstance(held, Lease):
         return Event(run.name, number, BUSY, f"{held.holder} starts it")
-    with held:
+    with held, that_bills(run.name, attempt.record.tpu):
         words = {word.worker: word for word in attempt.words()}
         silent = [worker for worker, word in words.items() if word.status is None]
         hosts = tools.witnesses.hosts(run.name, attempt.record, silent)

@@ -162,7 +162,7 @@ class Watcher:
         watched, event, error = result.item, result.value, result.error
         name = watched.run.name
         if isinstance(error, InterruptedByUser):
-            raise interrupted([watched.run])
+            raise interrupted([watched.run], error)
         if error:
             if final is None or isinstance(error, final):
                 self._runs.pop(name, None)
@@ -251,13 +251,18 @@ def is_own(run: StoredRun, owner: str) -> bool:
     return run.restarts and machine is not None and machine.owner == owner
 
 
-def interrupted(runs: Sequence[StoredRun]) -> InterruptedByUser:
-    """Return the error of a watcher that was interrupted while it started runs again."""
-    run = runs[0]
+def interrupted(runs: Sequence[StoredRun], interrupt: BaseException) -> InterruptedByUser:
+    """Return the error of a watcher that was interrupted while it started runs again.
+
+    Where is in the error of the creation that was interrupted.
+    """
+    run, facts = runs[0], interrupt.facts if isinstance(interrupt, InterruptedByUser) else {}
     next_attempt = max(run.attempt_numbers(), default=0) + 1
-    name = machine_name(run.name, next_attempt)
+    places = facts.get("may_bill") or [machine_name(run.name, next_attempt)]
+    assert isinstance(places, list)
     return InterruptedByUser(
-        f"Interrupted while run '{run.name}' was being started again; its machine '{name}' may bill already.",
+        f"Interrupted while run '{run.name}' was being started again; its machine may bill already: "
+        f"{' or '.join(places)}.",
         hint=f"'tpuctl watch {run.name}' resumes, 'tpuctl cancel {run.name}' ends it and deletes that.",
-        may_bill=[name],
+        may_bill=places,
     )

@@ -30,9 +30,10 @@ class Position:
     phase: Phase = Phase.PLANNING
     node: str = ""
     """The node that the command has requested or uses; empty without one."""
+    zone: str = ""
+    """Of the node, or those in one of which it may be."""
     has_node: bool = False
     """Whether the node exists for sure."""
-
     is_kept: bool = False
     """Whether Terraform keeps the node, and nobody is to delete it."""
 
@@ -41,8 +42,14 @@ class Position:
         """What goes on and what bills, as a sentence."""
         node = ""
         if self.node:
-            node = f", and node '{self.node}' {'bills' if self.has_node else 'may bill'}"
+            where = f" in {self.zone}" if self.zone else ""
+            node = f", and node '{self.node}'{where} {'bills' if self.has_node else 'may bill'}"
         return f"run '{self.run}' {self.phase}{node}."
+
+    @property
+    def may_bill(self) -> list[str]:
+        """The node, as errors name it for programs."""
+        return [f"{self.node} in {self.zone}" if self.zone else self.node] if self.node else []
 
     @property
     def commands(self) -> str:
@@ -55,31 +62,43 @@ class Position:
         return " ".join(texts)
 
 
-def interrupted(position: Position) -> InterruptedByUser:
-    """Return the error of Ctrl-C."""
+def interrupted(position: Position, interrupt: BaseException) -> InterruptedByUser:
+    """Return the error of Ctrl-C; where a node may be is in the error of the creation that it interrupted."""
     if position.phase is Phase.PLANNING:
         return InterruptedByUser("Interrupted; nothing was started.")
-    facts = {"may_bill": [position.node]} if position.node else {}
+    places = interrupt.facts.get("may_bill") if isinstance(interrupt, InterruptedByUser) else None
+    if isinstance(places, list) and not position.zone:
+        before = f"{position.node} in "
+        position.zone = " or ".join(place.removeprefix(before) for place in places if before in place)
+    facts = {"may_bill": position.may_bill} if position.node else {}
     return InterruptedByUser(
         f"Interrupted; {position.standing}", hint=position.commands, run=position.run, **facts
     )
 
 
-def failed(position: Position, error: TpuctlError) -> TpuctlError:
+def failed(position: Position, error: Exception) -> Exception:
     """Return an error with what goes on and what bills, where it does not say so itself."""
+    is_up_at_it = position.phase is Phase.CREATING and not position.has_node  # then `up` has said what bills
     if position.phase is Phase.PLANNING:
         return error
+    standing = position.standing
+    sentence = f"{standing[0].upper()}{standing[1:]}"
+    if not isinstance(error, TpuctlError):
+        if not is_up_at_it:
+            error.add_note(f"{sentence} {position.commands}")
+        return error
     error.facts.setdefault("run", position.run)
-    if position.phase is Phase.CREATING:  # `up` has said what bills
+    if is_up_at_it:
+        if "may_bill" in error.facts:
+            return error
         if isinstance(error, StockoutError):
             error.hint = f"Try again: {position.again}. More zones: --zone any. Longer: --wait-capacity 6h"
-        elif "may_bill" not in error.facts:
+        else:
             error.hint = joined_hints(error.hint, f"Try again: {position.again}")
         return error
     if "may_bill" not in error.facts:
-        standing = position.standing
-        error.message = f"{error.message} {standing[0].upper()}{standing[1:]}"
+        error.message = f"{error.message} {sentence}"
         if position.node:
-            error.facts["may_bill"] = [position.node]
+            error.facts["may_bill"] = position.may_bill
     error.hint = joined_hints(error.hint, position.commands)
     return error
