@@ -28,6 +28,7 @@ RIGHT = [
         ("service_account", "123-compute@developer.gserviceaccount.com"),
         ("external_ips", "no"),
         ("iap", "yes"),
+        ("host_keys", "first-contact"),
     )),
 ]  # fmt: skip
 WRONG = [

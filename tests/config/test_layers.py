@@ -252,7 +252,7 @@ class TestFormats:
         ("bucket", "bucket!"), ("data_bucket", "bucket!"),
         ("network", "my_network"), ("subnetwork", "my_network"),
         ("subnetworks", "europe-west4"), ("external_ips", "maybe"), ("iap", "auto"),
-        ("restarts", "often"), ("restarts_on_failure", "unlimited"),
+        ("host_keys", "any"), ("restarts", "often"), ("restarts_on_failure", "unlimited"),
         ("service_account", "tpu"), ("ssh_user", "ada lovelace"), ("owner", "ada lovelace"),
         ("ssh_key", "-oProxyCommand=id"),
         ("terraform", "-chdir=elsewhere"),

@@ -119,9 +119,11 @@ def _with_options(command: Command, options: Sequence[Callable[[Command], Comman
         as_json: bool,
         zone: str | None = None,
         iap: bool | None = None,
+        host_keys: str | None = None,
         **parameters: object,
     ) -> object:
         flags = {"target": target, "project": project, "zone": zone, "bucket": bucket}
+        flags["host_keys"] = host_keys
         flags["iap"] = None if iap is None else ("yes" if iap else "no")
         session = Session(load(flags), as_json=as_json)
         try:
@@ -152,12 +154,28 @@ OPTIONS = (
     click.option("--json", "as_json", is_flag=True, help="Show the result as JSON."),
 )
 
-iap_option = click.option(
-    "--iap/--no-iap",
-    default=None,
-    help="Reach hosts through Identity-Aware Proxy, or not; default: those without an external address.",
+
+def reaching_options(command: Command) -> Command:
+    """Give a command that reaches hosts the options that say how; below `with_session`."""
+    for option in reversed(_REACHING):
+        command = option(command)
+    return command
+
+
+_REACHING = (
+    click.option(
+        "--iap/--no-iap",
+        default=None,
+        help="Reach hosts through Identity-Aware Proxy, or not; default: those without an external address.",
+    ),
+    click.option(
+        "--host-keys",
+        type=click.Choice(["published", "first-contact"]),
+        metavar="WHICH",
+        help="Trust the 'published' keys of hosts, or, where a policy forbids guest attributes, that of the "
+        "'first-contact'; default: published.",
+    ),
 )
-"""Below `with_session`, of a command that reaches hosts."""
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Show the requests that would be sent, and send none."

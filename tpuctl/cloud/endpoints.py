@@ -95,7 +95,16 @@ class Cloud:
         self._closers.append(client.transport.close)
         from tpuctl.cloud.tpu.client import CloudTpu  # noqa: PLC0415  after Google's client, see there
 
-        return CloudTpu(client, project, self._read_project_metadata)
+        is_first_contact = self.config.get("host_keys") == "first-contact"
+        return CloudTpu(
+            client, project, self._read_project_metadata, self._contacted if is_first_contact else None
+        )
+
+    def _contacted(self, node: Node) -> Mapping[int, str]:
+        """Return the host keys of first contact with a node."""
+        from tpuctl.cloud.ssh.first_contact import FirstContact  # noqa: PLC0415  only where it is asked for
+
+        return FirstContact(state_folder() / "host-keys", self._dial).keys(node)
 
     @cached_property
     def bucket(self) -> Bucket:

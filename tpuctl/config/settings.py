@@ -78,6 +78,14 @@ SETTINGS = {
             "whether SSH goes through Identity-Aware Proxy (yes or no)",
             real_only=True,
         ),
+        Setting(
+            "host_keys",
+            "which keys of hosts are trusted: those that they published, or those of the first contact "
+            "(published or first-contact)",
+            "published",
+            "published",
+            real_only=True,
+        ),
         Setting("service_account", "service account of the TPU VMs (email)", real_only=True),
         Setting(
             "terraform",

@@ -43,7 +43,8 @@ class TestConnecting:
     def test_another_host_key_is_refused(self, cloud: Cloud, ready: Node) -> None:
         error = self.refused(cloud.ssh, ready, OTHER_KEY)
         assert "its host key is not the one it published" in error.message
-        assert (error.hint, error.facts) == ("Do not trust this address.", {"host_key": "wrong"})
+        assert error.hint.startswith("Do not trust this address.")
+        assert error.facts == {"host_key": "wrong"}
 
     @pytest.mark.parametrize(
         "key",

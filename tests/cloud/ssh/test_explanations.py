@@ -9,7 +9,7 @@ import paramiko
 import pytest
 from paramiko.ssh_exception import IncompatiblePeer
 
-from tpuctl.cloud.ssh.explanations import CommandTimeout, Flood, SilentHost, translated
+from tpuctl.cloud.ssh.explanations import EXPLANATIONS, CommandTimeout, Flood, SilentHost, translated
 from tpuctl.errors import HostError
 
 STATE = "'tpuctl ls' shows the node's state."
@@ -21,7 +21,7 @@ KEY = paramiko.ECDSAKey.generate()
     [
         (
             paramiko.BadHostKeyException("h", KEY, KEY),
-            "its host key is not the one it published", "Do not trust this address.", {"host_key": "wrong"},
+            "its host key is not the one it published", EXPLANATIONS[0][2], {"host_key": "wrong"},
         ),
         (
             paramiko.AuthenticationException("no"),

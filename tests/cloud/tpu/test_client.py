@@ -166,6 +166,20 @@ def test_the_names_of_hosts_come_with_their_keys(provider: CloudTpu, simulator: 
     assert requests() == 3
 
 
+def test_guest_attributes_that_are_not_there_yet_are_waited_for(
+    provider: CloudTpu, simulator: RunningSimulator
+) -> None:
+    node = provider.node_id(ZONE, "n1")
+    missing = "The resource 'hostkeys/' of type 'Guest Attribute' was not found."
+    simulator.faults.add("error", method="GetGuestAttributes", code="NOT_FOUND", message=missing)
+    with pytest.raises(NotFoundError, match="Node 'n1'"):
+        provider.host_keys(node)
+    create(provider)
+    assert provider.host_keys(node) == {}
+    assert provider.hostname(node, 0) is None
+    assert provider.host_notes(node, "tpuctl", "keeper") == {}
+
+
 def test_what_google_would_refuse_is_refused_before_it_is_sent(
     provider: CloudTpu, simulator: RunningSimulator
 ) -> None:

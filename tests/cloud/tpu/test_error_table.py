@@ -98,6 +98,15 @@ CASES = (
         ("zone-denied", {"zone": ZONE}),
     ),
     Case(
+        "guest-attributes",
+        errors.ConfigError,
+        "are in guest attributes",
+        "--host-keys first-contact",
+        refusal(
+            "FAILED_PRECONDITION", "Constraint constraints/compute.disableGuestAttributesAccess violated"
+        ),
+    ),
+    Case(
         "preempted",
         errors.PreemptedError,
         "was preempted",

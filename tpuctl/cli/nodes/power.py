@@ -7,7 +7,7 @@ import click
 from tpuctl.cli import output
 from tpuctl.cli.nodes.table import allocation_table, show_nodes
 from tpuctl.cli.progress import show_steps
-from tpuctl.cli.session import Session, confirm, dry_run_option, iap_option, with_session, yes_option
+from tpuctl.cli.session import Session, confirm, dry_run_option, reaching_options, with_session, yes_option
 from tpuctl.client.nodes import changes
 from tpuctl.flows.nodes.inventory import Allocation
 
@@ -47,7 +47,7 @@ def stop(session: Session, node: str, yes: bool, dry_run: bool) -> None:
 @yes_option
 @dry_run_option
 @with_session
-@iap_option
+@reaching_options
 def start(session: Session, node: str, yes: bool, dry_run: bool) -> None:
     """Start a stopped TPU, which bills again, and wait for SSH on its host.
 

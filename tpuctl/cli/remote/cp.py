@@ -9,7 +9,7 @@ import click
 from tpuctl.cli import output
 from tpuctl.cli.remote.copy_progress import show_bytes
 from tpuctl.cli.remote.hosts import find, reach
-from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
+from tpuctl.cli.session import Session, dry_run_option, reaching_options, with_session
 from tpuctl.client.nodes import hosts as calls
 from tpuctl.errors import StateError, TpuctlError, UsageError
 from tpuctl.flows.remote.copy import Copied
@@ -28,7 +28,7 @@ MOST_NAMED = 10
 @click.option("--recursive", "-r", is_flag=True, hidden=True, help="Folders are always copied whole.")
 @dry_run_option
 @with_session
-@iap_option
+@reaching_options
 def cp(session: Session, paths: tuple[str, ...], worker: str | None, recursive: bool, dry_run: bool) -> None:
     """Copy files and folders to every host of a TPU, or from every host into a folder each.
 

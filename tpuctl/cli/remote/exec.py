@@ -12,7 +12,7 @@ from tpuctl.cli import output, printing
 from tpuctl.cli.remote.after_dashes import AfterDashes
 from tpuctl.cli.remote.hosts import find, reach
 from tpuctl.cli.remote.lines import LinePrinter, write_raw
-from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
+from tpuctl.cli.session import Session, dry_run_option, reaching_options, with_session
 from tpuctl.cli.value_types import DURATION, OUTPUT_PATH
 from tpuctl.client.nodes import hosts as calls
 from tpuctl.client.nodes.hosts import host_name
@@ -40,7 +40,7 @@ from tpuctl.text.worker_numbers import ranges
 @click.option("--raw", is_flag=True, help="Write the bytes of one worker as they come.")
 @dry_run_option
 @with_session
-@iap_option
+@reaching_options
 def execute(
     session: Session, name: str, worker: str | None, timeout: int | None, folder: Path | None, raw: bool,
     dry_run: bool, words: tuple[str, ...],

@@ -8,7 +8,7 @@ import click
 
 from tpuctl.cli import output, printing
 from tpuctl.cli.remote.reaching import find_worker, worker_option
-from tpuctl.cli.session import Session, iap_option, with_session
+from tpuctl.cli.session import Session, reaching_options, with_session
 from tpuctl.errors import UsageError
 from tpuctl.flows.remote.forwarding import forward as flow
 from tpuctl.flows.remote.forwarding.listeners import Listener, is_port, listen, parse_ports
@@ -19,7 +19,7 @@ from tpuctl.flows.remote.targets import Hosts, admit
 @click.argument("words", nargs=-1, metavar="[NAME] [LOCAL:]PORT...")
 @worker_option
 @with_session
-@iap_option
+@reaching_options
 def forward(session: Session, words: tuple[str, ...], worker: str | None) -> None:
     """Forward ports of this machine to a worker of a TPU (default: your only TPU), until Ctrl-C.
 

@@ -18,7 +18,7 @@ from tpuctl.flows.remote.targets import Hosts
 from tpuctl.flows.remote.workers import chosen_workers, only_worker
 from tpuctl.nodes import Node
 
-PINNED = ("target", "project", "ssh_user", "ssh_key")
+PINNED = ("target", "project", "ssh_user", "ssh_key", "host_keys")
 """The settings by which a command of another program reaches the same hosts from any folder."""
 
 worker_option = click.option("--worker", metavar="N", help="Number of the worker; default: 0.")

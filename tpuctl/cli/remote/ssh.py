@@ -11,7 +11,7 @@ from tpuctl.cli.progress import show_steps
 from tpuctl.cli.remote.after_dashes import AfterDashes
 from tpuctl.cli.remote.handing_over import hand_over
 from tpuctl.cli.remote.reaching import find_worker, login, worker_option
-from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
+from tpuctl.cli.session import Session, dry_run_option, reaching_options, with_session
 from tpuctl.errors import UsageError
 from tpuctl.flows.remote import openssh
 from tpuctl.flows.remote.targets import Hosts, admission_requests, admit
@@ -26,7 +26,7 @@ class _Command(AfterDashes):
 @worker_option
 @dry_run_option
 @with_session
-@iap_option
+@reaching_options
 def ssh(
     session: Session, name: str | None, worker: str | None, dry_run: bool, words: tuple[str, ...]
 ) -> None:

@@ -9,7 +9,7 @@ import click
 
 from tpuctl.cli import output, printing
 from tpuctl.cli.remote.reaching import known_hosts_folder, proxy_command
-from tpuctl.cli.session import Session, iap_option, with_session
+from tpuctl.cli.session import Session, reaching_options, with_session
 from tpuctl.config import files
 from tpuctl.errors import UsageError
 from tpuctl.flows.remote import openssh
@@ -24,7 +24,7 @@ from tpuctl.nodes import Node
 @click.option("--install", is_flag=True, help="Add the entries to ~/.ssh/config, in a file each.")
 @click.option("--remove", is_flag=True, help="Take the entries out of ~/.ssh/config again.")
 @with_session
-@iap_option
+@reaching_options
 def ssh_config(session: Session, names: tuple[str, ...], install: bool, remove: bool) -> None:
     """Print or install entries for 'ssh NAME', VS Code, scp and rsync: of these TPUs, or of all yours.
 

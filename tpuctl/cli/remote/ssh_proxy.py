@@ -8,7 +8,7 @@ import click
 
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.remote.reaching import known_hosts_folder
-from tpuctl.cli.session import Session, iap_option, with_session
+from tpuctl.cli.session import Session, reaching_options, with_session
 from tpuctl.flows.remote.byte_relay import relay
 from tpuctl.flows.remote.known_hosts import write_known_hosts
 from tpuctl.flows.remote.targets import admit, find_hosts
@@ -19,7 +19,7 @@ from tpuctl.flows.remote.workers import worker_of_entry
 @click.argument("name")
 @click.argument("host", default="0")
 @with_session
-@iap_option
+@reaching_options
 def ssh_proxy(session: Session, name: str, host: str) -> None:
     """Connect stdin and stdout to the SSH server of a worker, as OpenSSH's ProxyCommand.
 

@@ -6,7 +6,7 @@ import click
 
 from tpuctl.cli import output
 from tpuctl.cli.progress import show_steps
-from tpuctl.cli.session import Session, confirm, dry_run_option, iap_option, with_session, yes_option
+from tpuctl.cli.session import Session, confirm, dry_run_option, reaching_options, with_session, yes_option
 from tpuctl.cli.value_types import DURATION
 from tpuctl.client.runs import steps
 from tpuctl.flows.nodes.lookup import is_deletable
@@ -23,7 +23,7 @@ from tpuctl.flows.runs.recovery import cancellation as recovery
 @yes_option
 @dry_run_option
 @with_session
-@iap_option
+@reaching_options
 def cancel(session: Session, run: str, grace: int, yes: bool, dry_run: bool) -> None:
     """Stop a run on every host, and wait until it has ended. Its TPU stays.
 

@@ -17,7 +17,7 @@ from tpuctl.cli.runs.busy import policy_options
 from tpuctl.cli.runs.outset import WholeRun
 from tpuctl.cli.runs.steps import Steps
 from tpuctl.cli.runs.submission_options import submission_options, with_request
-from tpuctl.cli.session import Session, dry_run_option, iap_option, with_zones, yes_option
+from tpuctl.cli.session import Session, dry_run_option, reaching_options, with_zones, yes_option
 from tpuctl.cli.value_types import OUTPUT_PATH
 from tpuctl.client.runs.busy import Policy
 from tpuctl.errors import UsageError
@@ -68,7 +68,7 @@ class Types(click.ParamType[tuple[str, ...]]):
 @yes_option
 @dry_run_option
 @with_zones
-@iap_option
+@reaching_options
 @with_machine
 @with_request
 def run(

@@ -10,7 +10,7 @@ from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.cli import output
 from tpuctl.cli.nodes.table import show_inventory
 from tpuctl.cli.progress import show_steps
-from tpuctl.cli.session import Session, iap_option, with_session
+from tpuctl.cli.session import Session, reaching_options, with_session
 from tpuctl.cli.value_types import DURATION
 from tpuctl.client.nodes import changes
 from tpuctl.client.runs import steps
@@ -30,7 +30,7 @@ from tpuctl.runs import NAME
 )  # fmt: skip
 @click.option("--tpu", "is_tpu", is_flag=True, help="NAME is a TPU, also where a run has this name.")
 @with_session
-@iap_option
+@reaching_options
 def wait(session: Session, name: str, timeout: int | None, is_tpu: bool) -> None:
     """Wait until a TPU is READY, as after 'tpuctl up --detach', or until a run has ended.
 

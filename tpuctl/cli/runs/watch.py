@@ -11,7 +11,7 @@ from tpuctl import clock
 from tpuctl.cli import output, printing
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.runs.restart_options import value_options
-from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
+from tpuctl.cli.session import Session, dry_run_option, reaching_options, with_session
 from tpuctl.client.runs import steps
 from tpuctl.errors import InterruptedByUser, TpuctlError, UsageError
 from tpuctl.flows.progress import Report
@@ -39,7 +39,7 @@ DELETION_PATIENCE = 120.0
 )
 @dry_run_option
 @with_session
-@iap_option
+@reaching_options
 def watch(
     session: Session, runs: tuple[str, ...], everything: bool, once: bool, environment: tuple[str, ...],
     env_files: tuple[Path, ...], secrets: tuple[str, ...], dry_run: bool,

@@ -55,7 +55,12 @@ INSTALL_KEY = "Run 'tpuctl up' again: it installs the key."
 SEE_STATE = "'tpuctl ls' shows the node's state."
 
 EXPLANATIONS: tuple[tuple[type[BaseException], str, str], ...] = (
-    (paramiko.BadHostKeyException, "its host key is not the one it published", "Do not trust this address."),
+    (
+        paramiko.BadHostKeyException,
+        "its host key is not the one it published",
+        "Do not trust this address. With --host-keys first-contact it is not the first one: if Google has "
+        "repaired the host, remove the worker's file from host-keys in tpuctl's state folder.",
+    ),
     (paramiko.AuthenticationException, "it refused the SSH key", INSTALL_KEY),
     (IncompatiblePeer, "it speaks another SSH: {error}", "Is it a host of this TPU? " + SEE_STATE),
     (CommandTimeout, "a command did not end in time", f"The host may hang: {SEE_STATE}"),

@@ -25,14 +25,9 @@ def authenticate(
 
     Raises paramiko's errors, and SilentHost when the host stops answering.
     """
+    transport = _transport(stream)
     try:
-        transport = paramiko.Transport(stream)
-    except BaseException:
-        stream.close()
-        raise
-    try:
-        _prefer(transport)
-        _await(transport, "the begin of the connection", transport.start_client)
+        _begin(transport)
         _check(transport, host_key)
         _await(transport, "the login", lambda event: transport.auth_publickey(user, key, event))
         if not transport.is_authenticated():
@@ -43,6 +38,30 @@ def authenticate(
         raise
     transport.set_keepalive(KEEP_ALIVE)
     return transport
+
+
+def presented_key(stream: ByteStream) -> str:
+    """Return the host key (base64) that answers over a stream, which is closed; raises as `authenticate`."""
+    transport = _transport(stream)
+    try:
+        _begin(transport)
+        return str(transport.get_remote_server_key().get_base64())
+    finally:
+        transport.packetizer.complete_handshake()
+        transport.close()
+
+
+def _transport(stream: ByteStream) -> paramiko.Transport:
+    try:
+        return paramiko.Transport(stream)
+    except BaseException:
+        stream.close()
+        raise
+
+
+def _begin(transport: paramiko.Transport) -> None:
+    _prefer(transport)
+    _await(transport, "the begin of the connection", transport.start_client)
 
 
 def _prefer(transport: paramiko.Transport) -> None:

@@ -35,7 +35,7 @@ from tpuctl.cloud.tpu.past_changes import list_operations, read_history
 from tpuctl.cloud.tpu.project_metadata import uses_os_login
 from tpuctl.cloud.tpu.rules import check_creation
 from tpuctl.cloud.tpu.sending import all_pages, send, send_once
-from tpuctl.errors import NotFoundError, TpuctlError
+from tpuctl.errors import ConfigError, NotFoundError, StateError, TpuctlError
 from tpuctl.nodes import (
     CLOUD_TPU,
     Change,
@@ -69,9 +69,12 @@ class CloudTpu:
         client: tpu_v2.TpuClient,
         project: str,
         read_project_metadata: Callable[[], Mapping[str, str]] = dict,
+        first_contact: Callable[[Node], Mapping[int, str]] | None = None,
     ) -> None:
+        """Take `first_contact`, which returns the keys of hosts that have published none."""
         self._client = client
         self._project = project
+        self._first_contact = first_contact
         self._read_project_metadata = read_project_metadata
         self._hostnames: dict[NodeId, Mapping[int, str]] = {}
         self._hostname_lock = threading.Lock()
@@ -177,9 +180,17 @@ class CloudTpu:
 
     def host_keys(self, node: NodeId) -> Mapping[int, str]:
         """Return each worker's host key, which it writes into its guest attributes at boot."""
-        attributes = self._guest_attributes(node)
+        try:
+            attributes = self._guest_attributes(node)
+        except (ConfigError, StateError):  # a policy or a role that is missing
+            if self._first_contact is None:
+                raise
+            return self._first_contact(self.get_node(node))
         self._hostnames[node] = read_hostnames(attributes)
-        return read_host_keys(attributes)
+        published = read_host_keys(attributes)
+        if self._first_contact is None:
+            return published
+        return {**self._first_contact(self.get_node(node)), **published}
 
     def hostname(self, node: NodeId, worker: int) -> str | None:
         """Return the name of a worker's instance, None while it has not published it.
@@ -248,7 +259,17 @@ class CloudTpu:
     def _read_attributes(
         self, node: NodeId, request: tpu_v2.GetGuestAttributesRequest
     ) -> tpu_v2.GetGuestAttributesResponse:
-        return send(_subject(node), self._client.get_guest_attributes, request)
+        """Return guest attributes; none where the API finds none: no host has published any yet.
+
+        Compute Engine answers so for a namespace that a host has not written ("The resource 'hostkeys/' of
+        type 'Guest Attribute' was not found.": googlecloudsdk/command_lib/compute/ssh_utils.py). Raises
+        NotFoundError for a node that does not exist.
+        """
+        try:
+            return send(_subject(node), self._client.get_guest_attributes, request)
+        except NotFoundError:
+            self.get_node(node)
+            return tpu_v2.GetGuestAttributesResponse()
 
     def _location(self, zone: str) -> str:
         return location(self._project, zone)

@@ -102,6 +102,15 @@ ROWS = (
         reason="LOCATION_POLICY_VIOLATED", text="denied on 'locations/[^/']+'",
     ),
     Row(
+        "guest-attributes", (7, 9),
+        "Constraint constraints/compute.disableGuestAttributesAccess violated for project P.",
+        ConfigError,
+        "{subject}: {words} The keys and the names of its hosts are in guest attributes.",
+        "Ask for an exception of this organization policy; or, where hosts have external addresses, trust "
+        "the key that answers first: the same command with --host-keys first-contact.",
+        text="disableGuestAttributesAccess",
+    ),
+    Row(
         "preempted", (3, 9),
         "Cloud TPU received a bad request. update is not supported while in state PREEMPTED",
         PreemptedError,

@@ -13,8 +13,8 @@ def published_key(node: Node, host_keys: Mapping[int, str], worker: int) -> str:
     if worker not in host_keys:
         raise HostError(
             f"worker {worker} of '{node.name}': it has published no host key.",
-            hint=f"It does when it boots: tpuctl wait {node.name}. If it never does, check that the "
-            "project has not disabled guest attributes.",
+            hint=f"It does when it boots: tpuctl wait {node.name}. If it never does, an organization policy "
+            "may forbid guest attributes: --host-keys first-contact trusts the key that answers first.",
             host_key="missing",
         )
     return host_keys[worker]

@@ -103,7 +103,8 @@ def _host_keys(provider: Provider, node: Node) -> Mapping[int, str]:
         every_key,
         awaiting=f"the host keys of '{node.name}'",
         timeout=SSH_TIMEOUT,
-        hint="They come with guest attributes: check that the project has not disabled them.",
+        hint="They come with guest attributes. Where an organization policy forbids those, --host-keys "
+        "first-contact trusts the key that answers first.",
     )
 
 

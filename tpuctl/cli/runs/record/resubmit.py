@@ -10,7 +10,7 @@ import click
 from tpuctl.cli.runs.busy import policy_options
 from tpuctl.cli.runs.restart_options import value_options
 from tpuctl.cli.runs.submit import start_planned
-from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
+from tpuctl.cli.session import Session, dry_run_option, reaching_options, with_session
 from tpuctl.client.runs import steps, submission
 from tpuctl.client.runs.busy import Policy
 from tpuctl.flows.runs.record.repetition import RepeatRequest
@@ -35,7 +35,7 @@ from tpuctl.flows.runs.submission.environment import variables_of
 @policy_options
 @dry_run_option
 @with_session
-@iap_option
+@reaching_options
 def resubmit(
     session: Session, run: str, changes: tuple[str, ...], tpu: str | None, name: str | None, is_all: bool,
     environment: tuple[str, ...], env_files: tuple[Path, ...], secrets: tuple[str, ...], policy: Policy,
