@@ -54,6 +54,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("TPUCTL_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TPUCTL_CROSS_REGION", "yes")  # tests choose zones, and there is one bucket
     monkeypatch.chdir(tmp_path / "work")
     return folder
 

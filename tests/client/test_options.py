@@ -21,7 +21,7 @@ from tpuctl.data.options import Options, TokenOptions
 from tpuctl.datasets import DatasetRef
 from tpuctl.flows.datasets.request import UploadRequest
 
-OF_THE_CLIENT = {"target", "project", "bucket", "zone", "iap"}
+OF_THE_CLIENT = {"target", "project", "bucket", "zone", "iap", "host_keys", "cross_region"}
 """Options that arguments of the client are."""
 OF_THE_COMMAND = {"as_json", "dry_run", "yes"}
 """Options that say how a command asks and shows."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 from tpuctl.accelerators import region
+from tpuctl.errors import UsageError
 
 MULTI_REGIONS = {
     # multi-region of Cloud Storage: how its regions begin, and which of those are not in it
@@ -23,6 +25,19 @@ DUAL_REGIONS = {
     "asia1": ("asia-northeast1", "asia-northeast2"),
 }
 """Both: https://cloud.google.com/storage/docs/locations. Other dual-regions name their regions themselves."""
+TRAFFIC = {
+    # continents of two regions: USD for a GiB that goes from one to the other
+    ("us", "us"): "0.02",
+    ("europe", "europe"): "0.02",
+    ("asia", "asia"): "0.08",
+    ("europe", "us"): "0.05",
+    ("asia", "us"): "0.08",
+    ("asia", "europe"): "0.08",
+}
+"""Google's list prices (https://cloud.google.com/storage/pricing, data transfer within Google Cloud)."""
+MOST_TRAFFIC = "0.14"
+"""Of continents that are not in the table: the highest one."""
+TIB = 1024
 MOST_NAMED = 3
 """Zones or regions that a warning names."""
 CONTINENTS = {"eu": "europe"}
@@ -47,6 +62,27 @@ class BucketLocation:
     def is_in_region(self, zone: str) -> bool:
         """Whether objects are surely in the region of a zone itself."""
         return region(zone) in self._regions()
+
+    def require_near(self, *zones: str, data: str = "", size: int = 0) -> None:
+        """Raise UsageError for zones in other regions, with the price of one pass over `data`.
+
+        `size`: its bytes; 0 where they are not known.
+        """
+        far = [zone for zone in zones if not self.is_near(zone)]
+        if not far:
+            return
+        rate = max(self._rate(zone) for zone in far)
+        gib = Decimal(size) / (1 << 30) if size else Decimal(TIB)
+        read = f"one pass over {data} ({_gib(gib)})" if size else "each TiB that is read there"
+        raise UsageError(
+            f"The bucket gs://{self.bucket} is in {self._place()}, and {_listed(far)} "
+            f"{'are in other regions' if far[1:] else f'is in {region(far[0])}'}: {read} costs about "
+            f"{_usd(rate * gib)} of traffic ({rate} USD per GiB, Google's list price).",
+            hint=f"Use a TPU in {self._place()}, or copy the data to a bucket near the TPU. To pay for the "
+            "traffic: --cross-region",
+            bucket=self.bucket,
+            zones=far,
+        )
 
     def warning(self, *zones: str) -> str:
         """Return the sentence that `up` says before a TPU in other regions; empty in the same one."""
@@ -79,6 +115,11 @@ class BucketLocation:
         """How the regions of its continent begin: `europe`."""
         return CONTINENTS.get(self.name, _continent(self._regions()[0]))
 
+    def _rate(self, zone: str) -> Decimal:
+        """Return what a GiB costs that goes from here to a zone, in USD."""
+        pair = sorted((self.continent, _continent(zone)))
+        return Decimal(TRAFFIC.get((pair[0], pair[1]), MOST_TRAFFIC))
+
     def _regions(self) -> tuple[str, ...]:
         return self.regions or DUAL_REGIONS.get(self.name) or (self.name,)
 
@@ -107,6 +148,14 @@ def nearest_first(zones: Iterable[str], location: BucketLocation | None) -> list
             _continent(zone) != location.continent,
         ),
     )
+
+
+def _gib(amount: Decimal) -> str:
+    return f"{amount:.3g} GiB" if amount < TIB else f"{amount / TIB:.3g} TiB"
+
+
+def _usd(amount: Decimal) -> str:
+    return f"{max(amount, Decimal('0.01')):.2f} USD"
 
 
 def _listed(places: Sequence[str]) -> str:

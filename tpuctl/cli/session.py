@@ -120,10 +120,11 @@ def _with_options(command: Command, options: Sequence[Callable[[Command], Comman
         zone: str | None = None,
         iap: bool | None = None,
         host_keys: str | None = None,
+        cross_region: bool = False,
         **parameters: object,
     ) -> object:
         flags = {"target": target, "project": project, "zone": zone, "bucket": bucket}
-        flags["host_keys"] = host_keys
+        flags["host_keys"], flags["cross_region"] = host_keys, "yes" if cross_region else None
         flags["iap"] = None if iap is None else ("yes" if iap else "no")
         session = Session(load(flags), as_json=as_json)
         try:
@@ -176,6 +177,12 @@ _REACHING = (
         "'first-contact'; default: published.",
     ),
 )
+cross_region_option = click.option(
+    "--cross-region",
+    is_flag=True,
+    help="Read a bucket in another region than the TPU, and pay for the traffic.",
+)
+"""Below `with_session`, of a command that makes a TPU or starts a run."""
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Show the requests that would be sent, and send none."

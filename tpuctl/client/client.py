@@ -41,10 +41,13 @@ class Client(NodeClient, DatasetClient, RunClient):
 
     def __init__(
         self, *, target: str | None = None, project: str | None = None, zone: str | None = None,
-        bucket: str | None = None, iap: bool | None = None, warn: Warn | None = None,
+        bucket: str | None = None, iap: bool | None = None, host_keys: str | None = None,
+        cross_region: bool | None = None, warn: Warn | None = None,
     ) -> None:  # fmt: skip
         flags = {"target": target, "project": project, "zone": zone, "bucket": bucket}
-        flags["iap"] = None if iap is None else ("yes" if iap else "no")
+        for name, value in (("iap", iap), ("cross_region", cross_region)):
+            flags[name] = None if value is None else ("yes" if value else "no")
+        flags["host_keys"] = host_keys
         self._context = Context(load(flags), warn or LOGGER.warning)
 
     def __enter__(self) -> Client:

@@ -62,6 +62,7 @@ FORMATS = {
     ),
     "external_ips": YES_OR_NO,
     "iap": YES_OR_NO,
+    "cross_region": YES_OR_NO,
     "host_keys": Format(r"published|first-contact", "published or first-contact"),
     "restarts": Format(r"[0-9]{1,4}|unlimited", "a number such as 3, or unlimited"),
     "restarts_on_failure": Format(r"[0-9]{1,4}", "a number such as 1"),

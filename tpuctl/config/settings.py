@@ -57,6 +57,12 @@ SETTINGS = {
             sim_default="sim-project-tpuctl",
             real_only=True,
         ),
+        Setting(
+            "cross_region",
+            "whether a TPU may read a bucket in another region, which is billed as traffic (yes or no)",
+            "no",
+            "no",
+        ),
         Setting("accelerator", "TPU type that 'tpuctl up' creates"),
         Setting("data_bucket", "Cloud Storage bucket of datasets, when it is another one", real_only=True),
         Setting("network", "VPC network of the TPU VMs", "default", "default"),

@@ -18,7 +18,15 @@ from tpuctl.cli.nodes.zone_options import (
     zone_facts,
 )
 from tpuctl.cli.progress import show_steps
-from tpuctl.cli.session import Session, confirm, dry_run_option, reaching_options, with_zones, yes_option
+from tpuctl.cli.session import (
+    Session,
+    confirm,
+    cross_region_option,
+    dry_run_option,
+    reaching_options,
+    with_zones,
+    yes_option,
+)
 from tpuctl.client.nodes import creation
 from tpuctl.errors import saying_bill
 from tpuctl.flows.hosts import os_login, way_in
@@ -41,6 +49,7 @@ NO_FACTS: Mapping[str, str] = {}
 @dry_run_option
 @with_zones
 @reaching_options
+@cross_region_option
 @with_up_options
 def up(
     session: Session, options: UpOptions, zones: tuple[str, ...], race: bool, wait_capacity: int,

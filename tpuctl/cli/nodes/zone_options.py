@@ -57,6 +57,11 @@ def note_far_zones(session: Session, plan: UpPlan) -> None:
     location, bucket = creation.bucket_location(session.context), session.config.get("bucket")
     if location is None and bucket:
         output.note(f"Warning: where gs://{bucket} is cannot be read: traffic from another region is billed.")
+    if location and plan.search.left_out:
+        output.note(
+            f"Not tried, since gs://{bucket} is in another region: {len(plan.search.left_out)} zones "
+            f"({', '.join(plan.search.left_out[:3])} ...). --cross-region tries them, too."
+        )
     zones = [each.request.id.zone for each in plan.creations]
     if location and (warning := location.warning(*zones)):
         output.note(f"Warning: {warning}")

@@ -17,7 +17,14 @@ from tpuctl.cli.runs.busy import policy_options
 from tpuctl.cli.runs.outset import WholeRun
 from tpuctl.cli.runs.steps import Steps
 from tpuctl.cli.runs.submission_options import submission_options, with_request
-from tpuctl.cli.session import Session, dry_run_option, reaching_options, with_zones, yes_option
+from tpuctl.cli.session import (
+    Session,
+    cross_region_option,
+    dry_run_option,
+    reaching_options,
+    with_zones,
+    yes_option,
+)
 from tpuctl.cli.value_types import OUTPUT_PATH
 from tpuctl.client.runs.busy import Policy
 from tpuctl.errors import UsageError
@@ -69,6 +76,7 @@ class Types(click.ParamType[tuple[str, ...]]):
 @dry_run_option
 @with_zones
 @reaching_options
+@cross_region_option
 @with_machine
 @with_request
 def run(

@@ -13,7 +13,7 @@ from tpuctl.cli import output
 from tpuctl.cli.progress import show_late_count
 from tpuctl.cli.runs.busy import on_free_node, policy_options
 from tpuctl.cli.runs.submission_options import submission_options, with_request
-from tpuctl.cli.session import Session, dry_run_option, reaching_options, with_session
+from tpuctl.cli.session import Session, cross_region_option, dry_run_option, reaching_options, with_session
 from tpuctl.client.runs import steps, submission
 from tpuctl.client.runs.busy import Policy
 from tpuctl.errors import InterruptedByUser, saying_bill
@@ -34,6 +34,7 @@ from tpuctl.text.worker_numbers import ranges
 @dry_run_option
 @with_session
 @reaching_options
+@cross_region_option
 @with_request
 def submit(
     session: Session, request: SubmitRequest, is_attached: bool, policy: Policy, dry_run: bool
@@ -103,6 +104,7 @@ def _plan(session: Session, request: SubmitRequest, report: Report, made: ExitSt
         options = [word for name in _PLACES if given.get(name) for word in (f"--{name}", str(given[name]))]
         if given.get("iap") is not None:
             options.append("--iap" if given["iap"] else "--no-iap")
+        options += ["--cross-region"] * bool(given.get("cross_region"))
         if given.get("host_keys"):
             options += ["--host-keys", given["host_keys"]]
         tpu = up.main([error.accelerator, *options], "tpuctl up", standalone_mode=False)

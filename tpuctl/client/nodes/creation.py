@@ -19,6 +19,7 @@ from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.nodes.options import UpOptions
 from tpuctl.flows.nodes.placement.search import Search, expand, is_zone
+from tpuctl.flows.nodes.placement.creation import zone_of
 from tpuctl.flows.nodes.plan import UpPlan, default_name, plan_up
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import DataDisk, HttpRequest
@@ -93,12 +94,19 @@ def search_of(
 ) -> Search:  # fmt: skip
     """Return the search in the zones that were named, else in the configured one; raises ConfigError."""
     names = tuple(normalize("zone", name, "--zone") if is_zone(name) else name for name in named)
-    zones = (
-        expand(names, accelerator, bucket_location(context))
-        if names
-        else (_configured_zone(context, accelerator),)
-    )
-    return Search(zones, names, race=race, wait=wait, detach=detach)
+    if not names:
+        configured = _configured_zone(context, accelerator)
+        return Search((configured,), race=race, wait=wait, detach=detach)
+    location = bucket_location(context)
+    zones = expand(names, accelerator, location)
+    tried = tuple(zone for zone in zones if zone in names or not is_far(context, location, zone)) or zones
+    left_out = tuple(zone for zone in zones if zone not in tried)
+    return Search(tried, names, race=race, wait=wait, detach=detach, left_out=left_out)
+
+
+def is_far(context: Context, location: BucketLocation | None, zone: str) -> bool:
+    """Whether a bucket is in another region than a zone, and the user does not say that this is meant."""
+    return bool(location and not location.is_near(zone) and not context.config.require_bool("cross_region"))
 
 
 def plan(context: Context, options: UpOptions, lifetime: Lifetime, search: Search) -> UpPlan:
@@ -112,9 +120,17 @@ def plan(context: Context, options: UpOptions, lifetime: Lifetime, search: Searc
 
 
 def plan_of(context: Context, options: UpOptions, search: Search) -> UpPlan:
-    """Return the same for options that have their lifetime, also for a stopped TPU whose time is over."""
+    """Return the same for options that have their lifetime, also for a stopped TPU whose time is over.
+
+    Raises UsageError where it would be created in another region than the bucket.
+    """
     cloud = context.cloud
-    return plan_up(cloud.provider, cloud.ssh.login_key(), options, search)
+    planned = plan_up(cloud.provider, cloud.ssh.login_key(), options, search)
+    location = None if planned.existing else bucket_location(context)
+    far = [zone for zone in map(zone_of, planned.creations) if is_far(context, location, zone)]
+    if location and far:
+        location.require_near(*far)
+    return planned
 
 
 def requests(context: Context, planned: UpPlan) -> list[HttpRequest]:

@@ -12,6 +12,7 @@ from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import access
 from tpuctl.flows.runs.submission import submit as flow
 from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest, plan_submit, priced
+from tpuctl.flows.runs.submission.traffic import near
 from tpuctl.nodes import HttpRequest, Node
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ def plan(
 ) -> SubmitPlan:
     """Return the run that is ready to be started, on a node or on one that fits; sends reads only."""
     cloud = context.cloud
-    return plan_submit(cloud.data_bucket, cloud.provider, context.owner, request, clock.now(), report, node)
+    planned = plan_submit(
+        cloud.data_bucket, cloud.provider, context.owner, request, clock.now(), report, node
+    )
+    return _near(context, planned)
 
 
 def plan_again(context: Context, stored: StoredRun, request: RepeatRequest) -> SubmitPlan:
@@ -32,7 +36,15 @@ def plan_again(context: Context, stored: StoredRun, request: RepeatRequest) -> S
     from tpuctl.flows.runs.record.repetition import plan_repetition  # noqa: PLC0415  slow to import
 
     cloud = context.cloud
-    return plan_repetition(stored, cloud.data_bucket, cloud.provider, context.owner, request, clock.now())
+    planned = plan_repetition(stored, cloud.data_bucket, cloud.provider, context.owner, request, clock.now())
+    return _near(context, planned)
+
+
+def _near(context: Context, planned: SubmitPlan) -> SubmitPlan:
+    """Return the plan, its restarts only where its buckets are; raises UsageError for a node elsewhere."""
+    if context.config.require_bool("cross_region"):
+        return planned
+    return near(planned, context.cloud.bucket, context.cloud.data_bucket)
 
 
 def requests(context: Context, planned: SubmitPlan) -> list[HttpRequest]:

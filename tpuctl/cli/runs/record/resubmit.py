@@ -10,7 +10,7 @@ import click
 from tpuctl.cli.runs.busy import policy_options
 from tpuctl.cli.runs.restart_options import value_options
 from tpuctl.cli.runs.submit import start_planned
-from tpuctl.cli.session import Session, dry_run_option, reaching_options, with_session
+from tpuctl.cli.session import Session, cross_region_option, dry_run_option, reaching_options, with_session
 from tpuctl.client.runs import steps, submission
 from tpuctl.client.runs.busy import Policy
 from tpuctl.flows.runs.record.repetition import RepeatRequest
@@ -36,6 +36,7 @@ from tpuctl.flows.runs.submission.environment import variables_of
 @dry_run_option
 @with_session
 @reaching_options
+@cross_region_option
 def resubmit(
     session: Session, run: str, changes: tuple[str, ...], tpu: str | None, name: str | None, is_all: bool,
     environment: tuple[str, ...], env_files: tuple[Path, ...], secrets: tuple[str, ...], policy: Policy,

@@ -28,6 +28,8 @@ class Search:
     """Seconds for which to look again while there is no capacity; of a queue, 0 is for no limit."""
     detach: bool = False
     """Whether to leave as soon as the request is accepted."""
+    left_out: tuple[str, ...] = ()
+    """Zones of a region or of `any` that are not tried, since the bucket is in another region."""
 
     @property
     def options(self) -> str:
@@ -40,7 +42,11 @@ class Search:
 def check_search(search: Search, *, is_queued: bool) -> None:
     """Raise UsageError for options that contradict each other."""
     if search.race and len(search.zones) < 2:
-        raise UsageError("--race takes several zones.", hint="Name them with --zone, or pass --zone any.")
+        elsewhere = f" {len(search.left_out)} are in other regions than the bucket: --cross-region"
+        raise UsageError(
+            "--race takes several zones.",
+            hint=f"Name them with --zone, or pass --zone any.{elsewhere if search.left_out else ''}",
+        )
     if search.detach and len(search.zones) > 1:
         raise UsageError(
             "--detach leaves at once, and with several zones somebody has to wait, and cancel the rest.",
