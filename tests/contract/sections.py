@@ -20,12 +20,17 @@ COMPUTE = (
     "compute.firewalls.update",
     "compute.firewalls.patch",
     "compute.firewalls.delete",
+    *(
+        f"compute.{collection}.{method}"
+        for collection in ("disks", "addresses")
+        for method in ("aggregatedList", "list", "get", "insert", "delete")
+    ),
     "compute.projects.get",
     "compute.projects.setCommonInstanceMetadata",
     "compute.globalOperations.get",
     "compute.globalOperations.wait",
 )
-"""What gcloud's `tpu-vm ssh` and SkyPilot need of Compute Engine."""
+"""What gcloud's `tpu-vm ssh`, SkyPilot and `tpuctl cost --now` need of Compute Engine."""
 
 METADATA = (
     "metadata.get", "metadata.recursive", "metadata.wait_for_change", "metadata.tpu-env",

@@ -72,7 +72,7 @@ def test_the_cloud_tpu_api_refuses_what_it_does_not_have(sim: Simulator) -> None
 
 
 def test_compute_engine_refuses_all_but_what_slices_need(sim: Simulator) -> None:
-    url = f"{sim.endpoints.compute_rest}/compute/v1/projects/sim-project/zones/europe-west4-a/disks"
+    url = f"{sim.endpoints.compute_rest}/compute/v1/projects/sim-project/zones/europe-west4-a/machineTypes"
     assert requests.get(url, timeout=60).status_code == 404
 
 

@@ -82,6 +82,7 @@ def _watch_storage(note: Note) -> None:
 
 def _watch_compute(note: Note) -> None:
     from tpuctl.sim.compute.firewall_api import FirewallApi
+    from tpuctl.sim.compute.holdings import HoldingsApi
     from tpuctl.sim.compute.rest_api import _ComputeApi
 
     for name, method in (
@@ -97,13 +98,18 @@ def _watch_compute(note: Note) -> None:
         watched = _watched_compute(getattr(FirewallApi, method), f"compute.firewalls.{method}", note)
         setattr(FirewallApi, method, watched)
 
+    for name in ("list_all", "list", "get", "insert", "delete"):
+        method = f"compute.{{collection}}.{'aggregatedList' if name == 'list_all' else name}"
+        setattr(HoldingsApi, name, _watched_compute(getattr(HoldingsApi, name), method, note))
+
 
 def _watched_compute(original: Any, method: str, note: Note) -> Any:
     async def watched(self: Any, request: Any) -> Any:
         answer = await original(self, request)
         if answer.status < 400:
             client = "gcloud" if client_of(request.headers) == "gcloud" else HTTP
-            note(method.format("wait" if request.method == "POST" else "get"), client)
+            collection = request.match_info.get("collection")
+            note(method.format("wait" if request.method == "POST" else "get", collection=collection), client)
         return answer
 
     return watched

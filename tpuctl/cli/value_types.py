@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import click
@@ -117,6 +118,18 @@ class Duration(click.ParamType[int]):
             self.fail(f"{error}.", param, ctx)
 
 
+class Amount(click.ParamType[Decimal]):
+    """An amount of money, such as `20` or `7.50`."""
+
+    name = "amount"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Decimal:
+        """Return the amount; fails for any other text."""
+        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", str(value)):
+            self.fail(f"'{value}' is not an amount such as 20 or 7.50.", param, ctx)
+        return Decimal(value)
+
+
 class Source(click.ParamType[str]):
     """What a dataset is made of: a path on this machine, or `gs://BUCKET/NAME`."""
 
@@ -134,6 +147,7 @@ class Source(click.ParamType[str]):
 
 ACCELERATOR = AcceleratorType()
 ACCELERATOR_OR_GENERATION = AcceleratorOrGeneration()
+AMOUNT = Amount()
 DURATION = Duration()
 MOMENT = Moment()
 SOURCE = Source()

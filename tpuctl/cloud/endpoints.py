@@ -21,6 +21,7 @@ from tpuctl.errors import ConfigError, HostError, UsageError
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
 
+    from tpuctl.catalogue.holdings import Address, Disk, Usage
     from tpuctl.catalogue.prices import RateList
     from tpuctl.catalogue.quotas import QuotaList
     from tpuctl.catalogue.regions import BucketLocation
@@ -177,6 +178,34 @@ class Cloud:
 
         api = self._rest_api(quotas.SERVICE, self.endpoints.quotas, quotas.URL)
         return quotas.read_quotas(api, self.config.require("project"))
+
+    def read_disks(self) -> tuple[list[Disk], list[str]]:
+        """Return the project's disks, and places that did not answer; raises tpuctl's errors."""
+        from tpuctl.cloud.tpu import project_metadata  # noqa: PLC0415
+
+        api = self._rest_api(project_metadata.SERVICE, self.endpoints.compute, project_metadata.URL)
+        return project_metadata.read_disks(api, self.config.require("project"))
+
+    def read_addresses(self) -> tuple[list[Address], list[str]]:
+        """Return the project's static external addresses, and places that did not answer."""
+        from tpuctl.cloud.tpu import project_metadata  # noqa: PLC0415
+
+        api = self._rest_api(project_metadata.SERVICE, self.endpoints.compute, project_metadata.URL)
+        return project_metadata.read_addresses(api, self.config.require("project"))
+
+    def bucket_names(self) -> list[str]:
+        """Return the names of the project's buckets; raises ConfigError without storage.buckets.list."""
+        project = self.config.require("project")
+        client = google_clients.storage_client(project, self.credentials, self.endpoints.storage)
+        self._closers.append(client.close)
+        from tpuctl.cloud.storage import list_buckets  # noqa: PLC0415  after Google's client
+
+        return list_buckets(client, project)
+
+    def bucket_usage(self, name: str, most: int) -> tuple[str, Usage]:
+        """Return where any bucket is and how much is in it, by at most so many objects."""
+        bucket = self._bucket(name)
+        return bucket.location().name, bucket.usage(most)
 
     def _read_project_metadata(self) -> Mapping[str, str]:
         from tpuctl.cloud.tpu import project_metadata  # noqa: PLC0415

@@ -17,6 +17,7 @@ from google.cloud.storage.exceptions import DataCorruption
 
 from tpuctl.bucket_layout import gs
 from tpuctl.bucket_objects.bad_object import too_large
+from tpuctl.catalogue.holdings import Usage
 from tpuctl.catalogue.regions import BucketLocation
 from tpuctl.cloud.error_mapping import translated
 from tpuctl.cloud.error_table import Service
@@ -168,6 +169,18 @@ class Bucket:
                 fields=LISTED_FIELDS.replace("crc32c", "crc32c,md5Hash") if md5 else LISTED_FIELDS,
             )  # fmt: skip
             return [_object(blob) for blob in blobs]
+
+    def usage(self, most: int) -> Usage:
+        """Return how much is in the bucket, former versions too, by at most so many objects."""
+        count = size = 0
+        with self._translated(""):
+            for blob in self._bucket.list_blobs(
+                versions=True, max_results=most + 1, fields="items(name,generation,size),nextPageToken"
+            ):
+                if count == most:
+                    return Usage(count, size, is_complete=False)
+                count, size = count + 1, size + int(blob.size or 0)
+        return Usage(count, size, is_complete=True)
 
     def folders(self, prefix: str) -> list[str]:
         """Return the names directly under a prefix that have something below them, without slashes."""
@@ -371,3 +384,9 @@ def _object(blob: storage.Blob) -> Object:
         content_type=blob.content_type or "",
         md5=blob.md5_hash or "",
     )
+
+
+def list_buckets(client: storage.Client, project: str) -> list[str]:
+    """Return the names of a project's buckets; raises ConfigError without storage.buckets.list."""
+    with translated(f"The buckets of project {project}", SERVICE):
+        return [bucket.name for bucket in client.list_buckets(fields="items(name),nextPageToken")]

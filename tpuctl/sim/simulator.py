@@ -26,6 +26,7 @@ from tpuctl.sim.client_environment import ClientEnvironment
 from tpuctl.sim.clock import Clock
 from tpuctl.sim.compute import rest_api as compute_api
 from tpuctl.sim.compute.firewalls import Firewalls
+from tpuctl.sim.compute.holdings import HoldingsApi
 from tpuctl.sim.compute.operations import Operations
 from tpuctl.sim.compute.projects import Projects
 from tpuctl.sim.control import ControlApi
@@ -215,7 +216,10 @@ class Simulator:
         firewalls = Firewalls(self._database)
         for project, rule in self._iam.state.firewalls if self._iam else ():
             firewalls.apply(project, rule)
-        compute = compute_api.application(self.projects, Operations(self._database), firewalls)
+        operations = Operations(self._database)
+        compute = compute_api.application(
+            self.projects, operations, firewalls, HoldingsApi(self._database, operations)
+        )
         objects = web.AppRunner(self.gcs.application(), **RUNNER_OPTIONS)
         storage = await self._web.start("storage", objects, only_json=False)
         compute_rest = await self._web.start("compute_rest", web.AppRunner(compute, access_log=None))

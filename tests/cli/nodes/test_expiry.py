@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 
 from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl import durations
 from tpuctl.bucket_layout import NodePaths
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
@@ -88,6 +91,46 @@ class TestUp:
         self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud, options: tuple[str, ...]
     ) -> None:
         assert tpuctl("up", "v3-8", "--name", "n1", *options, "--yes").code == 2
+        assert names(cloud) == []
+
+
+class TestMaxCost:
+    def test_a_budget_is_a_time_to_live_by_the_price(
+        self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud
+    ) -> None:
+        created = tpuctl("up", "v3-8", "--name", "n1", "--max-cost", "20", "--yes")
+        assert created.code == 0, created.err
+        price = Decimal(tpuctl("price", "v3-8", "--json").json["prices"][0]["on_demand"]["amount"])
+        minutes = int(20 * 60 / price)
+        assert 60 < minutes < 180
+        assert metadata(cloud)["tpuctl-ttl"] == f"{minutes * 60}s"
+        assert f"{durations.text(minutes * 60)} (--max-cost 20 at 9.77 USD per hour)" in created.err
+
+    def test_several_slices_and_a_shorter_ttl_count(
+        self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud
+    ) -> None:
+        one = tpuctl("up", "v3-8", "--max-cost", "20", "--dry-run", "--json").json
+        two = tpuctl("up", "v3-8", "--max-cost", "20", "--slices", "2", "--dry-run", "--json").json
+        short = tpuctl("up", "v3-8", "--max-cost", "20", "--ttl", "5m", "--dry-run", "--json").json
+        spot = tpuctl("up", "v3-8", "--max-cost", "20", "--spot", "--dry-run", "--json").json
+        seconds = [
+            int(re.findall(r"'tpuctl-ttl': '(\d+)s'", str(each))[0]) for each in (one, two, short, spot)
+        ]
+        assert 0 <= seconds[0] - 2 * seconds[1] <= 120
+        assert seconds[2] == 300
+        assert seconds[3] > 3 * seconds[0]
+
+    def test_without_a_price_or_a_minute_nothing_is_created(
+        self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud
+    ) -> None:
+        for options, code, words in (
+            (("--max-cost", "0.01"), 2, "pays for less than a minute at 9.77 USD per hour"),
+            (("--max-cost", "20", "--reserved"), 3, "reserved capacity costs what its contract says"),
+            (("--max-cost", "much"), 2, "'much' is not an amount such as 20 or 7.50"),
+            (("--max-cost", "-1"), 2, "is not an amount"),
+        ):
+            refused = tpuctl("up", "v3-8", "--name", "n1", *options, "--yes")
+            assert (refused.code, words in refused.err) == (code, True), refused.err
         assert names(cloud) == []
 
 

@@ -575,7 +575,9 @@ class TestOutset:
 
         header = SimpleNamespace(tpuctl=SimpleNamespace(accelerators=("v3-8", "v2-8"), framework="jax"))
         creation = SimpleNamespace(
-            search_of=search_of, plan_of=lambda _, *plan: SimpleNamespace(options=plan[0])
+            search_of=search_of,
+            limited=lambda context, options, lifetime, search: lifetime,
+            plan_of=lambda _, *plan: SimpleNamespace(options=plan[0]),
         )
         existing: list[Any] = []
         monkeypatch.setattr(outset, "read_header", lambda script: header)

@@ -15,6 +15,7 @@ from aiohttp import web
 from tests.event_loops.thread import LoopThread
 from tpuctl.sim.accounts import project_number, service_account, stable_number
 from tpuctl.sim.compute.firewalls import Firewalls
+from tpuctl.sim.compute.holdings import HoldingsApi
 from tpuctl.sim.compute.operations import Operations
 from tpuctl.sim.compute.projects import Projects
 from tpuctl.sim.compute.rest_api import application
@@ -60,7 +61,9 @@ class Compute:
 
     async def _serve(self) -> str:
         projects = Projects(self._database, self.changed.append)
-        app = application(projects, Operations(self._database), Firewalls(self._database))
+        operations = Operations(self._database)
+        holdings = HoldingsApi(self._database, operations)
+        app = application(projects, operations, Firewalls(self._database), holdings)
         app.middlewares.append(self._enter)
         self._runner = web.AppRunner(app)
         await self._runner.setup()
@@ -192,8 +195,8 @@ def test_lists_of_no_instances(compute: Compute) -> None:
             (method, "global/firewalls/f", "The resource 'projects/acme/global/firewalls/f' was not found")
             for method in ("GET", "PUT", "PATCH", "DELETE")
         ),
-        ("GET", "zones/z/disks",
-         "The simulator has no GET /compute/v1/projects/acme/zones/z/disks of Compute Engine"),
+        ("GET", "zones/z/machineTypes",
+         "The simulator has no GET /compute/v1/projects/acme/zones/z/machineTypes of Compute Engine"),
         ("DELETE", "zones/z/instances/i",
          "The simulator has no DELETE /compute/v1/projects/acme/zones/z/instances/i of Compute Engine"),
     ],
@@ -215,6 +218,30 @@ def firewall(compute: Compute, name: str, **fields: Any) -> dict[str, Any]:
         "disabled": False,
         **fields,
     }
+
+
+def test_disks_and_addresses_are_made_listed_by_place_and_deleted(compute: Compute) -> None:
+    for collection, place, kind in (
+        ("disks", "zones/us-east1-d", "Disk"), ("addresses", "regions/us-east1", "Address"),
+    ):  # fmt: skip
+        path = f"{place}/{collection}"
+        assert compute(f"acme/aggregated/{collection}")["items"] == {}
+        operation = compute(f"acme/{path}", {"name": "a"})
+        assert operation == operation_document(compute, operation, "insert", f"/{path}/a")
+        there = f"The resource 'projects/acme/{path}/a' already exists"
+        assert compute(f"acme/{path}", {"name": "a"}, status=409)["error"]["message"] == there
+        compute(f"acme/{path}", {"name": "A"}, status=400)
+        one = compute(f"acme/{path}/a")
+        assert (one["name"], one["selfLink"]) == ("a", f"{compute.url}/projects/acme/{path}/a")
+        listed = compute(f"acme/aggregated/{collection}")
+        assert listed["kind"] == f"compute#{kind.lower()}AggregatedList"
+        assert listed["items"] == {place: {collection: [one]}}
+        assert compute(f"acme/{path}")["items"] == [one]
+        assert "items" not in compute(f"other/{path}")
+        assert compute(f"acme/{path}/a", method="DELETE")["operationType"] == "delete"
+        gone = f"The resource 'projects/acme/{path}/a' was not found"
+        assert compute(f"acme/{path}/a", status=404)["error"]["message"] == gone
+        compute(f"acme/{path}/a", method="DELETE", status=404)
 
 
 def test_the_rules_of_a_new_network(compute: Compute) -> None:

@@ -1,15 +1,16 @@
-"""The options --ttl and --idle: when a TPU ends by itself."""
+"""The options --ttl, --idle and --max-cost: when a TPU ends by itself."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from decimal import Decimal
 from typing import TypeVar
 
 import click
 
 from tpuctl import durations
-from tpuctl.cli.value_types import DURATION
+from tpuctl.cli.value_types import AMOUNT, DURATION
 from tpuctl.flows.nodes.lifetime import Lifetime
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -23,19 +24,24 @@ IDLE = click.option(
     help="Delete it after that long without a run, a login or a program that holds chips, such as 30m.",
 )  # fmt: skip
 
+MAX_COST = click.option(
+    "--max-cost", type=AMOUNT, default="0", metavar="AMOUNT",
+    help="Delete it when it has cost that much at its price now, such as 20: a --ttl that follows from it.",
+)  # fmt: skip
+
 
 def lifetime_options(command: Command) -> Command:
-    """Give a command --ttl and --idle, and pass it both as one Lifetime, `lifetime`."""
+    """Give a command --ttl, --idle and --max-cost, and pass it all as one Lifetime, `lifetime`."""
 
     @functools.wraps(command)
-    def wrapper(*arguments: object, ttl: int, idle: int, **parameters: object) -> object:
-        return command(*arguments, lifetime=Lifetime(ttl, idle), **parameters)
+    def wrapper(*arguments: object, ttl: int, idle: int, max_cost: Decimal, **parameters: object) -> object:
+        return command(*arguments, lifetime=Lifetime(ttl, idle, max_cost), **parameters)
 
-    return TTL(IDLE(wrapper))  # type: ignore[return-value]  # the wrapper stands for the command
+    return TTL(IDLE(MAX_COST(wrapper)))  # type: ignore[return-value]  # the wrapper stands for the command
 
 
 def lifetime_text(lifetime: Lifetime) -> str:
     """Return when a TPU ends, for the facts that are shown before it is created."""
-    parts = [f"{durations.text(lifetime.ttl)} (--ttl)"] if lifetime.ttl else []
+    parts = [f"{durations.text(lifetime.ttl)} ({lifetime.budget or '--ttl'})"] if lifetime.ttl else []
     parts += [f"{durations.text(lifetime.idle)} without use (--idle)"] if lifetime.idle else []
     return f"{', or '.join(parts)}; then it deletes itself" if parts else "until 'tpuctl down'"

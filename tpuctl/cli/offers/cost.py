@@ -13,6 +13,7 @@ from tpuctl.cli.price_fields import price_fields
 from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import DURATION
 from tpuctl.client.runs import steps
+from tpuctl.flows.costs.bills import BillReport
 from tpuctl.flows.costs.entries import By, Entry, Group, grouped
 from tpuctl.flows.costs.report import CostReport
 
@@ -26,8 +27,12 @@ from tpuctl.flows.costs.report import CostReport
     "--by", type=click.Choice(get_args(By)), default="run", show_default=True,
     help="What to add up by.",
 )  # fmt: skip
+@click.option(
+    "--now", "is_now", is_flag=True,
+    help="List what bills now in the whole project instead, also what tpuctl did not make.",
+)  # fmt: skip
 @with_session
-def cost(session: Session, since: int, by: By) -> None:
+def cost(session: Session, since: int, by: By, is_now: bool) -> None:
     """Estimate what runs have cost, and the time in which no run used a TPU.
 
     An estimate, by the time on each TPU and the list price then: no bill. Disks, traffic, discounts and
@@ -36,7 +41,11 @@ def cost(session: Session, since: int, by: By) -> None:
     \b
     Example:
       tpuctl cost --since 7d --by user
+      tpuctl cost --now
     """
+    if is_now:
+        _show_bills(session, steps.bills(session.context))
+        return
     report = steps.costs(session.context, since)
     groups = grouped(report.entries, by)
     if session.as_json:
@@ -65,6 +74,39 @@ def _show(report: CostReport, groups: list[Group], by: By) -> None:
     last = max((entry for entry in report.entries if entry.run), key=lambda entry: entry.ended, default=None)
     shown = idle.node if idle else last.run if last else ""
     output.hint(f"tpuctl describe {shown}" if shown else "tpuctl runs")
+
+
+def _show_bills(session: Session, report: BillReport) -> None:
+    total = Total.of(bill.price for bill in report.bills if bill.price)
+    if session.as_json:
+        output.json({
+            "bills": [
+                {
+                    "kind": bill.kind, "name": bill.name, "place": bill.place, "what": bill.what,
+                    "owner": bill.owner, "price_per_hour": price_fields(bill.price) if bill.price else None,
+                }
+                for bill in report.bills
+            ],
+            "total_per_hour": _total(total),
+            "missing": report.gaps,
+        })  # fmt: skip
+        return
+    rows = [
+        (bill.kind, bill.name, bill.place, bill.what, bill.price.short if bill.price else "-", bill.owner)
+        for bill in report.bills
+    ]
+    output.table(("KIND", "NAME", "PLACE", "WHAT", "PER HOUR", "OWNER"), rows)
+    for gap in report.gaps:
+        output.note(f"Warning: {gap}")
+    for reason in total.reasons:
+        output.note(f"Unknown: {reason}.")
+    output.note(
+        f"TPUs cost {total.short} per hour; disks, addresses and storage bill besides."
+        if rows
+        else "Nothing that bills was seen."
+    )
+    if any(bill.kind in ("TPU", "queued resource") for bill in report.bills):
+        output.hint("tpuctl down NAME")
 
 
 def _prices(group: Group) -> str:

@@ -95,10 +95,6 @@ class Outset:
         for accelerator in self._existing(name, types) or types:
             options = whole.machine(accelerator=accelerator, name=name, framework=header.framework)
             whole.lifetime.check(slices=1, scopes=options.scopes)
-            options = replace(
-                options, lifetime=whole.lifetime, bucket=session.config.get("bucket"), run=whole.run,
-                typed=tuple(shlex.split(whole.again)[1:]),
-            )  # fmt: skip
             search = creation.search_of(
                 session.context,
                 options.type,
@@ -107,6 +103,11 @@ class Outset:
                 wait=whole.wait,
                 detach=False,
             )
+            lifetime = creation.limited(session.context, options, whole.lifetime, search)
+            options = replace(
+                options, lifetime=lifetime, bucket=session.config.get("bucket"), run=whole.run,
+                typed=tuple(shlex.split(whole.again)[1:]),
+            )  # fmt: skip
             plans.append(creation.plan_of(session.context, options, search))
         warn_of_secrets(plans[0].options)
         return plans

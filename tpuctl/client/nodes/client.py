@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Literal, TypedDict, Unpack
 
 from tpuctl.client.calls import Call, Stop
@@ -58,6 +59,8 @@ class NodeOptions(TypedDict, total=False):
     """Delete it that long after its creation."""
     idle: Span
     """Delete it after that long without use."""
+    max_cost: Decimal | float
+    """Delete it when it has cost that much, at its price now: a `ttl` that follows from it."""
     race: bool
     """Wait in the queues of all zones, and keep the first TPU."""
     wait_capacity: Span
@@ -98,7 +101,9 @@ class NodeClient:
             wait=seconds(options.get("wait_capacity", 0)), detach=options.get("detach", False),
         )  # fmt: skip
         lifetime = Lifetime(
-            math.ceil(seconds(options.get("ttl", 0))), math.ceil(seconds(options.get("idle", 0)))
+            math.ceil(seconds(options.get("ttl", 0))),
+            math.ceil(seconds(options.get("idle", 0))),
+            Decimal(str(options.get("max_cost", 0))),
         )
         return NodePlan(self._context, creation.plan(self._context, made, lifetime, search))
 

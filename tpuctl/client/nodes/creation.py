@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from math import inf
 
 from tpuctl import accelerators, clock
 from tpuctl.accelerators import Accelerator
@@ -18,9 +19,10 @@ from tpuctl.flows.nodes.expiry import require_time_left
 from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.nodes.options import UpOptions
-from tpuctl.flows.nodes.placement.search import Search, expand, is_zone
 from tpuctl.flows.nodes.placement.creation import zone_of
+from tpuctl.flows.nodes.placement.search import Search, expand, is_zone
 from tpuctl.flows.nodes.plan import UpPlan, default_name, plan_up
+from tpuctl.flows.nodes.prices import RESERVED
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import DataDisk, HttpRequest
 
@@ -112,11 +114,25 @@ def is_far(context: Context, location: BucketLocation | None, zone: str) -> bool
 def plan(context: Context, options: UpOptions, lifetime: Lifetime, search: Search) -> UpPlan:
     """Return what is to be done; sends reads only."""
     lifetime.check(slices=options.slices, scopes=options.scopes)
+    lifetime = limited(context, options, lifetime, search)
     options = replace(options, lifetime=lifetime, bucket=context.config.get("bucket"))
     planned = plan_of(context, options, search)
     if planned.stopped:
         require_time_left(planned.stopped, context.cloud.server_time)
     return planned
+
+
+def limited(context: Context, options: UpOptions, lifetime: Lifetime, search: Search) -> Lifetime:
+    """Return a lifetime with what its budget pays for, at the highest price of the zones of a search."""
+    if not lifetime.max_cost:
+        return lifetime
+    if options.reserved or options.reservation:
+        return lifetime.limited(RESERVED)
+    prices = [
+        context.prices.price(options.type, zone, spot=options.spot, slices=options.slices)
+        for zone in search.zones
+    ]
+    return lifetime.limited(max(prices, key=lambda price: inf if price.amount is None else price.amount))
 
 
 def plan_of(context: Context, options: UpOptions, search: Search) -> UpPlan:

@@ -26,6 +26,7 @@ from tpuctl.runs import Verdict, check_name, submitter
 
 if TYPE_CHECKING:
     from tpuctl.flows.byte_count import Progress
+    from tpuctl.flows.costs.bills import BillReport
     from tpuctl.flows.costs.report import CostReport
     from tpuctl.flows.runs.description import RunDescription
     from tpuctl.flows.runs.local_copy.selection import Selection as PullSelection
@@ -157,6 +158,25 @@ def costs(context: Context, since: float) -> CostReport:
         lambda node: context.prices.of(node),
         start,
         context.warn,
+    )
+
+
+def bills(context: Context) -> BillReport:
+    """Return what bills in the project now, also what tpuctl did not make."""
+    from tpuctl.flows.costs.bills import Sources, take_bills  # noqa: PLC0415  slow to import
+
+    cloud, config = context.cloud, context.config
+    own = [name for name in (config.get("bucket"), config.get("data_bucket")) if name]
+    return take_bills(
+        Sources(
+            cloud.provider,
+            lambda node: context.prices.of(node),
+            cloud.read_disks,
+            cloud.read_addresses,
+            cloud.bucket_names,
+            list(dict.fromkeys(own)),
+            cloud.bucket_usage,
+        )
     )
 
 

@@ -1,4 +1,4 @@
-"""Reads the metadata that all hosts of a project share, from the Compute Engine API."""
+"""Reads what a project has in Compute Engine: the metadata that all its hosts share, disks and addresses."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from tpuctl.catalogue.holdings import Address, Disk
 from tpuctl.cloud.error_table import Service
 from tpuctl.cloud.rest import RestApi
 
@@ -31,6 +32,71 @@ class _Project(msgspec.Struct, frozen=True, rename="camel"):
 
     common_instance_metadata: _Metadata = _Metadata()
     next_page_token: str = ""
+
+
+class _Resource(msgspec.Struct, frozen=True, rename="camel"):
+    """A disk or an address; other fields are skipped."""
+
+    name: str = ""
+    size_gb: str = ""
+    type: str = ""
+    users: tuple[str, ...] = ()
+    address: str = ""
+    address_type: str = ""
+    status: str = ""
+
+
+class _Scope(msgspec.Struct, frozen=True):
+    """What is in one zone or region, or in none (`global`)."""
+
+    disks: tuple[_Resource, ...] = ()
+    addresses: tuple[_Resource, ...] = ()
+
+
+class _Scopes(msgspec.Struct, frozen=True, rename="camel"):
+    """https://cloud.google.com/compute/docs/reference/rest/v1/disks/aggregatedList, and of addresses."""
+
+    items: Mapping[str, _Scope] = {}
+    unreachables: tuple[str, ...] = ()
+    next_page_token: str = ""
+
+
+def read_disks(api: RestApi, project: str) -> tuple[list[Disk], list[str]]:
+    """Return the persistent disks of a project, and places that did not answer; raises tpuctl's errors."""
+    scopes = _scopes(api, project, "disks")
+    disks = [
+        Disk(each.name, _last(place), each.size_gb, _last(each.type), tuple(map(_last, each.users)))
+        for page in scopes
+        for place, scope in page.items.items()
+        for each in scope.disks
+    ]
+    return disks, _silent(scopes)
+
+
+def read_addresses(api: RestApi, project: str) -> tuple[list[Address], list[str]]:
+    """Return the static external addresses of a project, and places that did not answer."""
+    scopes = _scopes(api, project, "addresses")
+    addresses = [
+        Address(each.name, _last(place), each.address, each.status)
+        for page in scopes
+        for place, scope in page.items.items()
+        for each in scope.addresses
+        if each.address_type != "INTERNAL"
+    ]
+    return addresses, _silent(scopes)
+
+
+def _scopes(api: RestApi, project: str, collection: str) -> list[_Scopes]:
+    path = f"/compute/v1/projects/{project}/aggregated/{collection}"
+    return list(api.pages(path, _Scopes, f"The {collection} of {project}", returnPartialSuccess="true"))
+
+
+def _silent(scopes: list[_Scopes]) -> list[str]:
+    return [_last(place) for page in scopes for place in page.unreachables]
+
+
+def _last(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def read_project_metadata(api: RestApi, project: str) -> Mapping[str, str]:

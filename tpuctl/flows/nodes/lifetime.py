@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import cache
 
-from tpuctl.errors import UsageError
+from tpuctl.catalogue.prices import Price
+from tpuctl.errors import ConfigError, UsageError
 from tpuctl.flows.hosts.program_zip import program
 from tpuctl.keeper import records
 
@@ -55,6 +57,33 @@ class Lifetime:
     """From its creation on."""
     idle: int = 0
     """Without a run, a login or a program that holds chips."""
+    max_cost: Decimal = Decimal(0)
+    """What it may cost from its creation on, in the currency of its price; 0 for no limit."""
+    budget: str = ""
+    """How `ttl` follows from `max_cost`, for people; empty where it does not."""
+
+    def limited(self, price: Price) -> Lifetime:
+        """Return it with the time to live that `max_cost` pays for at a price per hour, in whole minutes.
+
+        Raises ConfigError for a price that nobody knows, UsageError for less than a minute.
+        """
+        if not self.max_cost:
+            return self
+        if price.amount is None:
+            raise ConfigError(
+                f"--max-cost needs a price, and it is unknown: {price.reason}.",
+                hint="Name the time instead (--ttl 8h), or the price: the table [prices] in tpuctl.toml.",
+            )
+        seconds = int(self.max_cost * 60 / price.amount) * 60
+        if seconds < SHORTEST:
+            raise UsageError(
+                f"--max-cost {self.max_cost} pays for less than a minute at {price.short} per hour.",
+                hint=f"An hour costs {price.short}.",
+            )
+        seconds = min(seconds, records.LONGEST)
+        if self.ttl and self.ttl <= seconds:
+            return self
+        return replace(self, ttl=seconds, budget=f"--max-cost {self.max_cost} at {price.short} per hour")
 
     def check(self, *, slices: int, scopes: tuple[str, ...]) -> None:
         """Raise UsageError for an end that the keeper could not bring about."""
@@ -75,7 +104,7 @@ class Lifetime:
             )
 
     def __bool__(self) -> bool:
-        return bool(self.ttl or self.idle)
+        return bool(self.ttl or self.idle or self.max_cost)
 
     @property
     def marks(self) -> Mapping[str, str]:

@@ -19,6 +19,7 @@ from tpuctl.sim.compute.answers import (
 )
 from tpuctl.sim.compute.firewall_api import FirewallApi
 from tpuctl.sim.compute.firewalls import Firewalls
+from tpuctl.sim.compute.holdings import HoldingsApi
 from tpuctl.sim.compute.operations import Operations
 from tpuctl.sim.compute.projects import BadMetadata, Project, Projects, StaleFingerprint
 from tpuctl.sim.json_values import JsonObject
@@ -31,7 +32,9 @@ STALE = "Supplied fingerprint does not match current metadata fingerprint."
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
-def application(projects: Projects, operations: Operations, firewalls: Firewalls) -> web.Application:
+def application(
+    projects: Projects, operations: Operations, firewalls: Firewalls, holdings: HoldingsApi
+) -> web.Application:
     """Return the REST server; every path that TPU slices do not use is 404."""
     api = _ComputeApi(projects, operations)
     app = web.Application(middlewares=[answer_denied])
@@ -39,6 +42,7 @@ def application(projects: Projects, operations: Operations, firewalls: Firewalls
         ("GET", PROJECT, api.get),
         ("POST", f"{PROJECT}/setCommonInstanceMetadata", api.set_metadata),
         *FirewallApi(firewalls, operations).routes(),
+        *holdings.routes(),
         ("GET", f"{PROJECT}/aggregated/instances", api.list_all_instances),
         ("GET", INSTANCES, api.list_instances),
         ("GET", f"{INSTANCES}/{{instance}}", api.get_instance),
