@@ -53,6 +53,16 @@ def test_on_a_terminal_up_is_offered_and_the_run_starts_then(
     assert tpuctl("logs", "-f", "r1").out.endswith("ran\n")
 
 
+def test_a_run_that_fails_after_up_says_what_bills_and_both_commands(simulator: RunningSimulator) -> None:
+    simulator.faults.add("permission", method="storage.objects.create")
+    shown = in_terminal("submit", script('"v3-8"'), "--name", "r1", columns=200, typed="y\n")
+    (node,) = simulator.world.nodes.all()
+    name = node.name.rpartition("/")[2]
+    assert f"Node '{name}' in europe-west4-a bills." in shown
+    assert "'tpuctl submit job.py --name r1' uses it" in shown
+    assert f"'tpuctl down {name}' deletes it" in shown
+
+
 def test_on_a_terminal_a_no_creates_and_starts_nothing(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
     shown = in_terminal("submit", script('"v3-8"'), "--name", "r1", columns=200, typed="n\n")
     assert "Declined: nothing was done." in shown

@@ -101,14 +101,17 @@ def search_of(
         return Search((configured,), race=race, wait=wait, detach=detach)
     location = bucket_location(context)
     zones = expand(names, accelerator, location)
-    tried = tuple(zone for zone in zones if zone in names or not is_far(context, location, zone)) or zones
+    far = _far(context, location, zones)
+    tried = tuple(zone for zone in zones if zone in names or zone not in far) or zones
     left_out = tuple(zone for zone in zones if zone not in tried)
     return Search(tried, names, race=race, wait=wait, detach=detach, left_out=left_out)
 
 
-def is_far(context: Context, location: BucketLocation | None, zone: str) -> bool:
-    """Whether a bucket is in another region than a zone, and the user does not say that this is meant."""
-    return bool(location and not location.is_near(zone) and not context.config.require_bool("cross_region"))
+def _far(context: Context, location: BucketLocation | None, zones: Sequence[str]) -> list[str]:
+    """Return the zones in other regions than a bucket; none where the user says that this is meant."""
+    if location is None or context.config.require_bool("cross_region"):
+        return []
+    return [zone for zone in zones if not location.is_near(zone)]
 
 
 def plan(context: Context, options: UpOptions, lifetime: Lifetime, search: Search) -> UpPlan:
@@ -142,10 +145,10 @@ def plan_of(context: Context, options: UpOptions, search: Search) -> UpPlan:
     """
     cloud = context.cloud
     planned = plan_up(cloud.provider, cloud.ssh.login_key(), options, search)
-    location = None if planned.existing else bucket_location(context)
-    far = [zone for zone in map(zone_of, planned.creations) if is_far(context, location, zone)]
-    if location and far:
-        location.require_near(*far)
+    if planned.existing or context.config.require_bool("cross_region"):
+        return planned
+    if location := bucket_location(context):
+        location.require_near(*map(zone_of, planned.creations))
     return planned
 
 
