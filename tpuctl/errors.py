@@ -132,9 +132,13 @@ class InterruptedByUser(TpuctlError):
 
 
 def joined_hints(*hints: str) -> str:
-    """Return several hints as one: no command at the end of one runs into the next."""
-    *first, last = [hint for hint in hints if hint] or [""]
-    return " ".join([*(hint if hint.endswith((".", "?")) else f"{hint}." for hint in first), last])
+    """Return several hints as one, a line each: no line has two commands, and each can be copied."""
+    return "\n".join(filter(None, hints))
+
+
+def in_one_line(error: TpuctlError) -> str:
+    """Return the message and the hint of an error, for where there is no room for lines."""
+    return f"{error.message} {error.hint}".strip().replace("\n", "; ")
 
 
 def say_bill(error: Exception, sentence: str, commands: str, may_bill: list[str]) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
+from threading import Event, Thread
 from typing import Generic, TypeVar
 
 from tpuctl import polling
-from tpuctl.errors import TpuctlError
+from tpuctl.errors import DeadlineError, TpuctlError
 
 Item = TypeVar("Item")
 Out = TypeVar("Out")
@@ -57,6 +58,31 @@ def fanout(work: Callable[[Item], Out], items: Iterable[Item], width: int = WIDT
         raise
     finally:
         pool.shutdown(wait=is_stopped, cancel_futures=True)  # after Ctrl-C, do not wait for work that hangs
+
+
+def within(seconds: float, work: Callable[[], Out]) -> Result[float, Out]:
+    """Return what `work` returns, or an error where it has not ended by then, or has failed in whatever way.
+
+    For what a command can do without. Work that hangs is told to stop, and left to itself.
+    """
+    late = DeadlineError(f"No answer within {seconds:.0f} s.")
+    outcomes = [Result[float, Out](seconds, error=late)]
+    stop = Event()
+
+    def attempt() -> None:
+        try:
+            with polling.stopped_by(stop):
+                outcomes.append(Result(seconds, value=work()))
+        except TpuctlError as error:
+            outcomes.append(Result(seconds, error=error))
+        except (Exception, polling.Stopped) as error:  # whatever it is, the command goes on
+            outcomes.append(Result(seconds, error=TpuctlError(str(error))))
+
+    thread = Thread(target=copy_context().run, args=(attempt,), name="within", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    stop.set()
+    return outcomes[-1]
 
 
 def values(results: Iterable[Result[Item, Out]]) -> list[Out]:

@@ -161,9 +161,9 @@ def test_the_informational_lines_of_tensorflow_are_left_out_and_counted(tpuctl: 
     submit(tpuctl, f"print({line!r})\nprint('first useful line')\n")
     result = tpuctl("logs", "-f")
     assert result.out == "first useful line\n"
-    note = "Not shown: 1 informational line of TensorFlow's C++ code ('tpuctl logs --all' shows them)."
+    note = "Not shown: 1 informational line of TensorFlow's C++ code ('tpuctl logs --verbose' shows them)."
     assert note in result.err.splitlines()
-    result = tpuctl("logs", "--all")
+    result = tpuctl("logs", "--verbose")
     assert (result.out, "Not shown" in result.err) == (f"{line}\nfirst useful line\n", False)
     assert len(tpuctl("logs", "--json").out.splitlines()) == 2
 

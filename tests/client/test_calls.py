@@ -12,7 +12,7 @@ import pytest
 import tpuctl
 from tests.running_simulator import RunningSimulator
 from tpuctl import Client
-from tpuctl.errors import NotFoundError, StateError
+from tpuctl.errors import NotFoundError, StateError, UsageError
 
 HOUR = timedelta(hours=1)
 
@@ -58,17 +58,21 @@ class TestNodes:
         assert node.wait(timeout=HOUR).state in ("READY", "ACTIVE")
         assert client.node("n1").state == "READY"
 
-    def test_down_deletes_what_is_named_or_all_that_is_ones_own(self, client: Client) -> None:
+    def test_down_deletes_what_is_named_or_the_only_one_or_all(self, client: Client) -> None:
         for name in ("n1", "n2", "n3"):
             client.up("v3-8", name=name)
         assert client.down("n2") == ("n2",)
-        plan = client.plan_down()
+        with pytest.raises(StateError, match=r"You have 2 TPUs: n1, n3\."):
+            client.down()
+        with pytest.raises(UsageError, match="exclude each other"):
+            client.down("n1", all=True)
+        plan = client.plan_down(all=True)
         assert plan.names == ("n1", "n3")
         assert [request.method for request in plan.requests] == ["DELETE", "DELETE"]
         assert len(client.nodes()) == 2
         assert plan.delete() == ("n1", "n3")
         client.up("v3-8", name="n4")
-        assert client.down(mine=True) == ("n4",)
+        assert client.down() == ("n4",)
         assert client.nodes() == ()
 
     def test_nodes_of_others_are_listed_on_request(

@@ -43,8 +43,6 @@ def closed(home: Path) -> Any:
         (lambda client: client.up("v3-8", zones="us-central1-a"), "zones is a list"),
         (lambda client: client.up("v3-8", ttl="2h"), "'2h' is no span of time"),
         (lambda client: client.up("v3-8", slices=0), "slices is 0, and at least 1 is needed"),
-        (lambda client: client.down(*[]), "Say which TPUs"),
-        (lambda client: client.down("n1", mine=True), "Say which TPUs"),
         (lambda client: client.runs(limit=-1), "limit is -1"),
         (lambda client: client.runs(states="failed"), "states is a list"),
         (lambda client: client.runs(states=["fialed"]), "'fialed' is none of the values of states"),

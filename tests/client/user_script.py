@@ -44,7 +44,7 @@ def nodes(client: Client, stop: Stop) -> tpuctl.Node:
     assert_type(result.workers[0].error, TpuctlError | None)
     assert_type(client.cp("data", "n1:"), tuple[tpuctl.CopyResult, ...])
     assert_type(client.down("n1"), tuple[str, ...])
-    assert_type(client.plan_down().names, tuple[str, ...])
+    assert_type(client.plan_down(all=True).names, tuple[str, ...])
     assert_type(node.extend(timedelta(hours=1)), datetime)
     return node
 

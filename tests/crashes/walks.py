@@ -79,7 +79,7 @@ def _move(world: CrashWorld, draw: random.Random, steps: Walk, up: Sequence[str]
     if draw.random() < 0.1:
         _preempt_any(world, draw)
         steps.moves.append("preemption")
-    others = [DOWN, ("down", "--yes"), ("up", *up[1:], "--spot"), REAP, STOP, START]
+    others = [DOWN, ("down", "--all", "--yes"), ("up", *up[1:], "--spot"), REAP, STOP, START]
     command = draw.choice([up, up, up, *others])
     move = f"after {pause:g} s: {' '.join(command)}"
     if draw.random() < FAULT_SHARE:

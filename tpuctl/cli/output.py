@@ -69,9 +69,9 @@ def note(text: str) -> None:
     printing.say(text.removeprefix(label).lstrip(), label=label, colour="yellow" if label else "")
 
 
-def hint(command: str) -> None:
-    """Print the next useful command on stderr."""
-    printing.show_command(command, label="Next:", colour="cyan")
+def hint(*commands: str) -> None:
+    """Print the next useful commands on stderr, one a line."""
+    printing.show_command("\n".join(commands), label="Next:", colour="cyan")
 
 
 def requests(planned: Iterable[HttpRequest], *, as_json: bool) -> None:

@@ -62,8 +62,11 @@ def say(text: str, *, label: str = "", colour: str = "") -> None:
 
 
 def show_command(text: str, *, label: str, colour: str) -> None:
-    """Print a line on stderr that holds a command: never folded, so that it can be copied."""
-    write((label, colour), f" {text}", err=True)
+    """Print lines on stderr that hold a command each: never folded, so that they can be copied."""
+    first, *more = text.split("\n")
+    write((label, colour), f" {first}", err=True)
+    for line in more:
+        write(f"{'':<{len(label)}} {line}", err=True)
 
 
 def write_json(document: bytes) -> None:

@@ -61,11 +61,28 @@ def test_without_names_down_keeps_to_the_zone_that_was_named(
     assert zones_with_nodes(simulator) == [THERE]
 
 
+def test_of_several_tpus_one_is_named_or_all_are_meant(
+    tpuctl: Tpuctl, simulator: RunningSimulator, node: str
+) -> None:
+    assert tpuctl("up", "v3-8", "--name", "n2", "--yes").code == 0
+    several = tpuctl("down", "--yes")
+    assert several.code == 4
+    assert several.err.endswith(
+        "Error: You have 2 TPUs: n1, n2.\nHint: Name those to delete. All of them: tpuctl down --all\n"
+    )
+    assert tpuctl("down", "n1", "--all", "--yes").code == 2
+    assert len(zones_with_nodes(simulator)) == 2
+    assert tpuctl("down", "--all", "--yes").code == 0
+    assert zones_with_nodes(simulator) == []
+
+
 def test_a_silent_zone_keeps_nothing_else_from_being_deleted(
     tpuctl: Tpuctl, simulator: RunningSimulator, node: str
 ) -> None:
     simulator.faults.add("unreachable", zone="us-east1-d")
-    result = tpuctl("down", "--yes")
+    assert tpuctl("down", "--yes").code == 9, "a second one may be there"
+    assert len(zones_with_nodes(simulator)) == 1
+    result = tpuctl("down", "--all", "--yes")
     assert result.code == 9
     assert "No answer from us-east1-d: TPUs there may continue to bill." in result.err
     assert zones_with_nodes(simulator) == []

@@ -62,10 +62,10 @@ def test_up_writes_the_node_to_stdout_and_the_plan_to_stderr(
 def test_down_writes_what_it_deletes_to_stderr_and_nothing_to_stdout(tpuctl: Tpuctl, node: str) -> None:
     declined = tpuctl("down")
     assert (declined.code, declined.out) == (10, "")
-    assert lines(declined.err)[0] == COLUMNS
+    assert lines(declined.err)[0] == [*COLUMNS, "RUN"]
     result = tpuctl("down", "--yes")
     assert (result.code, result.out) == (0, "")
-    assert lines(result.err)[0] == COLUMNS
+    assert lines(result.err)[0] == [*COLUMNS, "RUN"]
     assert result.err.splitlines()[-1] == f"Deleted {node}."
 
 

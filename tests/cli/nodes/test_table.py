@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -12,8 +13,12 @@ from typing import Any
 
 import pytest
 
+from tests.cli.overview.test_ls import give_run, only_node
+from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.catalogue.prices import Price, unknown
+from tpuctl.cli.nodes import table
 from tpuctl.cli.nodes.table import allocation_table, show_inventory, show_nodes, show_overview
+from tpuctl.cloud.endpoints import Cloud
 from tpuctl.flows.nodes.inventory import Allocation, Inventory
 from tpuctl.flows.overview.node_runs import RunOnNode, Workload
 from tpuctl.flows.overview.views import Overview
@@ -27,6 +32,8 @@ from tpuctl.nodes import (
     QueueState,
     Symptom,
 )
+
+Tpuctl = Callable[..., CommandResult]
 
 NOW = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
 PRICE = Price(Decimal("12.880"), "USD", "a price list", "2026-01-01T00:00:00Z")
@@ -332,3 +339,42 @@ def test_nodes_alone_are_shown_each_as_a_tpu(capsys: pytest.CaptureFixture[str])
     other = replace(node(), id=replace(node().id, name="n2", uid="u2"))
     show_nodes(session(), [node(), other])
     assert [line[0] for line in Shown(capsys).lines] == ["NAME", "n1", "n2"]
+
+
+@pytest.mark.parametrize("words", [("down",), ("stop", "n1"), ("reap", "--without-run", "0s")])
+def test_the_question_says_what_runs_and_what_is_saved(
+    tpuctl: Tpuctl, cloud: Cloud, node: str, words: tuple[str, ...]
+) -> None:
+    asked = tpuctl(*words)
+    assert (asked.code, "none" in asked.err.split()) == (10, True), asked.err
+    run = give_run(cloud, only_node(cloud))
+    if words[0] != "reap":  # which would not take it
+        assert "digits-1 (running " in tpuctl(*words).err
+        for name in ("ckpt-12.index", "ckpt-12.data-00000-of-00001", "checkpoint"):
+            text = b'model_checkpoint_path: "ckpt-12"\nall_model_checkpoint_paths: "ckpt-12"\n'
+            cloud.bucket.upload(f"{run.paths.checkpoints}{name}", [text], "text/plain")
+        asked = tpuctl(*words)
+        assert (asked.code, ", ckpt-12)" in asked.err) == (10, True), asked.err
+
+
+@pytest.mark.parametrize("fault", ["gcs-stall", "gcs-error"])
+def test_a_bucket_that_does_not_say_what_runs_delays_nothing(
+    tpuctl: Tpuctl, cloud: Cloud, simulator: RunningSimulator, node: str, fault: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(table, "PATIENCE", 0.2)
+    give_run(cloud, only_node(cloud))
+    simulator.faults.add(
+        fault, method="storage.objects.list", **({"status": 403} if "error" in fault else {})
+    )
+    try:
+        result = tpuctl("down", "--yes")
+    finally:
+        simulator.faults.clear()  # and what is left of the look ends
+    for thread in threading.enumerate():
+        if thread.name == "within":
+            thread.join(60)
+    assert result.code == 0, result.err
+    assert "which runs this ends is not known" in result.err
+    assert "?" in result.err.split()
+    assert simulator.world.nodes.all() == []

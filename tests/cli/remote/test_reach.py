@@ -133,7 +133,7 @@ def test_a_node_that_somebody_else_made_is_reached_with_the_own_key(
         patch.setenv("TPUCTL_SSH_USER", "colleague")
         assert command("up", "v3-8", "--zone", ZONE, "--name", "theirs", "--yes").code == 0
         assert command("exec", "theirs", "--", "echo $USER").out == "colleague\n"
-    own = command("down", "--dry-run", "--json").out
+    own = command("down", "--all", "--dry-run", "--json").out
     assert ("quad" in own, "theirs" in own) == (True, False)
     monkeypatch.setenv("TPUCTL_SSH_USER", "grace")
     plan = command("cp", "--dry-run", "--json", __file__, "theirs:")

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("ssh"), reason="there is no ssh
 def config(remote: RunningSimulator, command: Call) -> Iterator[Path]:
     """The user's configuration, without our entries after the test."""
     yield Path(os.environ["HOME"]) / ".ssh" / "config"
-    assert command("ssh-config", "--remove").code == 0
+    assert command("ssh-config", "--remove", "--all").code == 0
 
 
 def ssh(config: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -32,12 +32,14 @@ def ssh(config: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_entries_of_all_own_nodes_are_printed(command: Call) -> None:
-    shown = command("ssh-config")
+    several = command("ssh-config")
+    assert (several.code, "You have 2 TPUs: n1, pair." in several.err) == (4, True)
+    shown = command("ssh-config", "--all")
     assert "Host n1.sim n1.w0.sim\n" in shown.out
     assert "Host pair.sim pair.w0.sim pair.w1.sim\n" in shown.out
     assert shown.out.count("    ConnectTimeout 120\n") == 2  # a silent host; ssh itself would wait for ever
     one, pair = (f"# tpuctl: {text}" for text in shown.out.split("# tpuctl: ")[1:])
-    assert command("ssh-config", "--json").json == {
+    assert command("ssh-config", "--all", "--json").json == {
         "schema": 1,
         "installed": False,
         "entries": [
@@ -110,7 +112,10 @@ def test_two_nodes_of_one_name_have_an_entry_each_with_its_zone(command: Call, c
     types = {"europe-west4-a": "v3-8", "us-central1-b": "v2-8"}
     for zone, accelerator in types.items():
         assert command("up", accelerator, "--zone", zone, "--name", "twin", "--yes").code == 0
-    assert command("ssh-config", "--install").code == 0
+    assert command("ssh-config", "--install", "--all").code == 0
+    several = command("ssh-config", "--remove")
+    assert several.code == 4
+    assert "tpuctl ssh-config --remove --all" in several.err
     for zone, accelerator in types.items():
         ended = ssh(config, f"twin.{zone}.sim", "echo $TPUCTL_SIM_TPU")
         assert (ended.returncode, ended.stdout) == (0, f"{accelerator}\n"), ended.stderr
@@ -157,4 +162,5 @@ def test_install_and_remove_are_reported(command: Call, config: Path) -> None:
     assert command("ssh-config", "--remove", "n1", "--json").json == {"schema": 1, "removed": ["n1"]}
     assert "There is no entry to remove." in command("ssh-config", "--remove").err
     assert command("ssh-config", "--install", "--remove").code == 2
+    assert command("ssh-config", "--all", "n1").code == 2
     assert command("ssh-config", "n9").code == 4

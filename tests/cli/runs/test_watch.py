@@ -16,7 +16,14 @@ from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import runs
 from tpuctl.cli.runs import watch as command
 from tpuctl.cloud.endpoints import Cloud
-from tpuctl.errors import DeadlineError, InterruptedByUser, JobFailedError, UsageError
+from tpuctl.errors import (
+    DeadlineError,
+    InterruptedByUser,
+    JobFailedError,
+    NotFoundError,
+    StateError,
+    UsageError,
+)
 from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.recovery import watch
 from tpuctl.flows.runs.recovery.events import Event
@@ -257,10 +264,27 @@ class TestWhatIsTold:
             "detail": "on r1-2",
         }  # fmt: skip
 
-    def test_a_run_that_is_named_twice_is_watched_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(command.steps, "named", lambda context, run: f"{run} of {context}")
-        found: Any = command._stored(self.session(), ("b", "a", "b"))
-        assert found == ["b of context", "a of context"]
+    def test_runs_are_named_or_the_only_open_one_or_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        own = [SimpleNamespace(name="a"), SimpleNamespace(name="b")]
+        monkeypatch.setattr(command.steps, "named", lambda context, run: f"named {run}")
+        monkeypatch.setattr("tpuctl.flows.runs.recovery.watch.open_runs", lambda bucket, owner: own)
+        context: Any = SimpleNamespace(cloud=SimpleNamespace(bucket="b"), owner="ada")
+
+        def chosen(*names: str, everything: bool = False) -> list[Any]:
+            return command.steps.to_watch(context, names, everything=everything)
+
+        assert chosen("b", "a", "b") == ["named b", "named a"]
+        assert chosen(everything=True) == []
+        with pytest.raises(UsageError, match="exclude each other"):
+            chosen("a", everything=True)
+        with pytest.raises(StateError, match=r"^You have 2 runs to watch: a, b\.$") as several:
+            chosen()
+        assert several.value.hint == "Name those to watch. All of them: tpuctl watch --all"
+        del own[0]
+        assert chosen() == own
+        own.clear()
+        with pytest.raises(NotFoundError, match=r"^You have no run that could be started again\.$"):
+            chosen()
 
 
 class TestWhoStartsAgain:
@@ -317,11 +341,14 @@ class TestWhatIsWatched:
                 done.append((stored, once))
                 return ["event"]
 
-            monkeypatch.setattr(command, "_stored", lambda session, runs: list(runs))
+            def to_watch(context: object, names: tuple[str, ...], *, everything: bool) -> list[str]:
+                assert everything is not bool(names)
+                return list(names)
+
             monkeypatch.setattr(command, "tools", lambda *_: "tools")
             monkeypatch.setattr(command, "_show", lambda session, event: done.append(event))
             monkeypatch.setattr(command, "_end", lambda stored: done.append(("end", stored)))
-            monkeypatch.setattr(command, "steps", SimpleNamespace(watched=watched))
+            monkeypatch.setattr(command, "steps", SimpleNamespace(watched=watched, to_watch=to_watch))
             monkeypatch.setattr(command, "open_runs", lambda bucket, owner: [f"all of {owner}"])
             monkeypatch.setattr(
                 command, "rehearsal", SimpleNamespace(requests=lambda run, tools: [f"requests for {run}"])
@@ -349,13 +376,6 @@ class TestWhatIsWatched:
     def test_a_dry_run_takes_no_step(self, call: Callable[..., list[object]]) -> None:
         assert call("a", "b", dry=True) == [["requests for a", "requests for b"]]
         assert call(everything=True, dry=True) == [["requests for all of ada"]]
-
-    def test_runs_are_named_or_all_are_meant(self, call: Callable[..., list[object]]) -> None:
-        for options in ({"everything": True}, {"everything": True, "dry": True}):
-            with pytest.raises(UsageError, match="Name the runs to watch, or all with --all"):
-                call("a", **options)
-        with pytest.raises(UsageError, match="Name the runs to watch"):
-            call()
 
 
 class TestWhatWasMade:

@@ -211,7 +211,7 @@ class TestVerbs:
         add(tpuctl, "unreachable", "--zone", "us-central1-b")
         assert "no answer from" in tpuctl("ls").err
         assert tpuctl("down", "another", "--yes").code == 9
-        assert tpuctl("down", "--yes").code == 9, "there may be more in that zone"
+        assert tpuctl("down", "--all", "--yes").code == 9, "there may be more in that zone"
         assert nodes(simulator) == []
 
     def test_hosts_that_refuse_ssh_for_a_while_are_waited_for(

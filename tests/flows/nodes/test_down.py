@@ -9,7 +9,7 @@ import pytest
 from tests.flows.nodes.memory_provider import CREATED, ZONE, MemoryProvider, node, queued_resource
 from tests.flows.passing_time import PassingTime
 from tpuctl.cloud.provider import Operation
-from tpuctl.errors import ConfigError, DeadlineError, NotFoundError, StateError
+from tpuctl.errors import ConfigError, DeadlineError, NotFoundError, StateError, UsageError
 from tpuctl.flows.nodes.down import DownPlan, down, plan_down, requests
 from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.nodes import (
@@ -19,6 +19,7 @@ from tpuctl.nodes import (
     HttpRequest,
     Node,
     NodeId,
+    NodeState,
     owner_label,
 )
 
@@ -33,10 +34,29 @@ def of(*nodes: Node) -> DownPlan:
 
 
 class TestPlan:
-    def test_without_names_the_users_own_are_meant(self) -> None:
-        provider = MemoryProvider(node("n1"), node("n2", labels={}), node("n3"))
-        assert names_of(plan_down(provider, (), "ada")) == ["n1", "n3"]
+    def test_without_names_the_users_only_one_is_meant(self) -> None:
+        provider = MemoryProvider(node("n1"), node("n2", labels={}))
+        assert names_of(plan_down(provider, (), "ada")) == ["n1"]
         assert names_of(plan_down(provider, (), "bob")) == []
+
+    def test_of_several_one_has_to_be_named_or_all_are_meant(self) -> None:
+        provider = MemoryProvider(node("n1"), node("n2", labels={}), node("n3", NodeState.PREEMPTED))
+        with pytest.raises(StateError, match=r"^You have 2 TPUs: n1, n3\.$") as several:
+            plan_down(provider, (), "ada")
+        assert several.value.hint == "Name those to delete. All of them: tpuctl down --all"
+        assert names_of(plan_down(provider, (), "ada", everything=True)) == ["n1", "n3"]
+        with pytest.raises(UsageError, match="exclude each other"):
+            plan_down(provider, ("n1",), "ada", everything=True)
+
+    def test_candidates_of_one_search_are_one(self) -> None:
+        labels = {**node().labels, "tpuctl-race": "r1"}
+        provider = MemoryProvider(node("n1", labels=labels))
+        other = NodeId("memory", "p", "us-east1-d", "n1", "uid-2")
+        provider.nodes["second"] = node("n1", labels=labels, id=other)
+        assert names_of(plan_down(provider, (), "ada")) == ["n1", "n1"]
+        provider.nodes["second"] = node("n1", id=other)
+        with pytest.raises(StateError, match="There are 2 TPUs called 'n1'"):
+            plan_down(provider, (), "ada")
 
     def test_a_named_one_is_meant_whoever_created_it(self) -> None:
         provider = MemoryProvider(node("n1"), node("n2", labels={}))
@@ -98,11 +118,16 @@ class TestSilentZones:
         down(provider, plan, [].append)
         assert provider.nodes == {}
 
-    @pytest.mark.parametrize("names", [(), ("n1", "n2")])
+    def test_one_without_a_name_may_not_be_the_only_one(self, provider: MemoryProvider) -> None:
+        with pytest.raises(DeadlineError, match="another TPU of yours may be there") as silent:
+            plan_down(provider, (), "ada")
+        assert silent.value.hint == "If you mean 'n1', name it."
+
+    @pytest.mark.parametrize(("names", "everything"), [((), True), (("n1", "n2"), False)])
     def test_what_may_be_in_it_is_an_error_after_the_rest_is_deleted(
-        self, provider: MemoryProvider, names: tuple[str, ...]
+        self, provider: MemoryProvider, names: tuple[str, ...], everything: bool
     ) -> None:
-        plan = plan_down(provider, names, "ada")
+        plan = plan_down(provider, names, "ada", everything=everything)
         assert plan.unreachable == ("us-east1-d",)
         with pytest.raises(DeadlineError, match="No answer from us-east1-d: TPUs there may continue to bill"):
             down(provider, plan, [].append)
@@ -117,7 +142,7 @@ def with_queue(*nodes: Node) -> MemoryProvider:
 
 
 def test_a_dry_run_shows_the_providers_requests() -> None:
-    plan = plan_down(with_queue(node("n2")), (), "ada")
+    plan = plan_down(with_queue(node("n2")), (), "ada", everything=True)
     assert requests(MemoryProvider(), plan) == [
         HttpRequest("DeleteNode", "n2"),
         HttpRequest("DeleteQueuedResource", "q1"),
@@ -126,7 +151,7 @@ def test_a_dry_run_shows_the_providers_requests() -> None:
 
 def test_everything_is_deleted_and_reported() -> None:
     provider, reports = with_queue(node("n1", queued_resource="q1"), node("n2")), list[str]()
-    down(provider, plan_down(provider, (), "ada"), reports.append)
+    down(provider, plan_down(provider, (), "ada", everything=True), reports.append)
     assert (provider.nodes, provider.queue) == ({}, {})
     assert sorted(reports) == ["deleted n2", "deleted q1"]
 
@@ -192,7 +217,7 @@ def test_what_fails_is_named_as_billing_and_the_rest_is_deleted() -> None:
 
     provider = Failing(node("n1"), node("n2"))
     with pytest.raises(DeadlineError, match=r"^n1 in us-central1-b may still bill\. No answer\.$") as error:
-        down(provider, plan_down(provider, (), "ada"), [].append)
+        down(provider, plan_down(provider, (), "ada", everything=True), [].append)
     assert error.value.facts["may_bill"] == ["n1 in us-central1-b"]
     assert list(provider.nodes) == ["n1"]
 
@@ -200,10 +225,8 @@ def test_what_fails_is_named_as_billing_and_the_rest_is_deleted() -> None:
 @pytest.mark.parametrize(
     ("hint", "shown"),
     [
-        ("", "'tpuctl down n1' resumes."),
-        ("Ask. Then check: tpuctl doctor", "Ask. Then check: tpuctl doctor. 'tpuctl down n1' resumes."),
-        ("Later.", "Later. 'tpuctl down n1' resumes."),
-        ("Did you mean n2?", "Did you mean n2? 'tpuctl down n1' resumes."),
+        ("", "Resume: tpuctl down n1"),
+        ("Ask. Then check: tpuctl doctor", "Ask. Then check: tpuctl doctor\nResume: tpuctl down n1"),
         ("Then: tpuctl down --zone Z", "Then: tpuctl down --zone Z"),
     ],
 )
@@ -250,6 +273,6 @@ def test_a_delete_is_given_fifteen_minutes(
     assert timeout.value.message == (
         f"n1 in us-central1-b may still bill. Waited 900 s for {subject} 'n1' to be deleted."
     )
-    assert timeout.value.hint == "Run 'tpuctl down' again."
+    assert timeout.value.hint == "Run the same command again."
     assert passing_time.now == pytest.approx(15 * 60)
     assert reports == []

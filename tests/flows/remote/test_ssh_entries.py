@@ -37,20 +37,27 @@ def test_a_node_without_addresses_yet_has_the_workers_of_its_type(accelerator: s
 
 
 class TestNodes:
-    def test_without_names_are_the_owners_that_are_not_over(self) -> None:
+    def test_of_all_are_the_owners_that_are_not_over(self) -> None:
         provider = MemoryProvider(
             node(),
             node("n2", NodeState.CREATING),
             node("over", NodeState.PREEMPTED),
             node("theirs", labels={}),
         )
-        nodes, silent = find_nodes(provider, [], "ada", None)
+        nodes, silent = find_nodes(provider, [], "ada", None, everything=True)
         assert ([item.name for item in nodes], silent) == (["n1", "n2"], ())
+
+    def test_without_a_name_are_those_of_the_only_one(self) -> None:
+        provider = MemoryProvider(node("over", NodeState.PREEMPTED), node(), node("theirs", labels={}))
+        assert [item.name for item in find_nodes(provider, [], "ada", None)[0]] == ["n1"]
+        provider.nodes["n2"] = node("n2")
+        with pytest.raises(StateError, match=r"^You have 2 TPUs: n1, n2\.$"):
+            find_nodes(provider, [], "ada", None)
 
     def test_are_listed_although_a_zone_does_not_answer(self) -> None:
         provider = MemoryProvider(node())
         provider.unreachable = ("us-east1-d",)
-        nodes, silent = find_nodes(provider, [], "ada", None)
+        nodes, silent = find_nodes(provider, [], "ada", None, everything=True)
         assert ([item.name for item in nodes], silent) == (["n1"], ("us-east1-d",))
 
     def test_by_name_are_of_anybody_and_in_any_state(self) -> None:

@@ -92,7 +92,11 @@ def test_candidates_of_a_search_that_is_not_decided_are_left_alone() -> None:
     ("nodes", "sentence", "hint"),
     [
         ((), "No answer from us-east1-d: your TPU may be there.", "--zone"),
-        ((node(),), "No answer from us-east1-d: another TPU of yours may be there.", "To use 'n1', name it."),
+        (
+            (node(),),
+            "No answer from us-east1-d: another TPU of yours may be there.",
+            "If you mean 'n1', name it.",
+        ),
     ],
 )
 def test_a_silent_zone_may_hold_a_node_of_the_user(nodes: tuple[Node], sentence: str, hint: str) -> None:

@@ -68,7 +68,7 @@ runs --dataset digits --since 7d
 logs good
 logs restarted --timestamps
 logs restarted --attempt 1
-logs pod-failed --all --tail 3
+logs pod-failed --verbose --tail 3
 logs pod-failed --worker 2 --grep hot
 logs set-up
 logs running --since 1h

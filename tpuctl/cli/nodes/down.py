@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from tpuctl.cli import output
-from tpuctl.cli.nodes.table import allocation_table
+from tpuctl.cli.nodes.table import allocation_table, runs_at_stake
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
 from tpuctl.client.nodes import changes
@@ -16,26 +16,31 @@ from tpuctl.flows.nodes.inventory import Allocation
 
 @click.command()
 @click.argument("names", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Delete all TPUs that tpuctl created for you.")
 @yes_option
 @dry_run_option
 @with_session
-def down(session: Session, names: tuple[str, ...], yes: bool, dry_run: bool) -> None:
-    """Delete TPUs, so that they stop billing: those named, or all that tpuctl created for you.
+def down(
+    session: Session, names: tuple[str, ...], everything: bool, yes: bool, dry_run: bool
+) -> None:  # fmt: skip
+    """Delete TPUs, so that they stop billing: those named, or without a name your only one.
 
-    In every zone, or in that of --zone. A queued resource is deleted with its nodes.
+    In every zone, or in that of --zone. A queued resource is deleted with its nodes. The column RUN has what
+    works on a TPU, since when, and its last checkpoint; ? where the bucket does not say.
 
     \b
     Example:
       tpuctl down
     """
     context = session.context
-    plan = changes.plan_down(context, names, session.from_flag("zone"))
+    plan = changes.plan_down(context, names, session.from_flag("zone"), everything=everything)
     if dry_run:
         output.requests(changes.down_requests(context, plan), as_json=session.as_json)
         return
     count = len(plan.allocations)
     if count:
-        allocation_table(plan.allocations, session.now, err=True)
+        runs = runs_at_stake(session, plan.allocations)
+        allocation_table(plan.allocations, session.now, err=True, runs=runs)
         confirm(f"Delete {count} TPU{'s' if count > 1 else ''}?", yes=yes)
     with show_steps() as report:
         changes.down(context, plan, report)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tpuctl.cli import output
-from tpuctl.cli.nodes.table import allocation_table, show_nodes
+from tpuctl.cli.nodes.table import allocation_table, runs_at_stake, show_nodes
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, reaching_options, with_session, yes_option
 from tpuctl.client.nodes import changes
@@ -32,14 +32,15 @@ def stop(session: Session, node: str, yes: bool, dry_run: bool) -> None:
         output.requests(changes.stop_requests(context, plan), as_json=session.as_json)
         return
     if plan.change:
-        allocation_table([Allocation((plan.node,))], session.now, err=True)
+        ended = [Allocation((plan.node,))]
+        allocation_table(ended, session.now, err=True, runs=runs_at_stake(session, ended))
         output.note("Its programs end, and others may take its chips: it can fail to start again.")
         confirm(f"Stop {node}?", yes=yes)
     with show_steps() as report:
         stopped = changes.stop(context, plan, report)
     show_nodes(session, [stopped])
     output.note("Its chips do not bill while it is STOPPED; its boot disk does, and so do its data disks.")
-    output.hint(f"tpuctl start {stopped.name}, or to end all billing: {stopped.deletion}")
+    output.hint(f"tpuctl start {stopped.name}", stopped.deletion)
 
 
 @click.command()

@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 import click
 
 from tpuctl.cli import output
-from tpuctl.cli.nodes.table import UNKNOWN
+from tpuctl.cli.nodes.table import UNKNOWN, runs_at_stake
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
 from tpuctl.cli.value_types import DURATION
 from tpuctl.flows.nodes import reap as flow
 
-COLUMNS = ("NAME", "ZONE", "OWNER", "WHY")
+COLUMNS = ("NAME", "ZONE", "OWNER", "RUN", "WHY")
 
 
 @click.command()
@@ -44,7 +44,7 @@ def reap(session: Session, without_run: int | None, all_users: bool, yes: bool, 
             output.note(f"Warning: no answer from {silent}: what has expired there is not shown.")
         return
     if plan.allocations:
-        _show(plan)
+        _show(session, plan)
         count = len(plan.allocations)
         confirm(f"Delete {count} TPU{'s' if count > 1 else ''}?", yes=yes)
         if not yes:  # while the question waited, somebody may have extended one
@@ -71,9 +71,13 @@ def _plan(session: Session, now: datetime, without_run: int | None, all_users: b
     return flow.plan_reap(session.cloud.provider, owner, now, session.from_flag("zone"), disuse)
 
 
-def _show(plan: flow.Reaping) -> None:
+def _show(session: Session, plan: flow.Reaping) -> None:
+    runs = runs_at_stake(session, plan.allocations)
     rows = [
-        (allocation.name, allocation.zone, allocation.owner or UNKNOWN, reason)
-        for allocation, reason in zip(plan.allocations, plan.reasons, strict=True)
-    ]
+        (
+            item.name, item.zone, item.owner or UNKNOWN,
+            "; ".join(runs[node.id.uid] for node in item.nodes), reason,
+        )
+        for item, reason in zip(plan.allocations, plan.reasons, strict=True)
+    ]  # fmt: skip
     output.table(COLUMNS, rows, err=True)

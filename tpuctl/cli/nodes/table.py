@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from tpuctl import clock
@@ -11,14 +11,18 @@ from tpuctl.cli import output
 from tpuctl.cli.nodes.fields import node_fields, queue_fields
 from tpuctl.cli.session import Session
 from tpuctl.flows.nodes.inventory import Allocation, Inventory
-from tpuctl.flows.overview.node_runs import Workload
-from tpuctl.flows.overview.views import Overview, bills, expiry
+from tpuctl.flows.overview.node_runs import Stake, Workload, stakes
+from tpuctl.flows.overview.views import Overview, bills, expiry, troubles
 from tpuctl.nodes import Node, QueuedResource, QueueState
+from tpuctl.parallel import Result, fanout, within
 
 COLUMNS = ("NAME", "ZONE", "TYPE", "HOSTS", "STATE", "SPOT", "RUNTIME", "AGE", "OWNER")
 OPTIONAL = ("RUN", "ENDS IN", "PRICE/H", "NOTE")
 """Columns that are shown where one of the TPUs has something there."""
 UNKNOWN = "-"
+PATIENCE = 5.0
+"""Seconds for which a question waits for the bucket."""
+NO_RUNS: Mapping[str, str] = {}
 Row = Mapping[str, object]
 
 
@@ -68,10 +72,47 @@ def overview_table(session: Session, overview: Overview, now: datetime) -> None:
     _table([row for item in allocations for row in _rows(item, now, overview, session)], err=False)
 
 
-def allocation_table(allocations: Sequence[Allocation], now: datetime, *, err: bool = False) -> None:
-    """Print a line for each node and each queued resource that is not ACTIVE, on stdout or on stderr."""
+def allocation_table(
+    allocations: Sequence[Allocation], now: datetime, *, err: bool = False, runs: Mapping[str, str] = NO_RUNS
+) -> None:
+    """Print a line for each node and each queued resource that is not ACTIVE, on stdout or on stderr.
+
+    `runs` is what is in the column RUN, by the nodes' uids.
+    """
     overview = Overview(Inventory(tuple(allocations)), Workload())
-    _table([row for item in allocations for row in _rows(item, now, overview, None)], err=err)
+    _table([row for item in allocations for row in _rows(item, now, overview, None, runs)], err=err)
+
+
+def runs_at_stake(session: Session, allocations: Iterable[Allocation]) -> Mapping[str, str]:
+    """Return what a deletion would end on each node, by uid: which run, since when, what it has saved.
+
+    `?` where the bucket does not say so soon, which keeps nobody from deleting.
+    """
+    nodes = [node for item in allocations for node in item.nodes]
+    if not nodes:
+        return NO_RUNS
+    look = within(PATIENCE, lambda: _look(session, nodes))
+    results = look.value or [Result[Node, list[Stake]](node, error=look.error) for node in nodes]
+    reasons = dict.fromkeys(result.error.message for result in results if result.error)
+    for reason in reasons:
+        output.note(f"Warning: which runs this ends is not known: {reason}")
+    return {result.item.id.uid: _stakes(result, session.now) for result in results}
+
+
+def _look(session: Session, nodes: Sequence[Node]) -> list[Result[Node, list[Stake]]]:
+    bucket = session.cloud.bucket
+    return fanout(lambda node: stakes(bucket, node), nodes)
+
+
+def _stakes(result: Result[Node, list[Stake]], now: datetime) -> str:
+    if result.value is None:
+        return "?"
+    texts = [
+        f"{stake.run.run} ({stake.run.state} {clock.age(stake.run.started, now)}, "
+        f"{stake.checkpoint or 'no checkpoint'})"
+        for stake in result.value
+    ]
+    return "; ".join(texts) or "none"
 
 
 def _table(rows: Sequence[Row], *, err: bool) -> None:
@@ -80,13 +121,15 @@ def _table(rows: Sequence[Row], *, err: bool) -> None:
 
 
 def _rows(
-    allocation: Allocation, now: datetime, overview: Overview, session: Session | None
-) -> Iterator[Row]:
+    allocation: Allocation, now: datetime, overview: Overview, session: Session | None,
+    runs: Mapping[str, str] = NO_RUNS,
+) -> Iterator[Row]:  # fmt: skip
     queued = allocation.queued_resource
     if queued and queued.state is not QueueState.ACTIVE:
         yield _row(queued, now, overview, "")
     for node in allocation.nodes:
-        yield _row(node, now, overview, _price(session, node))
+        row = _row(node, now, overview, _price(session, node))
+        yield {**row, "RUN": runs.get(node.id.uid, row["RUN"])}
 
 
 def _price(session: Session | None, node: Node) -> str:

@@ -21,12 +21,15 @@ from tpuctl.nodes import Node
 
 @click.command("ssh-config")
 @click.argument("names", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Entries of all your TPUs.")
 @click.option("--install", is_flag=True, help="Add the entries to ~/.ssh/config, in a file each.")
 @click.option("--remove", is_flag=True, help="Take the entries out of ~/.ssh/config again.")
 @with_session
 @reaching_options
-def ssh_config(session: Session, names: tuple[str, ...], install: bool, remove: bool) -> None:
-    """Print or install entries for 'ssh NAME', VS Code, scp and rsync: of these TPUs, or of all yours.
+def ssh_config(
+    session: Session, names: tuple[str, ...], everything: bool, install: bool, remove: bool
+) -> None:  # fmt: skip
+    """Print or install entries for 'ssh NAME', VS Code, scp and rsync: of these TPUs, or of your only one.
 
     NAME is worker 0, NAME.w3 is worker 3; on the simulator NAME.sim and NAME.w3.sim. Each time an entry
     is used, it looks up where the TPU is now: it holds also for one that is made anew under its name. Of two
@@ -38,14 +41,17 @@ def ssh_config(session: Session, names: tuple[str, ...], install: bool, remove: 
     """
     if install and remove:
         raise UsageError("--install and --remove exclude each other.", hint="Remove one of them.")
+    if names and everything:
+        raise UsageError("Names and --all exclude each other.", hint="Remove one of them.")
     config = SshConfig(files.home(os.environ))
     if remove:
-        _show_removed(session, config.remove(_place(session), names))
+        _show_removed(session, config.remove(_place(session), names, everything=everything))
         return
     provider = session.cloud.provider
-    nodes, unreachable = find_nodes(provider, names, session.owner, session.from_flag("zone"))
+    zone = session.from_flag("zone")
+    nodes, unreachable = find_nodes(provider, names, session.owner, zone, everything=everything)
     names_of_all = [node.name for node in nodes]
-    in_zone = {name for name in names_of_all if session.from_flag("zone") or names_of_all.count(name) > 1}
+    in_zone = {name for name in names_of_all if zone or names_of_all.count(name) > 1}
     entries = [_entry(session, node, node.zone if node.name in in_zone else "") for node in nodes]
     if install:
         config.install(entries)

@@ -34,12 +34,12 @@ from tpuctl.runs import Verdict
 @click.option("--grep", "text", default="", metavar="TEXT", help="Only lines that have this text.")
 @click.option("--timestamps", is_flag=True, help="Begin each line with the time when it reached the bucket.")
 @click.option("--attempt", "number", type=click.IntRange(1, 9999), metavar="K", help="Of this attempt.")
-@click.option("--all", "everything", is_flag=True, help="Also informational lines of TensorFlow's C++ code.")
+@click.option("--verbose", is_flag=True, help="Also informational lines of TensorFlow's C++ code.")
 @click.option("--raw", is_flag=True, help="Write the bytes as the script printed them, of all lines.")
 @with_session
 def logs(
     session: Session, run: str | None, follow: bool, worker: str | None, tail: int | None, since: int | None,
-    text: str, timestamps: bool, number: int | None, everything: bool, raw: bool,
+    text: str, timestamps: bool, number: int | None, verbose: bool, raw: bool,
 ) -> None:  # fmt: skip
     """Show the logs of a run (default: your last run), also after its TPU was deleted.
 
@@ -58,7 +58,7 @@ def logs(
         raise UsageError(f"--raw and {other} are two forms of a log.", hint="Remove one of them.")
     stored = steps.find(session.context, run)
     attempt = steps.attempt_of(stored, number)
-    hides = not (everything or raw or session.as_json) and hides_startup_lines(stored.record)
+    hides = not (verbose or raw or session.as_json) and hides_startup_lines(stored.record)
     reader = LogReader(attempt, _workers(worker, attempt), is_startup_line if hides else None, text)
     screen = _screen(session, reader, raw=raw, timestamps=timestamps)
     reader.begin(tail, since)
@@ -150,7 +150,7 @@ def _end(verdict: Verdict) -> None:
 def _note_hidden(count: int) -> None:
     if count:
         lines = f"{count} informational line{'s' * (count > 1)} of TensorFlow's C++ code"
-        output.note(f"Not shown: {lines} ('tpuctl logs --all' shows them).")
+        output.note(f"Not shown: {lines} ('tpuctl logs --verbose' shows them).")
 
 
 def _note_end(session: Session, stored: StoredRun) -> None:

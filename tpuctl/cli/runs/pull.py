@@ -47,7 +47,7 @@ class PartList(click.ParamType[frozenset[str]]):
 @click.option("--latest", is_flag=True, help="Of all checkpoints only those of the newest step.")
 @click.option("--step", type=click.IntRange(min=0), help="Of all checkpoints only those of this step.")
 @click.option("--only", type=PartList(), help=f"Parts of the run: {', '.join(PARTS)}, separated by commas.")
-@click.option("--all", "unfinished", is_flag=True, help="Also checkpoints that are not complete.")
+@click.option("--unfinished", is_flag=True, help="Also checkpoints that are not complete.")
 @click.option("-f", "--follow", is_flag=True, help="Keep the folder current until the run ends.")
 @with_session
 def pull(

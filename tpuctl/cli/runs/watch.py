@@ -13,7 +13,7 @@ from tpuctl.cli.progress import show_steps
 from tpuctl.cli.runs.restart_options import value_options
 from tpuctl.cli.session import Session, dry_run_option, reaching_options, with_session
 from tpuctl.client.runs import steps
-from tpuctl.errors import InterruptedByUser, TpuctlError, UsageError
+from tpuctl.errors import InterruptedByUser, TpuctlError
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs import consequences
 from tpuctl.flows.runs.recovery import rehearsal
@@ -46,6 +46,8 @@ def watch(
 ) -> None:  # fmt: skip
     """Start runs again that were preempted or lost, until each has ended; their policy is that of 'submit'.
 
+    Without RUN, your only one that has not ended for good.
+
     Any number of watchers on any machines make one restart; if one is killed, another goes on. The exit code
     of a single run is that of 'tpuctl wait'.
 
@@ -54,14 +56,12 @@ def watch(
       tpuctl watch digits-20260131-120000
       tpuctl watch --all --once
     """
-    if everything == bool(runs):
-        raise UsageError("Name the runs to watch, or all with --all.", hint="'tpuctl runs' lists them.")
     values = variables_of(environment, env_files, secrets, (), os.environ)
+    stored = steps.to_watch(session.context, runs, everything=everything)
     if dry_run:
-        _rehearse(session, runs, values)
+        _rehearse(session, stored, values)
         return
     with show_steps() as report:
-        stored = _stored(session, runs)
         own = tools(session, report, values)
         for event in steps.watched(session.context, stored, own, once=once):
             _show(session, event)
@@ -69,16 +69,12 @@ def watch(
         _end(stored)
 
 
-def _stored(session: Session, runs: tuple[str, ...]) -> list[StoredRun]:
-    return [steps.named(session.context, run) for run in dict.fromkeys(runs)]
-
-
-def _rehearse(session: Session, runs: tuple[str, ...], values: dict[str, str]) -> None:
+def _rehearse(session: Session, stored: list[StoredRun], values: dict[str, str]) -> None:
     """Show what a step would send for runs, or for all of this user's."""
     with show_steps() as report:
         watcher_tools = tools(session, report, values)
-        stored = _stored(session, runs) or open_runs(session.cloud.bucket, session.owner)
-        shown = [request for run in stored for request in rehearsal.requests(run, watcher_tools)]
+        chosen = stored or open_runs(session.cloud.bucket, session.owner)
+        shown = [request for run in chosen for request in rehearsal.requests(run, watcher_tools)]
     output.requests(shown, as_json=session.as_json)
 
 

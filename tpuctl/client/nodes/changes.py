@@ -14,9 +14,11 @@ from tpuctl.flows.progress import Report
 from tpuctl.nodes import HttpRequest, Node
 
 
-def plan_down(context: Context, names: Sequence[str], zone: str | None) -> down_flow.DownPlan:
-    """Return what is deleted: what is named, or all that tpuctl created for this user."""
-    return down_flow.plan_down(context.cloud.provider, names, context.owner, zone)
+def plan_down(
+    context: Context, names: Sequence[str], zone: str | None, *, everything: bool = False
+) -> down_flow.DownPlan:
+    """Return what is deleted: what is named, else this user's only TPU, or all of them."""
+    return down_flow.plan_down(context.cloud.provider, names, context.owner, zone, everything=everything)
 
 
 def down_requests(context: Context, plan: down_flow.DownPlan) -> list[HttpRequest]:

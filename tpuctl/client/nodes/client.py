@@ -18,7 +18,6 @@ from tpuctl.client.options import check_least, check_options
 from tpuctl.client.records import Progress, ProgressCallback
 from tpuctl.client.spans import Span, seconds
 from tpuctl.display.listing import Listing
-from tpuctl.errors import UsageError
 from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.nodes.lookup import find_decided
 from tpuctl.flows.remote.copy_paths import parse_copy
@@ -124,27 +123,20 @@ class NodeClient:
         return Node(self._context, find_decided(self._context.cloud.provider, name, zone))
 
     def down(
-        self, *names: str, mine: bool = False, progress: ProgressCallback | None = None,
+        self, *names: str, all: bool = False, progress: ProgressCallback | None = None,
         stop: Stop | None = None,
     ) -> tuple[str, ...]:  # fmt: skip
-        """Delete these TPUs, or with `mine` all that tpuctl created for you, and return their names.
+        """Delete these TPUs, and return their names: without names your only one, with `all` all of yours.
 
         Raises UsageError where neither says what: a list of names that is empty deletes nothing.
         """
-        if bool(names) == mine:
-            raise UsageError(
-                "Say which TPUs are to be deleted.",
-                hint="Name them: client.down('n1'). All that tpuctl created for you: client.down(mine=True).",
-            )
         with Call(progress, stop).running() as call:
-            plan = changes.plan_down(self._context, names, self._context.from_flag("zone"))
-            changes.down(self._context, plan, call.line)
-        return tuple(item.name for item in plan.allocations)
+            return self.plan_down(*names, all=all)._delete(call.line)
 
-    def plan_down(self, *names: str) -> DownPlan:
+    def plan_down(self, *names: str, all: bool = False) -> DownPlan:
         """Return what `down` would delete; sends reads only."""
         zone = self._context.from_flag("zone")
-        return DownPlan(self._context, changes.plan_down(self._context, names, zone))
+        return DownPlan(self._context, changes.plan_down(self._context, names, zone, everything=all))
 
     def exec(
         self, name: str, command: str | Sequence[str], *, workers: Sequence[int] = (),

@@ -12,6 +12,7 @@ from tpuctl.client.nodes.records import RequestInfo
 from tpuctl.client.records import Cost, ProgressCallback
 from tpuctl.flows.nodes import down as down_flow
 from tpuctl.flows.nodes.plan import UpPlan
+from tpuctl.flows.progress import Report
 from tpuctl.nodes import HttpRequest
 
 
@@ -75,7 +76,10 @@ class DownPlan:
     ) -> tuple[str, ...]:
         """Delete all of it, and return the names."""
         with Call(progress, stop).running() as call:
-            changes.down(self._context, self._plan, call.line)
+            return self._delete(call.line)
+
+    def _delete(self, report: Report) -> tuple[str, ...]:
+        changes.down(self._context, self._plan, report)
         return self.names
 
 

@@ -145,17 +145,19 @@ class RunClient:
         return Run(self._context, stored.name)
 
     def watch(
-        self, *names: str, once: bool = False, environment: Mapping[str, str] | None = None,
-        progress: ProgressCallback | None = None, stop: Stop | None = None,
+        self, *names: str, all: bool = False, once: bool = False,
+        environment: Mapping[str, str] | None = None, progress: ProgressCallback | None = None,
+        stop: Stop | None = None,
     ) -> Iterator[WatchEvent]:  # fmt: skip
         """Start runs again that were preempted or lost, and yield what happens to each, until all have ended.
 
-        Without names all of your runs are watched, also those still to come, until it is stopped. `once`
-        takes one step of each. `environment` has values that neither the bucket nor this machine has.
+        Without names your only run that may be started again; with `all` all of yours, also those still to
+        come, until it is stopped. `once` takes one step of each. `environment` has values that neither the
+        bucket nor this machine has.
         """
         call = Call(progress, stop)
         tools = steps.tools(self._context, call.line, dict(environment or {}))
-        stored = [steps.named(self._context, name) for name in dict.fromkeys(names)]
+        stored = steps.to_watch(self._context, names, everything=all)
         events = steps.watched(self._context, stored, tools, once=once)
         return (
             WatchEvent(event.run, event.attempt, event.action, event.detail) for event in call.each(events)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpuctl.client.context import Context
-from tpuctl.errors import UsageError
+from tpuctl.errors import NotFoundError, StateError, UsageError
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.control import cancel as cancel_flow
 from tpuctl.flows.runs.control import wait as wait_flow
@@ -131,6 +131,30 @@ def pull(
         return bool(now.error) or (now.verdict is not None and not now.verdict.restarts)
 
     return flow.follow(run, folder, report, has_ended, selection, progress), now
+
+
+def to_watch(context: Context, names: Sequence[str], *, everything: bool) -> list[StoredRun]:
+    """Return the runs of these names, else this user's only one that may be started again; none for all.
+
+    Raises UsageError for names beside all, StateError for several runs, NotFoundError without one.
+    """
+    from tpuctl.flows.runs.recovery.watch import open_runs  # noqa: PLC0415  slow to import
+
+    if names and everything:
+        raise UsageError("Names and all of your runs exclude each other.", hint="Name runs, or take all.")
+    if names or everything:
+        return [named(context, name) for name in dict.fromkeys(names)]
+    own = open_runs(context.cloud.bucket, context.owner)
+    listed = [run.name for run in own]
+    if len(own) > 1:
+        raise StateError(
+            f"You have {len(own)} runs to watch: {', '.join(listed)}.",
+            hint="Name those to watch. All of them: tpuctl watch --all",
+            runs=listed,
+        )
+    if not own:
+        raise NotFoundError("You have no run that could be started again.", hint="'tpuctl runs' lists them.")
+    return own
 
 
 def watched(

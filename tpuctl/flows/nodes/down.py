@@ -7,9 +7,22 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tpuctl.cloud.provider import Provider
-from tpuctl.errors import DeadlineError, InterruptedByUser, NotFoundError, StateError, joined_hints
+from tpuctl.errors import (
+    DeadlineError,
+    InterruptedByUser,
+    NotFoundError,
+    StateError,
+    UsageError,
+    joined_hints,
+)
 from tpuctl.flows.nodes.inventory import Allocation, Inventory, take_inventory
-from tpuctl.flows.nodes.lookup import choose_candidates, find_node, find_queued_resource, no_such_node
+from tpuctl.flows.nodes.lookup import (
+    choose_candidates,
+    choose_only,
+    find_node,
+    find_queued_resource,
+    no_such_node,
+)
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import (
     Change,
@@ -27,7 +40,8 @@ from tpuctl.polling import poll
 Item = TypeVar("Item", Node, QueuedResource)
 
 TIMEOUT = 900.0
-HINT = "Run 'tpuctl down' again."
+HINT = "Run the same command again."
+SEVERAL = "Name those to delete. All of them: tpuctl down --all"
 
 
 @dataclass(frozen=True)
@@ -49,18 +63,25 @@ class DownPlan:
                 )
 
 
-def plan_down(provider: Provider, names: Sequence[str], owner: str, zone: str | None = None) -> DownPlan:
-    """Return what to delete: what is named, or all that tpuctl created for `owner`; in a zone, or in all.
+def plan_down(
+    provider: Provider, names: Sequence[str], owner: str, zone: str | None = None, *, everything: bool = False
+) -> DownPlan:
+    """Return what to delete, in a zone or in all: what is named, else the only TPU that tpuctl created for
+    `owner`, or all of them with `everything`.
 
     Of a name that things of several owners have, only `owner`'s own.
 
-    Raises NotFoundError for a name that nothing has, StateError for one that several have, and DeadlineError
-    when a zone that may hold it did not answer and nothing else is to be deleted. Raises StateError for what
-    Terraform keeps, too.
+    Raises UsageError for names beside `everything`, NotFoundError for a name that nothing has, StateError for
+    one that several have, for several TPUs without a name, and for what Terraform keeps. Raises DeadlineError
+    where a silent zone may hold a second TPU and none is named.
     """
+    if names and everything:
+        raise UsageError("Names and all of your TPUs exclude each other.", hint="Name TPUs, or take all.")
     inventory = take_inventory(provider, zone)
     if not names:
         own = tuple(item for item in inventory.allocations if item.is_owned_by(owner))
+        if not everything:
+            own = choose_only(own, inventory.unreachable, SEVERAL)
         return DownPlan(own, inventory.unreachable)
     chosen = [_meant(inventory, name, owner) for name in names]
     missing = [name for name, allocations in zip(names, chosen, strict=True) if not allocations]
@@ -113,7 +134,7 @@ def down(provider: Provider, plan: DownPlan, report: Report) -> None:
         zones = ", ".join(plan.unreachable)
         raise DeadlineError(
             f"No answer from {zones}: TPUs there may continue to bill.",
-            hint="Run 'tpuctl down' again in a minute.",
+            hint="Run the same command again in a minute.",
             unreachable=list(plan.unreachable),
         )
 
@@ -123,7 +144,7 @@ def _interrupted(plan: DownPlan) -> InterruptedByUser:
     return InterruptedByUser(
         f"Interrupted while {' and '.join(left)} {'was' if len(left) == 1 else 'were'} being deleted; "
         f"{'it' if len(left) == 1 else 'each'} may still bill.",
-        hint=f"'{_again(plan.allocations)}' resumes, 'tpuctl ls' shows what is left.",
+        hint=joined_hints(f"Resume: {_again(plan.allocations)}", "See what is left: tpuctl ls"),
         may_bill=left,
     )
 
@@ -135,7 +156,7 @@ def _raise_what_is_left(results: Sequence[Result[Allocation, None]]) -> None:
     error = failed[0][1]
     left = [f"{item.name} in {item.zone}" for item, _ in failed]
     message = f"{' and '.join(left)} may still bill. {error.message}"
-    again = f"'{_again(item for item, _ in failed)}' resumes."
+    again = f"Resume: {_again(item for item, _ in failed)}"
     hint = error.hint if "tpuctl down" in error.hint else joined_hints(error.hint, again)
     raise type(error)(message, hint=hint, **{**error.facts, "may_bill": left}) from error
 

@@ -113,6 +113,26 @@ def _first_ready(candidates: Sequence[Node], types: Sequence[str]) -> Node | Non
     return ready[0] if ready else None
 
 
+def choose_only(
+    candidates: Sequence[Allocation], unreachable: Sequence[str], hint: str
+) -> tuple[Allocation, ...]:
+    """Return the only TPU among the user's own, as all candidates of its search; nothing without one.
+
+    Raises StateError for several, with the hint; DeadlineError where a silent zone may hold a second one.
+    """
+    names = sorted({item.name for item in candidates})
+    if len(names) > 1:
+        raise StateError(f"You have {len(names)} TPUs: {', '.join(names)}.", hint=hint, nodes=names)
+    if names and unreachable:
+        raise DeadlineError(
+            f"No answer from {', '.join(unreachable)}: another TPU of yours may be there.",
+            hint=f"If you mean '{names[0]}', name it.",
+            unreachable=list(unreachable),
+            nodes=names,
+        )
+    return choose_candidates(candidates, names[0]) if names else ()
+
+
 def choose(allocations: Iterable[Allocation], name: str) -> Allocation | None:
     """Return the allocation that a name means, None without one; raises StateError for several."""
     matches = [allocation for allocation in allocations if name in allocation.names]

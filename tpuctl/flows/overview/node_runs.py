@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tpuctl.bucket_layout import NodePaths
+from tpuctl.bucket_layout import NodePaths, RunPaths
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import NotFoundError
 from tpuctl.flows.progress import Report, silent
+from tpuctl.flows.runs.checkpoints.readers import last_committed
 from tpuctl.flows.runs.lookup import StartedRun, started_on
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 10
 """Names of runs that are looked at for each run that is returned: anybody can write names without a run."""
+MOST_AT_STAKE = 10
+"""Newest runs of a node of which one may work, or wait in line."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,15 @@ class RunOnNode:
     def works(self) -> bool:
         """Whether it may still run there, as far as the bucket says."""
         return self.verdict is None and self.state not in (FINISHED, UNKNOWN)
+
+
+@dataclass(frozen=True)
+class Stake:
+    """A run that a deletion of its node would end, with the checkpoint that would be left of it."""
+
+    run: RunOnNode
+    checkpoint: str
+    """Its last committed one; empty for none."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +77,12 @@ def workload(bucket: Bucket, nodes: Iterable[Node], warn: Report = silent) -> Wo
     unknown = next((result.error.message for result in results if result.error), "")
     newest = {result.item.id.uid: result.value[0] for result in results if result.value}
     return Workload(newest, unknown)
+
+
+def stakes(bucket: Bucket, node: Node) -> list[Stake]:
+    """Return the runs that work on a node or wait for it, the oldest first."""
+    works = [run for run in runs_on(bucket, NodePaths.of(node.id), most=MOST_AT_STAKE) if run.works]
+    return [Stake(run, last_committed(bucket, RunPaths(run.run).checkpoints)) for run in reversed(works)]
 
 
 def runs_on(

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tpuctl.atomic_files import PRIVATE, swap_file
-from tpuctl.errors import ConfigError, ConflictError
+from tpuctl.errors import ConfigError, ConflictError, StateError
 from tpuctl.flows.remote.ssh_entries import TITLE, Entry
 from tpuctl.local.private_folder import make_missing_folders
 
@@ -41,16 +41,20 @@ class SshConfig:
             if self._include not in content[: _first_section(content)]:
                 self._write(COMMENT + self._include + content)
 
-    def remove(self, place: str, names: Sequence[str] = ()) -> list[str]:
-        """Delete the entries of these nodes of a place, or all of them, and return their names.
+    def remove(self, place: str, names: Sequence[str] = (), *, everything: bool = False) -> list[str]:
+        """Delete the entries of these nodes of a place, else of its only one or of all; return their names.
 
-        A node's name is that of its entries in each zone, too.
-
-        The line that includes them goes with the last one. Raises ConfigError.
+        A node's name is that of its entries in each zone, too. The line that includes them goes with the last
+        one. Raises StateError for several nodes where none is named, ConfigError for what cannot be written.
         """
-        nodes = {self._node(path, place): path for path in self._files()}
-        wanted = [node for node in sorted(nodes) if {node, node.partition(".")[0]} & set(names) or not names]
-        removed = [node for node in wanted if node]
+        files = {self._node(path, place): path for path in self._files()}
+        nodes = {node: path for node, path in files.items() if node}
+        if len(nodes) > 1 and not (names or everything):
+            raise StateError(
+                f"There are entries of {len(nodes)} TPUs: {', '.join(sorted(nodes))}.",
+                hint="Name one of them. All of them: tpuctl ssh-config --remove --all",
+            )
+        removed = [node for node in sorted(nodes) if not names or {node, node.partition(".")[0]} & set(names)]
         with _written(self.path):
             for node in removed:
                 nodes[node].unlink(missing_ok=True)

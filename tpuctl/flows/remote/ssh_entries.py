@@ -9,7 +9,7 @@ from tpuctl import accelerators
 from tpuctl.cloud.provider import Provider
 from tpuctl.flows.nodes.inventory import take_inventory
 from tpuctl.flows.nodes.lookup import find_decided
-from tpuctl.flows.remote.targets import no_hosts_yet, no_own_tpu
+from tpuctl.flows.remote.targets import no_hosts_yet, no_own_tpu, only_own
 from tpuctl.nodes import Node
 
 HOST_SUFFIX = ".tpuctl"
@@ -73,15 +73,17 @@ def _base(name: str, zone: str) -> str:
 
 
 def find_nodes(
-    provider: Provider, names: Sequence[str], owner: str, zone: str | None
+    provider: Provider, names: Sequence[str], owner: str, zone: str | None, *, everything: bool = False
 ) -> tuple[list[Node], tuple[str, ...]]:
-    """Return the nodes of these names, or all of an owner and Terraform's; and the zones that did not answer.
+    """Return the nodes of these names, and the zones that did not answer.
 
-    The nodes are in any state. Raises NotFoundError or StateError where there are none, DeadlineError where a
-    silent zone may hold them.
+    Without a name those of the owner's only TPU, else Terraform's, with `everything` all of both. The nodes
+    are in any state. Raises NotFoundError or StateError where there are none or several TPUs, DeadlineError
+    where a silent zone may hold them.
     """
-    if names:
+    if not everything:
         allocations = [find_decided(provider, name, zone) for name in names]
+        allocations = allocations or [only_own(provider, owner, zone)]
         for item in allocations:
             if not item.nodes and item.queued_resource:
                 raise no_hosts_yet(item.queued_resource)

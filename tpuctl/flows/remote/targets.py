@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tpuctl.cloud.provider import Provider
-from tpuctl.errors import DeadlineError, HostError, NotFoundError, StateError, TpuctlError
+from tpuctl.errors import HostError, NotFoundError, StateError, TpuctlError, joined_hints
 from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.flows.hosts.ssh_access import install_key
 from tpuctl.flows.nodes.inventory import Allocation, take_inventory
-from tpuctl.flows.nodes.lookup import find_decided, no_answer, require_decided
+from tpuctl.flows.nodes.lookup import choose_only, find_decided, no_answer, require_decided
 from tpuctl.flows.progress import Report
 from tpuctl.flows.remote.workers import WorkerSet
 from tpuctl.nodes import HttpRequest, Node, QueuedResource, SshKey
@@ -47,7 +47,7 @@ def find_hosts(provider: Provider, name: str, workers: WorkerSet, owner: str, zo
     Sends reads only. Raises NotFoundError, also for a worker that is not there; StateError and
     PreemptedError, which say how to go on; and DeadlineError where a zone that did not answer may hold it.
     """
-    allocation = find_decided(provider, name, zone) if name else _only_own(provider, owner, zone)
+    allocation = find_decided(provider, name, zone) if name else only_own(provider, owner, zone)
     node = require_ready(_node_of(allocation, name))
     return Hosts(node, workers.select(node), provider.host_keys(node.id))
 
@@ -82,34 +82,16 @@ def _await_key(ssh: Ssh, hosts: Hosts, worker: int) -> None:
     poll(is_decided, awaiting=f"worker {worker} to accept the SSH key", timeout=KEY_ARRIVAL)
 
 
-def _only_own(provider: Provider, owner: str, zone: str | None) -> Allocation:
+def only_own(provider: Provider, owner: str, zone: str | None) -> Allocation:
     """Return the only TPU of an owner, else Terraform's; one that is over counts where there is no other."""
     inventory = take_inventory(provider, zone)
     usable = [item for item in inventory.allocations if item.is_usable_by(owner)]
     live = [item for item in usable if not item.is_over]
     candidates = [item for item in live if not item.is_kept_by_terraform] or live or usable
-    names = sorted({item.name for item in candidates})
-    if len(names) > 1:
-        raise StateError(
-            f"You have {len(names)} TPUs: {', '.join(names)}.", hint="Name one of them.", nodes=names
-        )
-    if inventory.unreachable:
-        raise _silent(inventory.unreachable, names)
-    if not names:
-        raise no_own_tpu()
-    return require_decided(names[0], candidates)
-
-
-def _silent(zones: Sequence[str], names: Sequence[str]) -> TpuctlError:
-    """Return the error where another zone may hold the owner's TPU, or a second one."""
-    if not names:
-        return no_own_tpu(zones)
-    return DeadlineError(
-        f"No answer from {', '.join(zones)}: another TPU of yours may be there.",
-        hint=f"To use '{names[0]}', name it.",
-        unreachable=list(zones),
-        nodes=list(names),
-    )
+    only = choose_only(candidates, inventory.unreachable, "Name one of them.")
+    if not only:
+        raise no_own_tpu(inventory.unreachable)
+    return require_decided(only[0].name, only)
 
 
 def _node_of(allocation: Allocation, name: str) -> Node:
@@ -131,7 +113,8 @@ def no_own_tpu(silent_zones: Sequence[str] = ()) -> TpuctlError:
     if silent_zones:
         return no_answer(silent_zones, "your TPU")
     return NotFoundError(
-        "You have no TPU.", hint="Create one: tpuctl up v3-8. 'tpuctl ls' shows those of others."
+        "You have no TPU.",
+        hint=joined_hints("Create one: tpuctl up v3-8", "See those of others: tpuctl ls --all-users"),
     )
 
 

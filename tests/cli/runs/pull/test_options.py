@@ -96,7 +96,7 @@ EVERYTHING = {"checkpoints", "logs", "tensorboard", "outputs"}
         ((), EVERYTHING, {"100", "200"}, "2 checkpoints (2.0 kB), step 100, 200"),
         (("--latest",), EVERYTHING, {"200"}, "1 checkpoint (1.0 kB), step 200"),
         (("--step", "100"), EVERYTHING, {"100"}, "1 checkpoint (1.0 kB), step 100"),
-        (("--all",), EVERYTHING, {"100", "200", "300"}, "2 checkpoints (2.0 kB), step 100, 200"),
+        (("--unfinished",), EVERYTHING, {"100", "200", "300"}, "2 checkpoints (2.0 kB), step 100, 200"),
         (
             ("--latest", "--only", "logs, checkpoints"),
             {"logs", "checkpoints"}, {"200"}, "1 checkpoint (1.0 kB), step 200",
@@ -127,7 +127,7 @@ def test_the_json_form_has_the_same(tpuctl: Command, run: StoredRun) -> None:
     assert [item["step"] for item in content["checkpoints"]] == [200]
     assert content["checkpoints"][0]["size"] == len(WEIGHTS) + 1
     assert (content["unfinished"], content["incomplete"], content["ended"]) == ([half], [], False)
-    content = tpuctl("pull", "r1", "--all", "--json").json
+    content = tpuctl("pull", "r1", "--unfinished", "--json").json
     assert (content["unfinished"], content["incomplete"]) == ([], [half])
     assert content["kept"] == 7
     content = tpuctl("pull", "r1", "--only", "logs", "--json", "--to", "logs").json
