@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
 
 import pytest
 
-from tpuctl.shells import SAVED, SHELLS, changes_to_restore, changes_to_set, login_shell, quoted_path
+from tpuctl.shells import SAVED, SHELLS, again, changes_to_restore, changes_to_set, login_shell, quoted_path
 
 AWKWARD = "a b'c\"d $HOME `x` \\ \n*;#é"
 
@@ -67,3 +68,21 @@ def test_restoring_gives_the_values_of_before_the_first_change() -> None:
 @pytest.mark.parametrize("environ", [{}, {SAVED: "{"}, {SAVED: "[1]"}, {SAVED: json.dumps({})}])
 def test_without_saved_values_nothing_is_restored(environ: dict[str, str]) -> None:
     assert changes_to_restore(environ) == {}
+
+
+@pytest.mark.parametrize(
+    ("typed", "options", "command"),
+    [
+        ("up v3-8 --spot", {}, "up v3-8 --spot"),
+        ("up v3-8 --zone a --spot", {"--zone": "b"}, "up v3-8 --zone b --spot"),
+        ("up v3-8 --zone=a --spot --zone c", {"--zone": "b"}, "up v3-8 --zone b --spot"),
+        ("up v3-8 --zone=a --zone=b", {"--zone": "a"}, "up v3-8 --zone=a"),
+        ("up v3-8 --label 'x=a b'", {"--name": "n1"}, "up v3-8 --label 'x=a b' --name n1"),
+        ("run job.py --queue", {"--queue": ""}, "run job.py --queue"),
+        ("run job.py -- --zone a", {"--zone": "b", "--queue": ""}, "run job.py --zone b --queue -- --zone a"),
+    ],
+)
+def test_a_command_is_the_one_that_was_typed_with_what_has_to_change(
+    typed: str, options: dict[str, str], command: str
+) -> None:
+    assert again(shlex.split(typed), options) == f"tpuctl {command}"

@@ -1,13 +1,14 @@
-"""Writes shell code that sets environment variables, and restores their earlier values."""
+"""Writes shell code: commands of tpuctl to go on with, and what sets and restores environment variables."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
+NO_OPTIONS: Mapping[str, str] = {}
 SAVED = "TPUCTL_SHELL_BEFORE"
 """The variable that keeps the earlier values of the others as JSON: null for one that was not set."""
 
@@ -43,6 +44,36 @@ SHELLS = {
 def quoted_path(path: str) -> str:
     """Return a path quoted as one word of a POSIX shell that no command takes for an option."""
     return shlex.quote(f"./{path}" if path.startswith("-") else path)
+
+
+def again(typed: Sequence[str], options: Mapping[str, str] = NO_OPTIONS) -> str:
+    """Return a command of tpuctl as it was typed, with options at other values; a flag has the value ''."""
+    return shlex.join(["tpuctl", *with_options(typed, options)])
+
+
+def with_options(typed: Sequence[str], options: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the words of such a command.
+
+    An option stays in its place, once; one that was not typed comes before `--`. What follows that stays.
+    """
+    end = typed.index("--") if "--" in typed else len(typed)
+    missing, kept, words = dict(options), list[str](), iter(typed[:end])
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name not in options:
+            kept.append(word)
+            continue
+        if options[name] and not equals:
+            value = next(words, "")
+        if name in missing:
+            is_same = missing.pop(name) == value
+            kept += [word] if is_same and equals else _option(name, options[name])
+    kept += [word for name, value in missing.items() for word in _option(name, value)]
+    return (*kept, *typed[end:])
+
+
+def _option(name: str, value: str) -> list[str]:
+    return [name, value] if value else [name]
 
 
 def with_folder(path: str, folder: str) -> str:

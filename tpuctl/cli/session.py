@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
+DISPLAY = ("--yes", "-y", "--json", "--dry-run")
+"""Options that do not say what a command does."""
+
 
 class Session:
     """One command's configuration and clients."""
@@ -88,6 +91,19 @@ class Session:
     def witnesses(self) -> Witnesses:
         """Who can be asked about a run whose workers are silent."""
         return self.context.witnesses
+
+    @cached_property
+    def typed(self) -> tuple[str, ...]:
+        """The words of this command line that say what it does, secrets masked; none if nobody typed it."""
+        words = self._words
+        end = words.index("--") if "--" in words else len(words)
+        return (*(word for word in words[:end] if word not in DISPLAY), *words[end:])
+
+    @cached_property
+    def _words(self) -> tuple[str, ...]:
+        from tpuctl.masking.arguments import masked_arguments  # noqa: PLC0415  not always needed
+
+        return masked_arguments(click.get_current_context().obj or ()).arguments
 
     def close(self) -> None:
         """Close the clients, when any were built, and say how many warnings were not shown."""

@@ -69,8 +69,8 @@ class TestPlan:
 
     def test_the_next_command_takes_no_folder_for_an_option(self, tpuctl: Tpuctl) -> None:
         Path("pictures").rename("-my pictures")
-        result = tpuctl("data", "plan", "pets", "./-my pictures")
-        assert "Next: tpuctl data upload pets './-my pictures', with" in result.err
+        result = tpuctl("data", "plan", "pets", "./-my pictures", "--shards", "3")
+        assert "Next: tpuctl data upload pets './-my pictures' --shards 3\n" in result.err
 
     def test_it_says_what_becomes_of_the_pictures_and_which_are_bad(self, tpuctl: Tpuctl) -> None:
         write_image(Path("pictures/ant/grey.png"), mode="L")
@@ -82,7 +82,7 @@ class TestPlan:
         result = tpuctl("data", "plan", "pets", "pictures")
         assert (result.code, f"{summary}.\n" in result.err) == (0, True)
         assert "bad: 'ant/page.jpg' is an HTML page, not an image" in result.err
-        assert "Next: tpuctl data upload pets pictures --skip-bad" in result.err
+        assert "Next: tpuctl data upload pets pictures --skip-bad\n" in result.err
         plan = tpuctl("data", "plan", "pets", "pictures", "--json").json
         assert plan["summary"] == summary
         assert (plan["pictures"]["converted"], plan["pictures"]["channels"], plan["exact"]) == (1, 3, False)

@@ -98,7 +98,7 @@ def test_a_preemption_ends_node_and_run(
     evidence = "the node is PREEMPTED|the host of worker 0 announced its preemption"
     assert re.search(f"then preempted: ({evidence})", result.out), result.out
     assert "last checkpoint  none, then none" in result.out
-    assert f"Next: tpuctl down {node}, and: tpuctl up\n" in result.err
+    assert f"Next: tpuctl down {node}\n      tpuctl up\n" in result.err
     assert tpuctl("runs", "--json").json["runs"][0]["state"] == "preempted"
 
 

@@ -184,7 +184,7 @@ def test_ctrl_c_in_the_queue_says_what_may_bill_and_the_same_command_goes_on(
     assert command.returncode == 130, output
     assert "'n1' was being created; it may bill already" in output
     resume = "tpuctl up v3-8 --name n1 --queued --ttl 8h --label team=ab"
-    assert f"'{resume}' resumes, 'tpuctl down n1' deletes it." in output
+    assert f"Hint: Resume: {resume}\n      Delete it: tpuctl down n1\n" in output
     empty(simulator)
     assert tpuctl(*resume.split()[1:], "--yes").code == 0
     assert states(simulator) == ["ACTIVE"]

@@ -56,7 +56,7 @@ def test_up_writes_the_node_to_stdout_and_the_plan_to_stderr(
     assert (header, row[0], row[5]) == ([*COLUMNS, "PRICE/H"], "n1", "yes")
     plan = dict(line.split(maxsplit=1) for line in result.err.splitlines() if "  " in line)
     assert (plan["create"], plan["spot"], plan["zone"]) == ("n1", "yes", "europe-west4-a")
-    assert result.err.splitlines()[-1].startswith("Next: tpuctl submit")
+    assert result.err.splitlines()[-2].startswith("Next: tpuctl submit")
 
 
 def test_down_writes_what_it_deletes_to_stderr_and_nothing_to_stdout(tpuctl: Tpuctl, node: str) -> None:

@@ -101,7 +101,7 @@ def test_one_command_leads_from_nothing_to_results(tpuctl: Command, simulator: R
     *log, end, error = map(json.loads, failed.out.splitlines())
     assert [line["text"] for line in log] == ["hello"]
     assert end["run"].startswith("job-")
-    assert f"this continues it: tpuctl run --name {end['run']} job.py --up --down" in failed.err
+    assert f"this continues it: tpuctl run job.py --up --down --name {end['run']} -- 3" in failed.err
     assert (end["outcome"], end["exit_code"], end["deleted"]) == ("failed", 3, [end["run"]])
     assert error["error"]["exit_code"] == 100
     assert nodes(simulator) == []
@@ -122,7 +122,7 @@ def test_what_it_must_not_delete_stays(tpuctl: Command, simulator: RunningSimula
     assert unwritten.code == 4
     assert "1 object of run 'r1' cannot be written to this disk" in unwritten.err
     assert "node 'r1' bills" in unwritten.err
-    assert "Continue: tpuctl run job.py --up --name r1 --down -- 0." in unwritten.err
+    assert "Continue: tpuctl run job.py --up --name r1 --down -- 0\n" in unwritten.err
     assert "Delete the node: tpuctl down r1" in unwritten.err
     assert nodes(simulator) == ["r1"]
     bucket.remove(bucket.objects("runs/r1/.envrc")[0])
@@ -230,8 +230,8 @@ def test_ctrl_c_says_what_goes_on_and_the_same_command_continues(
     assert result.code == 130
     assert "Interrupted; run 'r1' goes on, and node 'r1' bills." in result.err
     for text in (
-        "Continue: tpuctl run long.py --up --down --name r1.",
-        "Stop the run: tpuctl cancel r1.",
+        "Continue: tpuctl run long.py --up --down --name r1\n",
+        "Stop the run: tpuctl cancel r1\n",
         "Delete the node: tpuctl down r1",
     ):
         assert text in result.err

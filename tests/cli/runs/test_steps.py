@@ -78,7 +78,7 @@ class Site:
             ),
         )  # fmt: skip
         whole: Any = SimpleNamespace(
-            run="r1", again="tpuctl run job.py", folder=Path("out"), types=self.types, policy="policy",
+            run="r1", typed=("run", "job.py"), folder=Path("out"), types=self.types, policy="policy",
             is_deleted=True, request=SimpleNamespace(script=Path("job.py"), environment={"A": "1"}),
         )  # fmt: skip
         return Steps(session, whole)
@@ -128,8 +128,8 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Site:
         allocations = tuple(SimpleNamespace(name=name) for name in site.removed)
         return SimpleNamespace(kept=site.kept, plan=SimpleNamespace(allocations=allocations))
 
-    def on_free_node(session: object, plan: Any, policy: str, script: Path, command: str) -> Any:
-        assert (policy, script, command) == ("policy", Path("job.py"), "run")
+    def on_free_node(session: object, plan: Any, policy: str, typed: tuple[str, ...]) -> Any:
+        assert (policy, typed) == ("policy", ("run", "job.py"))
         site.done.append("free node")
         return plan
 
@@ -260,7 +260,7 @@ def test_a_run_is_started_where_it_fits(
         site.steps().go()
     assert site.done == ["check folder", "compare", *begin, "follow"]
     assert raised.value.hint == (
-        f"Continue: tpuctl run job.py. Stop the run: tpuctl cancel r1. Delete the node: tpuctl down {node}"
+        f"Continue: tpuctl run job.py\nStop the run: tpuctl cancel r1\nDelete the node: tpuctl down {node}"
     )
     assert site.listed == [("add", "runs", "r1")]
     assert "It waits in line." in capsys.readouterr().err
@@ -479,7 +479,7 @@ def outset_of(*types: str, config: str | None = None, is_deleted: bool = True) -
     )  # fmt: skip
     whole: Any = SimpleNamespace(
         run="r1", request=SimpleNamespace(script=Path("job.py")), folder=Path("out"), types=types,
-        is_deleted=is_deleted, yes=False, again="tpuctl run job.py --up v3-8", zones=("z",), wait=7,
+        is_deleted=is_deleted, yes=False, typed=("run", "job.py", "--up", "v3-8"), zones=("z",), wait=7,
         lifetime=Lifetime(idle=3600), machine=options_of,
     )  # fmt: skip
     return Outset(session, whole)

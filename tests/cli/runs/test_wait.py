@@ -43,7 +43,7 @@ def test_runs_are_waited_for_and_followed(
     left = tpuctl("submit", "long.py", "--name", "r3", "-a")
     assert left.code == 130
     assert "Interrupted; run 'r3' goes on." in left.err
-    assert "Follow it: tpuctl logs -f r3. Stop it: tpuctl cancel r3" in left.err
+    assert "Hint: Follow it: tpuctl logs -f r3\n      Stop it: tpuctl cancel r3\n" in left.err
     late = tpuctl("wait", "r3", "--timeout", "0s")
     assert (late.code, "has not ended within 0 s" in late.err) == (9, True)
     assert tpuctl("cancel", "r3", "--yes").code == 0

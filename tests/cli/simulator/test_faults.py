@@ -170,7 +170,7 @@ class TestVerbs:
         result = tpuctl(*up)
         assert result.code == 5
         assert "no more capacity" in result.err
-        assert "Hint: Try the next zone: tpuctl up v3-8 --zone us-" in result.err
+        assert "      Try the next zone: tpuctl up v3-8 --name n1 --zone us-" in result.err
         assert nodes(simulator) == []
         assert tpuctl(*up).code == 0
 

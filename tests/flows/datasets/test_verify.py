@@ -62,7 +62,7 @@ def test_a_missing_shard_is_named(bucket: Bucket, manifest: Manifest, deep: bool
     remove(bucket, shard(3))
     error = difference(bucket, manifest, deep=deep)
     assert error.message == f"The dataset pets/1.0.0 is damaged: {shard(3)} is missing."
-    assert error.hint == "Upload it again: tpuctl data rm pets/1.0.0, then tpuctl data upload."
+    assert error.hint == "Remove it: tpuctl data rm pets/1.0.0\nUpload it again: tpuctl data upload"
     assert error.facts["wrong"] == [f"{shard(3)} is missing."]
 
 

@@ -65,7 +65,7 @@ class TestName:
         with pytest.raises(StateError) as error:
             require_decided("n1", items)
         assert error.value.message == f"'n1' is not decided: there are candidates in {A}, {B}."
-        assert error.value.hint == ("Repeat the 'tpuctl up' that created them, or delete all: tpuctl down n1")
+        assert error.value.hint == "Repeat the command that created them.\nDelete all: tpuctl down n1"
         assert require_decided("n1", items[:1]) is items[0]
 
     def test_a_name_that_a_silent_zone_may_have(self) -> None:

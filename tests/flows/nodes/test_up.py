@@ -184,7 +184,7 @@ class TestUp:
         provider.on_create = raiser(StockoutError("No more capacity.", hint="Wait."))
         with pytest.raises(StockoutError) as stockout:
             run_up(provider, MemorySsh(), [], accelerator="v2-8")
-        assert stockout.value.hint.startswith("Try the next zone: tpuctl up v2-8 --zone us-central1-")
+        assert stockout.value.hint.split("\n")[1].startswith("Try the next zone: tpuctl up v2-8 ")
         assert stockout.value.facts["zone"] == ZONE
 
     def test_ctrl_c_says_how_to_resume_and_how_to_delete(self) -> None:
@@ -192,7 +192,10 @@ class TestUp:
         provider.on_create = raiser(KeyboardInterrupt())
         with pytest.raises(InterruptedByUser) as interrupted:
             run_up(provider, MemorySsh(), [])
-        assert interrupted.value.hint == "'tpuctl up v3-8 --name n1' resumes, 'tpuctl down n1' deletes it."
+        assert (
+            interrupted.value.hint
+            == "Resume: tpuctl up v3-8 --name n1 --framework jax\nDelete it: tpuctl down n1"
+        )
 
     def test_a_create_is_given_half_an_hour(self, passing_time: PassingTime) -> None:
         class Unfinished(MemoryProvider):
@@ -203,7 +206,7 @@ class TestUp:
             run_up(Unfinished(), MemorySsh(), [])
         assert timeout.value.message == "Waited 1800 s for Node 'n1' to be created."
         assert timeout.value.hint == (
-            "It may still be created: 'tpuctl up' again keeps waiting, 'tpuctl down n1' gives up."
+            "It may still be created: the same command again keeps waiting.\nGive up: tpuctl down n1"
         )
         assert passing_time.now == pytest.approx(30 * 60)
 
@@ -226,7 +229,9 @@ class TestUp:
             timeout.value.message
             == "Waited 1800 s for node 'n1' to be READY. Node 'n1' in us-central1-b bills."
         )
-        assert timeout.value.hint.startswith("See 'tpuctl ls'. 'tpuctl up v3-8 --name n1' resumes")
+        assert timeout.value.hint.startswith(
+            "See 'tpuctl ls'.\nResume: tpuctl up v3-8 --name n1 --framework jax\n"
+        )
         assert passing_time.now == pytest.approx(30 * 60)
         assert reports == ["n1 exists", f"n1 is {node(state=NodeState.CREATING).provider_state}"]
 
@@ -295,14 +300,14 @@ class TestWhatChangesMeanwhile:
         provider = MemoryProvider()
         with pytest.raises(HostError, match=r"another host\. Node 'n1' in us-central1-b bills\.$") as error:
             run_up(provider, MemorySsh(HostError("It is another host.", host_key="wrong")), [])
-        assert "'tpuctl down n1' deletes it" in error.value.hint
+        assert "Delete it: tpuctl down n1" in error.value.hint
         assert error.value.facts["may_bill"] == [f"n1 in {ZONE}"]
 
     def test_the_commands_that_go_on_are_apart_from_that_of_the_failure(self) -> None:
         ssh = MemorySsh(HostError("It is another host.", hint="Check: tpuctl doctor", host_key="wrong"))
         with pytest.raises(HostError) as error:
             run_up(MemoryProvider(), ssh, [])
-        assert error.value.hint.startswith("Check: tpuctl doctor. 'tpuctl up ")
+        assert error.value.hint.startswith("Check: tpuctl doctor\nResume: tpuctl up ")
 
     def test_a_provider_that_does_not_answer_may_bill(self, passing_time: PassingTime) -> None:
         class Silent(MemoryProvider):

@@ -24,6 +24,7 @@ from tpuctl.errors import (
     StockoutError,
     TpuctlError,
 )
+from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.nodes.placement.search import Search
 from tpuctl.flows.nodes.plan import plan_up
 from tpuctl.flows.nodes.up import requests, up
@@ -68,13 +69,35 @@ class TestStockout:
         near = [zone for zone in V3.zones if zone.startswith("us-") and zone != B]
         far = [zone for zone in V3.zones if not zone.startswith("us-")]
         others = [*near, *far]
-        more = f" (it is also offered in {', '.join(others[1:4])})" if others[1:] else ""
         assert error.message == "There is no capacity."
         assert error.hint == (
-            f"Try the next zone: tpuctl up v3-8 --zone {others[0]}{more}, or every zone: --zone any. "
-            "'--wait-capacity 6h' keeps trying."
+            f"It is also offered in {', '.join(others[1:4])}.\n"
+            f"Try the next zone: tpuctl up v3-8 --name n1 --framework jax --zone {others[0]}\n"
+            "Try every zone: tpuctl up v3-8 --name n1 --framework jax --zone any\n"
+            "Keep trying: tpuctl up v3-8 --name n1 --framework jax --wait-capacity 6h"
         )
         assert error.facts["zone"] == B
+
+    def test_the_command_is_the_one_that_was_typed(self) -> None:
+        typed = ("up", "v3-8", "--zone", B, "--spot", "--ttl", "8h", "--label", "team=a b", "--name=n1")
+        error = raised(StockoutError("No."), Search((B,), (B,), wait=60.0), typed=typed)
+        commands = [line.partition(": ")[2] for line in error.hint.split("\n")[1:]]
+        rest = "--spot --ttl 8h --label 'team=a b' --name=n1"
+        (zone,) = set(commands[0].split()) & set(V3.zones)
+        assert commands == [f"tpuctl up v3-8 --zone {name} {rest}" for name in (zone, "any")]
+        assert zone != B
+
+    def test_the_command_of_a_program_has_its_options_but_no_secrets(self) -> None:
+        options = {
+            "spot": True, "lifetime": Lifetime(ttl=28800, idle=1800), "labels": {"team": "a"},
+            "framework": "jax", "tags": ("x", "y"), "secure_boot": True, "external_ips": False,
+            "metadata": {"key": "secret"},
+        }  # fmt: skip
+        error = raised(StockoutError("No."), Search((B,)), **options)
+        assert error.hint.endswith(
+            ": tpuctl up v3-8 --name n1 --framework jax --label team=a --tag x --tag y --ttl 8h --idle 30m"
+            " --spot --internal-ips --secure-boot --wait-capacity 6h"
+        )
 
     def test_zones_that_the_network_does_not_reach_are_not_named(self) -> None:
         error = raised(StockoutError("No.", hint="Wait."), Search((B,)), subnetworks={"us-central1": "lab"})
@@ -94,8 +117,9 @@ class TestInterrupt:
     @pytest.mark.parametrize(
         ("search", "options", "command"),
         [
-            (Search((B,)), {}, "tpuctl up v3-8 --name n1"),
-            (Search((B,), named=(B,)), {"spot": True}, f"tpuctl up v3-8 --name n1 --zone {B} --spot"),
+            (Search((B,)), {}, "tpuctl up v3-8 --name n1 --framework jax"),
+            (Search((B,), named=(B,)), {"spot": True},
+             f"tpuctl up v3-8 --name n1 --framework jax --spot --zone {B}"),
             (Search((B,)), {"typed": ("up", "v3-8", "--label", "a=b c")},
              "tpuctl up v3-8 --label 'a=b c' --name n1"),
             (Search((B,)), {"typed": ("up", "v3-8", "--name=n1")}, "tpuctl up v3-8 --name=n1"),
@@ -108,7 +132,7 @@ class TestInterrupt:
         error = raised(KeyboardInterrupt(), search, **options)
         assert isinstance(error, InterruptedByUser)
         assert error.message == f"Interrupted while 'n1' was being created; it may bill already in {B}."
-        assert error.hint == f"'{command}' resumes, 'tpuctl down n1' deletes it."
+        assert error.hint == f"Resume: {command}\nDelete it: tpuctl down n1"
         assert error.facts["may_bill"] == [f"n1 in {B}"]
 
     def test_of_several_zones_any_may_bill(self) -> None:
@@ -135,16 +159,17 @@ class TestBill:
             assert isinstance(error, TpuctlError)
             assert error.message.endswith(f"Node 'n1' in {ZONE} bills."), (name, error.message)
             assert str(error) == error.message, name
-            assert error.hint.endswith("'tpuctl up v3-8 --name n1' resumes, 'tpuctl down n1' deletes it."), (
-                name
-            )
+            assert error.hint.endswith(
+                "Resume: tpuctl up v3-8 --name n1 --framework jax\nDelete it: tpuctl down n1"
+            ), name
             assert error.facts["may_bill"] == [f"n1 in {ZONE}"], name
 
     def test_a_bug_after_the_create_says_it_in_a_note(self) -> None:
         for kind in (RuntimeError, OSError, KeyError):
             bug = after_the_create(kind("It is a bug."))
             assert bug.__notes__ == [
-                f"Node 'n1' in {ZONE} bills. 'tpuctl up v3-8 --name n1' resumes, 'tpuctl down n1' deletes it."
+                f"Node 'n1' in {ZONE} bills. Resume: tpuctl up v3-8 --name n1 --framework jax\n"
+                "Delete it: tpuctl down n1"
             ]
 
     def test_a_node_of_somebody_else_that_took_the_name_is_not_to_be_deleted(self) -> None:
@@ -204,11 +229,11 @@ class TestBill:
         plan = plan_up(provider, KEY, OPTIONS, Search((B,)))
         with pytest.raises(HostError) as error:
             up(provider, MemorySsh(HostError("No login.")), plan, lambda line: None)  # type: ignore[arg-type]
-        assert error.value.hint == "'tpuctl up v3-8 --name n1' resumes."
+        assert error.value.hint == "Resume: tpuctl up v3-8 --name n1 --framework jax"
 
     def test_a_preemption_says_what_makes_another(self) -> None:
         error = raised(PreemptedError("It is lost."), Search((B,)))
-        assert error.hint == "'tpuctl up v3-8 --name n1' deletes it and creates it anew."
+        assert error.hint == "Delete it, and create another: tpuctl up v3-8 --name n1 --framework jax"
 
     def test_a_silent_provider_may_hold_it(self) -> None:
         error = raised(DeadlineError("No answer."), Search((B,)))

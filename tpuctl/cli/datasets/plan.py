@@ -15,7 +15,7 @@ from tpuctl.cli.datasets.tokens import describe_tokens
 from tpuctl.cli.progress import show_count
 from tpuctl.cli.session import Session, with_session
 from tpuctl.client.datasets import steps
-from tpuctl.shells import quoted_path
+from tpuctl.shells import again
 
 if TYPE_CHECKING:
     from tpuctl.data.plan import DatasetPlan
@@ -43,9 +43,9 @@ def plan(session: Session, request: UploadRequest) -> None:
             output.json(_fields(dataset_plan))
         else:
             _show_table(dataset_plan)
-            words = f"{request.ref.name} {quoted_path(request.source)}"
-            skip = " --skip-bad" if dataset_plan.source.bad_images else ""
-            output.hint(f"tpuctl data upload {words}{skip}, with the same options")
+            words = session.typed[2:] or (request.ref.name, request.source)
+            skip = {"--skip-bad": ""} if dataset_plan.source.bad_images else {}
+            output.hint(again(("data", "upload", *words), skip))
 
 
 @contextmanager

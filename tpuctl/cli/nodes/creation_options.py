@@ -18,14 +18,11 @@ from tpuctl.client.nodes import creation
 from tpuctl.errors import UsageError
 from tpuctl.flows.nodes.options import UpOptions
 from tpuctl.job_header import FRAMEWORKS
-from tpuctl.masking.arguments import masked_arguments
 from tpuctl.masking.names import is_secret
 from tpuctl.masking.text import secrets_in
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
-DISPLAY = ("--yes", "-y", "--json", "--dry-run")
-"""Options that do not say what is created."""
 LARGEST_FILE = 1 << 20
 """Bytes that are read of a file whose content becomes metadata; the API allows less."""
 
@@ -201,13 +198,7 @@ def _up_options(
         metadata=_metadata(metadata),
         secure_boot=secure_boot,
     )
-    return creation.up_options(session.context, machine, typed_words())
-
-
-def typed_words() -> tuple[str, ...]:
-    """Return the words of this command line that say what is created, secrets masked."""
-    words: tuple[str, ...] = click.get_current_context().obj or ()
-    return masked_arguments([word for word in words if word not in DISPLAY]).arguments
+    return creation.up_options(session.context, machine, session.typed)
 
 
 def _refuse_boot_disk(size: str | None) -> None:

@@ -64,6 +64,6 @@ def _show(session: Session, plan: flow.DrillPlan, result: flow.DrillReport) -> N
             output.facts({"run": run.run, "state": states, "last checkpoint": checkpoints})
     if result.state == NodeState.PREEMPTED:
         kept = plan.node.is_kept_by_terraform
-        output.hint(REPLACEMENT if kept else f"{plan.node.deletion}, and: tpuctl up")
+        output.hint(*([REPLACEMENT] if kept else [plan.node.deletion, "tpuctl up"]))
     elif result.runs:
         output.hint(f"tpuctl logs {result.runs[0].run} --tail 20")

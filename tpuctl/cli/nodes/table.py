@@ -12,7 +12,7 @@ from tpuctl.cli.nodes.fields import node_fields, queue_fields
 from tpuctl.cli.session import Session
 from tpuctl.flows.nodes.inventory import Allocation, Inventory
 from tpuctl.flows.overview.node_runs import Stake, Workload, stakes
-from tpuctl.flows.overview.views import Overview, bills, expiry, troubles
+from tpuctl.flows.overview.views import Overview, bills, expiry
 from tpuctl.nodes import Node, QueuedResource, QueueState
 from tpuctl.parallel import Result, fanout, within
 

@@ -77,7 +77,7 @@ def up(
     if detach:
         output.hint(f"tpuctl wait {allocation.name}")
     else:
-        output.hint("tpuctl submit SCRIPT, or first: tpuctl data upload NAME FOLDER")
+        output.hint("tpuctl submit SCRIPT", "tpuctl data upload NAME FOLDER")
     return allocation
 
 

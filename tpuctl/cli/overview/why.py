@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tpuctl.cli import output
+from tpuctl.cli import output, printing
 from tpuctl.cli.session import Session, with_session
 from tpuctl.flows.overview.story import tell
 
@@ -34,5 +34,5 @@ def why(session: Session, name: str) -> None:
     for gap in story.gaps:
         output.note(f"Warning: {gap}.".replace("..", "."))
     if story.hint:
-        output.note(f"To do: {story.hint}")
+        printing.show_command(story.hint, label="To do:", colour="")
     output.hint(story.command)

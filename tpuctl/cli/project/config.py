@@ -9,7 +9,7 @@ from tpuctl.cli.groups import Group
 from tpuctl.cli.session import Session, with_session
 from tpuctl.config import Config, Value
 from tpuctl.config.settings import SETTINGS
-from tpuctl.errors import TpuctlError
+from tpuctl.errors import TpuctlError, in_one_line
 
 
 @click.group(cls=Group)
@@ -44,5 +44,5 @@ def _checked(config: Config, name: str) -> Value:
     try:
         return Value(config.get(name), setting.origin)
     except TpuctlError as error:
-        output.note(f"Warning: {error.message} {error.hint}")
+        output.note(f"Warning: {in_one_line(error)}")
         return setting

@@ -42,8 +42,8 @@ def doctor(session: Session) -> None:
 
 def _show(finding: flow.Finding) -> None:
     output.hanging(f"{finding.check:<11}", finding.text, state=f"{MARKS[finding.state]:<9}")
-    if finding.fix:
-        printing.write(f"{'':<21} fix: {finding.fix}")  # holds a command
+    for line in filter(None, finding.fix.split("\n")):
+        printing.write(f"{'':<21} fix: {line}")  # holds a command
 
 
 def _error(failed: Sequence[flow.Finding]) -> ConfigError | None:

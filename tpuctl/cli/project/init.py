@@ -17,7 +17,7 @@ from tpuctl.config.files import FILE_NAME
 from tpuctl.config.formats import normalize
 from tpuctl.config.gcloud import gcloud_settings
 from tpuctl.config.subnetworks import SUBNETWORKS, parted
-from tpuctl.errors import ConfigError, ConflictError, UsageError
+from tpuctl.errors import ConfigError, ConflictError, UsageError, in_one_line
 from tpuctl.flows.project import allowed_folders, terraform
 from tpuctl.flows.project.rights import DEFAULT_ACCOUNT
 from tpuctl.text import printable
@@ -108,7 +108,7 @@ def _parser(name: str) -> Callable[[str], str]:
         try:
             return normalize(name, answer)
         except UsageError as error:
-            raise click.UsageError(printable.line(f"{error.message} {error.hint}")) from error
+            raise click.UsageError(printable.line(in_one_line(error))) from error
 
     return parse
 

@@ -44,7 +44,7 @@ def cp(session: Session, paths: tuple[str, ...], worker: str | None, recursive: 
     """
     del recursive  # accepted, as by scp
     if len(paths) < 2:
-        raise UsageError("There is no destination.", hint="tpuctl cp FILE NAME: or tpuctl cp NAME:FILE .")
+        raise UsageError("There is no destination.", hint="tpuctl cp FILE NAME:\ntpuctl cp NAME:FILE .")
     request = parse_copy(paths[:-1], paths[-1])
     hosts = find(session, request.host, chosen_workers(request.host, worker, ALL_WORKERS))
     context = session.context

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import click
@@ -18,7 +17,6 @@ from tpuctl.client.runs import busy
 from tpuctl.client.runs.busy import QUEUE, REPLACE, BusyError, Policy
 from tpuctl.errors import DeclinedError, UsageError
 from tpuctl.flows.runs.submission.plan import SubmitPlan
-from tpuctl.shells import quoted_path
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -48,16 +46,13 @@ def policy_options(command: Command) -> Command:
     return queue_option(queue_timeout_option(replace_option(wrapper)))  # type: ignore[return-value]  # stands for it
 
 
-def on_free_node(
-    session: Session, plan: SubmitPlan, policy: Policy, script: Path, command: str = "submit"
-) -> SubmitPlan:
+def on_free_node(session: Session, plan: SubmitPlan, policy: Policy, typed: Sequence[str]) -> SubmitPlan:
     """Return the plan for a free node, or to wait in line; a user at a terminal is asked about that.
 
-    `command` is that of tpuctl, as hints name it. Raises BusyError without a policy, DeclinedError for a no.
+    `typed` are the words of the command. Raises BusyError without a policy, DeclinedError for a no.
     """
-    again = (command, quoted_path(str(script)))
     try:
-        return busy.on_free_node(session.context, plan, policy, again, output.note, show_steps)
+        return busy.on_free_node(session.context, plan, policy, typed, output.note, show_steps)
     except BusyError as error:
         if not sys.stdin.isatty():
             raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,8 +33,8 @@ class WholeRun:
     run: str
     request: SubmitRequest
     """With the name of the run."""
-    again: str
-    """The command that continues."""
+    typed: tuple[str, ...]
+    """The words of the command that continues."""
     folder: Path
     """Where its files go."""
     types: Sequence[str] | None
@@ -106,7 +105,7 @@ class Outset:
             lifetime = creation.limited(session.context, options, whole.lifetime, search)
             options = replace(
                 options, lifetime=lifetime, bucket=session.config.get("bucket"), run=whole.run,
-                typed=tuple(shlex.split(whole.again)[1:]),
+                typed=whole.typed,
             )  # fmt: skip
             plans.append(creation.plan_of(session.context, options, search))
         warn_of_secrets(plans[0].options)

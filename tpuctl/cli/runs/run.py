@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import click
 
 from tpuctl import accelerators
 from tpuctl.cli import output
-from tpuctl.cli.nodes.creation_options import Machine, machine_options, typed_words, with_machine
+from tpuctl.cli.nodes.creation_options import Machine, machine_options, with_machine
 from tpuctl.cli.nodes.lifetime_options import lifetime_options
 from tpuctl.cli.nodes.zone_options import wait_option
 from tpuctl.cli.runs.busy import policy_options
@@ -32,6 +31,7 @@ from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.runs.submission.plan import SubmitRequest
 from tpuctl.flows.runs.whole.stage import new_name
 from tpuctl.runs import check_name
+from tpuctl.shells import again, with_options
 
 OF_THE_HEADER = "header"
 """The value of --up without a type."""
@@ -96,9 +96,9 @@ def run(
     """
     _check(request, types, is_deleted=is_deleted)
     name = check_name(request.name) if request.name else new_name(request.script, session.now)
-    again = _again(name)
+    typed = with_options(session.typed or ("run", str(request.script)), {"--name": name})
     whole = WholeRun(
-        name, replace(request, name=name), again, folder or Path(name), types, machine, zones,
+        name, replace(request, name=name), typed, folder or Path(name), types, machine, zones,
         wait_capacity, lifetime, is_deleted, policy, yes,
     )  # fmt: skip
     steps = Steps(session, whole)
@@ -106,7 +106,7 @@ def run(
         steps.show_plan()
         return
     if not request.name:
-        output.note(f"Run '{name}'. After an interruption this continues it: {again}")
+        output.note(f"Run '{name}'. After an interruption this continues it: {again(typed)}")
     steps.go()
 
 
@@ -122,11 +122,3 @@ def _check(request: SubmitRequest, types: tuple[str, ...] | None, *, is_deleted:
         raise UsageError(
             f"--up creates a TPU, and {option} is for one that exists.", hint="Remove one of them."
         )
-
-
-def _again(name: str) -> str:
-    """Return this command with the run's name."""
-    _, *words = typed_words() or ("run",)
-    own = words[: words.index("--")] if "--" in words else words
-    is_named = any(word.partition("=")[0] == "--name" for word in own)
-    return shlex.join(["tpuctl", "run", *([] if is_named else ["--name", name]), *words])

@@ -43,7 +43,7 @@ class Steps:
         self._cloud = session.cloud
         self._outset = Outset(session, whole)
         self._stored = StoredRun(self._cloud.bucket, whole.run, session.warn)
-        self._position = Position(whole.run, whole.again)
+        self._position = Position(whole.run, whole.typed)
         self._deleted: list[str] = []
         self._kept = ""
         """Why the node stays, as a sentence."""
@@ -158,7 +158,7 @@ class Steps:
         else:
             plan = self._outset.planned()
         if not tpu:
-            plan = on_free_node(self._session, plan, self._whole.policy, self._whole.request.script, "run")
+            plan = on_free_node(self._session, plan, self._whole.policy, self._whole.typed)
         self._at(Phase.STARTING, plan.node.name, plan.node.zone, exists=True)
         self._position.is_kept = plan.node.is_kept_by_terraform
         plan = submission.admit(self._context, plan, output.note)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from contextlib import ExitStack
-from pathlib import Path
 
 import click
 
@@ -16,11 +14,12 @@ from tpuctl.cli.runs.submission_options import submission_options, with_request
 from tpuctl.cli.session import Session, cross_region_option, dry_run_option, reaching_options, with_session
 from tpuctl.client.runs import steps, submission
 from tpuctl.client.runs.busy import Policy
-from tpuctl.errors import InterruptedByUser, saying_bill
+from tpuctl.errors import InterruptedByUser, joined_hints, saying_bill
 from tpuctl.flows.nodes.lookup import NoTpuError
 from tpuctl.flows.runs.code.bundles import Bundle, Report
 from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest
 from tpuctl.runs import Run
+from tpuctl.shells import again
 from tpuctl.text.worker_numbers import ranges
 
 
@@ -50,21 +49,20 @@ def submit(
     with ExitStack() as made:
         with show_late_count() as report:
             plan = _plan(session, request, report, None if dry_run else made)
-        start_planned(session, plan, policy, request.script, is_attached=is_attached, dry_run=dry_run)
+        start_planned(session, plan, policy, is_attached=is_attached, dry_run=dry_run)
 
 
 def start_planned(
-    session: Session, plan: SubmitPlan, policy: Policy, script: Path, command: str = "submit", *,
-    is_attached: bool = False, dry_run: bool = False,
+    session: Session, plan: SubmitPlan, policy: Policy, *, is_attached: bool = False, dry_run: bool = False
 ) -> None:  # fmt: skip
-    """Start a planned run and show it, or show the requests; `command` with `script` is what hints name."""
+    """Start a planned run and show it, or show the requests."""
     context = session.context
     for text in plan.notes:
         output.note(text)
     if dry_run:
         output.requests(submission.requests(context, plan), as_json=session.as_json)
         return
-    plan = on_free_node(session, plan, policy, script, command)
+    plan = on_free_node(session, plan, policy, session.typed)
     plan = submission.admit(context, plan, output.note)
     with show_late_count() as report:
         started = submission.start(context, plan, output.note, report)
@@ -96,7 +94,6 @@ def _plan(session: Session, request: SubmitRequest, report: Report, made: ExitSt
     except NoTpuError as error:
         if made is None or session.as_json or not sys.stdin.isatty():
             raise
-        from tpuctl.cli.nodes.creation_options import typed_words  # noqa: PLC0415  as below
         from tpuctl.cli.nodes.up import up  # noqa: PLC0415  slow to import, and rarely needed
 
         output.note(error.message)
@@ -108,10 +105,8 @@ def _plan(session: Session, request: SubmitRequest, report: Report, made: ExitSt
         if given.get("host_keys"):
             options += ["--host-keys", given["host_keys"]]
         tpu = up.main([error.accelerator, *options], "tpuctl up", standalone_mode=False)
-        again = shlex.join(["tpuctl", *typed_words()])
-        made.enter_context(
-            saying_bill(tpu.name, tpu.zone, f"'{again}' uses it, '{tpu.deletion}' deletes it.")
-        )
+        commands = joined_hints(f"Use it: {again(session.typed)}", f"Delete it: {tpu.deletion}")
+        made.enter_context(saying_bill(tpu.name, tpu.zone, commands))
         return submission.plan(session.context, request, report)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
@@ -33,11 +33,11 @@ class Policy:
 
 
 def on_free_node(
-    context: Context, plan: SubmitPlan, policy: Policy, again: tuple[str, str], say: Report, steps: Steps
+    context: Context, plan: SubmitPlan, policy: Policy, typed: Sequence[str], say: Report, steps: Steps
 ) -> SubmitPlan:
     """Return the plan for a free node, or to wait in line; stops what runs if that is the policy.
 
-    `again` is the command of tpuctl and its script, as hints name it. Raises BusyError without a policy.
+    `typed` are the words of the command, for hints. Raises BusyError without a policy.
     """
     bucket = context.cloud.bucket
     busy = [
@@ -59,7 +59,7 @@ def on_free_node(
         return replace(plan, takes_turn=True)
     now = bucket.now()
     ages = [f"{clock.age(occupant.since, now)} ago" for occupant in busy]
-    error = flow.busy_error(plan.node, busy, ages, *again)
+    error = flow.busy_error(plan.node, busy, ages, typed)
     raise BusyError(error.message, hint=error.hint, **error.facts)
 
 

@@ -27,8 +27,9 @@ from tpuctl.client.runs.run import Run
 from tpuctl.client.spans import Span, seconds
 from tpuctl.display.listing import Listing
 from tpuctl.flows.runs.state import LABELS
+from tpuctl.masking.arguments import masked_arguments
 from tpuctl.runs import SUCCEEDED
-from tpuctl.shells import quoted_path
+from tpuctl.shells import with_options
 from tpuctl.upkeep.notes import TagCondition
 
 COLUMNS: Mapping[str, Callable[[RunInfo], object]] = {
@@ -97,7 +98,7 @@ class RunClient:
         """
         with Call(progress, stop).running() as call:
             plan = self._planned_run(Path(script), arguments, options, call)
-            name = starting.start(self._context, plan._plan, plan._policy, plan._again, call)
+            name = starting.start(self._context, plan._plan, plan._policy, plan._typed, call)
         return Run(self._context, name)
 
     def plan_submit(
@@ -114,7 +115,12 @@ class RunClient:
         check_values("environment", options.get("environment", {}))
         check_values("secrets", options.get("secrets", {}))
         request, policy = submit_request(self._context, script, tuple(arguments), options)
-        return planned(self._context, request, policy, ("submit", quoted_path(str(script))), call)
+        path = f"./{script}" if str(script).startswith("-") else str(script)
+        typed = with_options(
+            ("submit", path, *(("--", *masked_arguments(arguments).arguments) if arguments else ())),
+            {name: value for name, value in (("--name", request.name), ("--tpu", request.tpu)) if value},
+        )
+        return planned(self._context, request, policy, typed, call)
 
     def runs(
         self, *, states: Sequence[str] = (), datasets: Sequence[str] = (), since: Span | None = None,

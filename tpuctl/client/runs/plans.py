@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tpuctl.client.calls import Call, Stop
 from tpuctl.client.context import Context
 from tpuctl.client.nodes.plans import request_records
@@ -26,13 +28,11 @@ class RunPlan:
     notes: tuple[str, ...]
     """What was noticed about the script and its code."""
 
-    def __init__(
-        self, context: Context, plan: SubmitPlan, policy: busy.Policy, again: tuple[str, str]
-    ) -> None:
+    def __init__(self, context: Context, plan: SubmitPlan, policy: busy.Policy, typed: Sequence[str]) -> None:
         self._context = context
         self._plan = plan
         self._policy = policy
-        self._again = again
+        self._typed = typed
         self.name = plan.run.run
         self.node = plan.node.name
         self.zone = plan.node.zone
@@ -48,12 +48,12 @@ class RunPlan:
     def start(self, *, progress: ProgressCallback | None = None, stop: Stop | None = None) -> Run:
         """Start it, and return its run once every worker has begun."""
         with Call(progress, stop).running() as call:
-            name = starting.start(self._context, self._plan, self._policy, self._again, call)
+            name = starting.start(self._context, self._plan, self._policy, self._typed, call)
         return Run(self._context, name)
 
 
 def planned(
-    context: Context, request: SubmitRequest, policy: busy.Policy, again: tuple[str, str], call: Call
+    context: Context, request: SubmitRequest, policy: busy.Policy, typed: Sequence[str], call: Call
 ) -> RunPlan:
     """Return the plan of a submission; sends reads only."""
-    return RunPlan(context, submission.plan(context, request, starting.counted(call)), policy, again)
+    return RunPlan(context, submission.plan(context, request, starting.counted(call)), policy, typed)

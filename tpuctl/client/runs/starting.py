@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from tpuctl.client.calls import Call
@@ -13,17 +13,17 @@ from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.submission.plan import SubmitPlan
 
 
-def start(context: Context, plan: SubmitPlan, policy: busy.Policy, again: tuple[str, str], call: Call) -> str:
+def start(context: Context, plan: SubmitPlan, policy: busy.Policy, typed: Sequence[str], call: Call) -> str:
     """Start a run once its node is free, and return its name.
 
-    `again` is the command of tpuctl and its argument, as hints name it.
+    `typed` are the words of the command that does the same, for hints.
     """
 
     def opened() -> AbstractContextManager[Report]:
         return nullcontext(call.line)
 
     tell(context, call, *plan.notes)
-    plan = busy.on_free_node(context, plan, policy, again, call.line, opened)
+    plan = busy.on_free_node(context, plan, policy, typed, call.line, opened)
     plan = submission.admit(context, plan, call.line)
     call.line(f"starting {plan.run.run} on {plan.node.name}")
     started = submission.start(context, plan, call.line, counted(call))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tpuctl.data.output.manifest import FileEntry, Manifest, ShardEntry
 from tpuctl.data.output.verify import verify_shard
-from tpuctl.errors import StateError, TpuctlError
+from tpuctl.errors import StateError, TpuctlError, joined_hints
 from tpuctl.parallel import fanout
 
 if TYPE_CHECKING:
@@ -59,6 +59,6 @@ def _damaged(manifest: Manifest, errors: list[TpuctlError]) -> StateError:
     more = f" And {len(errors) - _MOST_NAMED} more." if len(errors) > _MOST_NAMED else ""
     return StateError(
         f"The dataset {manifest.ref} is damaged: {named}{more}",
-        hint=f"Upload it again: tpuctl data rm {manifest.ref}, then tpuctl data upload.",
+        hint=joined_hints(f"Remove it: tpuctl data rm {manifest.ref}", "Upload it again: tpuctl data upload"),
         wrong=[error.message for error in errors],
     )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tpuctl.cloud.provider import Provider
-from tpuctl.errors import DeadlineError, HostError
+from tpuctl.errors import DeadlineError, HostError, in_one_line
 from tpuctl.flows.hosts import os_login
 from tpuctl.flows.hosts.metadata import change_metadata
 from tpuctl.flows.progress import Report
@@ -119,7 +119,7 @@ def _await_worker(ssh: Ssh, watch: _NodeWatch, worker: int, host_key: str) -> No
         except HostError as error:
             if "host_key" in error.facts:
                 raise  # another attempt would only reach the impostor again
-            reason = f"{error.message} {error.hint}"
+            reason = in_one_line(error)
             watch.look(refused="login" in error.facts)
             return None
         reason = f"'true' ended with exit code {exit_code}."

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NoReturn
 
 from tpuctl.cloud.provider import Provider
-from tpuctl.errors import DeadlineError, NotFoundError, StateError, TpuctlError, nearest
+from tpuctl.errors import DeadlineError, NotFoundError, StateError, TpuctlError, joined_hints, nearest
 from tpuctl.flows.nodes.inventory import Allocation, Inventory, take_inventory
 from tpuctl.nodes import Node, NodeId, NodeList, NodeState, QueuedResource, QueuedResourceId
 from tpuctl.nodes.candidates import race_of
@@ -223,7 +223,7 @@ def _require_single(name: str, zones: Sequence[str]) -> None:
 def _undecided(name: str, zones: Sequence[str]) -> StateError:
     return StateError(
         f"'{name}' is not decided: there are candidates in {', '.join(zones)}.",
-        hint=f"Repeat the 'tpuctl up' that created them, or delete all: tpuctl down {name}",
+        hint=joined_hints("Repeat the command that created them.", f"Delete all: tpuctl down {name}"),
         zones=list(zones),
     )
 

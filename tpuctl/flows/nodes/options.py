@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tpuctl import durations
 from tpuctl.accelerators import Accelerator, accelerator
 from tpuctl.cloud.provider import Provider
 from tpuctl.config.subnetworks import subnetwork_in
@@ -83,6 +84,34 @@ class UpOptions:
     def type(self) -> Accelerator:
         """The accelerator type in the catalogue."""
         return accelerator(self.accelerator)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words of `up` that ask for it, where nobody has typed them; without what may be a secret."""
+        values = {
+            "--name": [self.name],
+            "--runtime": [self.runtime] if self.runtime else [],
+            "--framework": [self.framework] if self.framework != "tensorflow" else [],
+            "--reservation": [self.reservation] if self.reservation else [],
+            "--slices": [str(self.slices)] if self.slices > 1 else [],
+            "--valid-until": [self.valid_until] if self.valid_until else [],
+            "--topology": [self.topology] if self.topology else [],
+            "--label": [f"{key}={value}" for key, value in self.labels.items()],
+            "--tag": self.tags,
+            "--scopes": self.scopes,
+            "--ttl": [durations.text(self.lifetime.ttl)] if self.lifetime.ttl else [],
+            "--idle": [durations.text(self.lifetime.idle)] if self.lifetime.idle else [],
+        }
+        flags = {
+            "--spot": self.spot,
+            "--queued": self.queued is True,
+            "--no-queued": self.queued is False,
+            "--reserved": self.reserved,
+            "--internal-ips": not self.external_ips,
+            "--secure-boot": self.secure_boot,
+        }
+        options = (word for name, each in values.items() for value in each for word in (name, value))
+        return ("up", self.accelerator, *options, *(name for name, is_set in flags.items() if is_set))
 
     @property
     def is_queued(self) -> bool:

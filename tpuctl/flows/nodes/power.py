@@ -13,6 +13,7 @@ from tpuctl.errors import (
     StateError,
     StockoutError,
     TpuctlError,
+    joined_hints,
     say_bill,
 )
 from tpuctl.flows.hosts.ssh_access import grant_access
@@ -138,10 +139,11 @@ def _bills(provider: Provider, node: Node) -> str:
 
 
 def _three_commands(node: Node) -> str:
-    texts = [f"'tpuctl start {node.name}' resumes", f"'tpuctl stop {node.name}' stops it again"]
-    if not node.is_kept_by_terraform:
-        texts.append(f"'tpuctl down {node.name}' deletes it")
-    return f"{', '.join(texts)}."
+    return joined_hints(
+        f"Resume: tpuctl start {node.name}",
+        f"Stop it again: tpuctl stop {node.name}",
+        "" if node.is_kept_by_terraform else f"Delete it: tpuctl down {node.name}",
+    )
 
 
 def _started(provider: Provider, plan: PowerPlan, report: Report) -> Node:

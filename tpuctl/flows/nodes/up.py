@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from tpuctl.errors import (
     StateError,
     StockoutError,
     TpuctlError,
+    joined_hints,
     say_bill,
 )
 from tpuctl.flows.hosts.ssh_access import grant_access
@@ -33,6 +33,7 @@ from tpuctl.nodes import Change, HttpRequest, Node, NodeState, StartNode
 from tpuctl.nodes.candidates import race_in
 from tpuctl.parallel import fanout, values
 from tpuctl.polling import Backoff, retry
+from tpuctl.shells import again
 
 if TYPE_CHECKING:
     from tpuctl.cloud.ssh import Ssh
@@ -97,7 +98,7 @@ def up(provider: Provider, ssh: Ssh, plan: UpPlan, report: Report) -> Allocation
             error.hint = _other_zones(error, plan)
             error.facts.setdefault("zone", plan.search.zones[0])
         elif isinstance(error, PreemptedError):
-            error.hint = f"'{_resume(plan)}' deletes it and creates it anew."
+            error.hint = f"Delete it, and create another: {_resume(plan)}"
         _say_what_bills(provider, plan, error)
         raise
 
@@ -177,10 +178,11 @@ def _other_zones(error: StockoutError, plan: UpPlan) -> str:
     )
     if not others:
         return error.hint
-    more = f" (it is also offered in {', '.join(others[1:4])})" if others[1:] else ""
-    return (
-        f"Try the next zone: tpuctl up {accelerator.type} --zone {others[0]}{more}, or every zone: "
-        "--zone any. '--wait-capacity 6h' keeps trying."
+    return joined_hints(
+        f"It is also offered in {', '.join(others[1:4])}." if others[1:] else "",
+        f"Try the next zone: {_again(plan, {'--zone': others[0]})}",
+        f"Try every zone: {_again(plan, {'--zone': 'any'})}",
+        "" if plan.search.wait else f"Keep trying: {_again(plan, {'--wait-capacity': '6h'})}",
     )
 
 
@@ -227,21 +229,16 @@ def _interrupted(plan: UpPlan) -> InterruptedByUser:
 
 
 def _two_commands(plan: UpPlan) -> str:
-    if plan.existing and plan.existing.is_kept_by_terraform:
-        return f"'{_resume(plan)}' resumes."
-    return f"'{_resume(plan)}' resumes, 'tpuctl down {plan.options.name}' deletes it."
+    is_kept = plan.existing and plan.existing.is_kept_by_terraform
+    deletion = "" if is_kept else f"Delete it: tpuctl down {plan.options.name}"
+    return joined_hints(f"Resume: {_resume(plan)}", deletion)
 
 
 def _resume(plan: UpPlan) -> str:
-    """Return the command that goes on with what this one began: the same, where a user typed it."""
-    options = plan.options
-    if options.typed:
-        is_named = options.restart or any(word.partition("=")[0] == "--name" for word in options.typed)
-        return shlex.join(["tpuctl", *options.typed, *([] if is_named else ["--name", options.name])])
-    words = [
-        f"tpuctl up {options.accelerator} --name {options.name}{plan.search.options}",
-        "--spot" if options.spot else "",
-        f"--slices {options.slices}" if options.slices > 1 else "",
-        "--queued" if options.queued and not plan.search.race else "",
-    ]
-    return " ".join(word for word in words if word)
+    """Return the command that goes on with what this one began."""
+    return _again(plan, {"--name": plan.options.name})
+
+
+def _again(plan: UpPlan, changed: Mapping[str, str]) -> str:
+    """Return the command of a plan with other values of some options: that which was typed, if one was."""
+    return again(plan.options.typed or (*plan.options.words, *plan.search.words), changed)

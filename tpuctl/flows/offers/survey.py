@@ -9,7 +9,7 @@ from tpuctl import accelerators
 from tpuctl.accelerators import Accelerator
 from tpuctl.catalogue.quotas import QuotaList
 from tpuctl.cloud.provider import Provider
-from tpuctl.errors import TpuctlError, UsageError, nearest
+from tpuctl.errors import TpuctlError, UsageError, in_one_line, nearest
 from tpuctl.parallel import fanout
 
 WIDTH = 48
@@ -91,7 +91,7 @@ def read_quotas(read: Callable[[], QuotaList]) -> QuotaList:
     try:
         return read()
     except TpuctlError as error:
-        return QuotaList((), reason=f"{error.message} {error.hint}".strip())
+        return QuotaList((), reason=in_one_line(error))
 
 
 def default_of(runtime: str) -> list[str]:

@@ -181,7 +181,7 @@ class TestNode:
         with pytest.raises(DeadlineError, match="Node 'n1' to be created") as raised:
             creation.await_creation(cloud, NODE, endless, Patience(), cloud.said.append)
         assert raised.value.hint == (
-            "It may still be created: 'tpuctl up' again keeps waiting, 'tpuctl down n1' gives up."
+            "It may still be created: the same command again keeps waiting.\nGive up: tpuctl down n1"
         )
         assert 1800 <= passing_time.now < 1900
 
@@ -285,7 +285,7 @@ class TestQueue:
         with pytest.raises(DeadlineError) as raised:
             self.await_queued(cloud, seconds=600.0, gives_up=False)
         assert raised.value.message == f"'q1' still waits for capacity in {ZONE}."
-        assert raised.value.hint == "'tpuctl wait q1' waits on, 'tpuctl down q1' gives up."
+        assert raised.value.hint == "Keep waiting: tpuctl wait q1\nGive up: tpuctl down q1"
         assert "q1" in cloud.queue
 
     def test_one_that_gets_its_nodes_at_that_moment_is_had(self, cloud: Cloud) -> None:

@@ -323,7 +323,7 @@ class TestSettle:
         zones.add(queued(A, QueueState.ACTIVE, 9), had(A), queued(B))
         with pytest.raises(DeadlineError, match="the other candidates of 'n1' to be deleted") as error:
             race.settle()
-        assert error.value.hint == "They bill: 'tpuctl ls' shows them. 'tpuctl down n1' deletes all."
+        assert error.value.hint == "They bill. See them: tpuctl ls\nDelete all: tpuctl down n1"
         assert 3600 <= passing_time.now < 4000
 
     def test_a_zone_that_does_not_answer_is_asked_again(

@@ -206,8 +206,8 @@ def test_ctrl_c_at_each_request_says_what_may_bill_and_both_commands(moment: int
     ended = ended_by(lambda: run(provider, A, B))
     if isinstance(ended, InterruptedByUser):
         assert "may bill already" in ended.message
-        assert f"'tpuctl up v3-8 --name n1 --zone {A} --zone {B}' resumes" in ended.hint
-        assert "'tpuctl down n1' deletes it" in ended.hint
+        resume = f"tpuctl up v3-8 --name n1 --framework jax --no-queued --zone {A} --zone {B}"
+        assert ended.hint == f"Resume: {resume}\nDelete it: tpuctl down n1"
         assert ended.facts["may_bill"] == [f"n1 in {A}", f"n1 in {B}"]
     elif isinstance(ended, KeyboardInterrupt):
         assert (provider.placed, provider.queues) == ({}, {}), "while it is planned, nothing is sent"

@@ -73,13 +73,13 @@ class TestContradictions:
 
 
 @pytest.mark.parametrize(
-    ("search", "options"),
+    ("search", "words"),
     [
-        (Search(ONE), ""),
-        (Search(ONE, named=("us-central1-a",)), " --zone us-central1-a"),
+        (Search(ONE), ()),
+        (Search(ONE, named=("us-central1-a",)), ("--zone", "us-central1-a")),
         (Search(TWO, named=("any", "a b"), race=True, wait=3600.0),
-         " --zone any --zone 'a b' --race --wait-capacity 1h"),
+         ("--zone", "any", "--zone", "a b", "--race", "--wait-capacity", "1h")),
     ],
 )  # fmt: skip
-def test_a_search_is_repeated_by_its_options(search: Search, options: str) -> None:
-    assert search.options == options
+def test_a_search_is_repeated_by_its_words(search: Search, words: tuple[str, ...]) -> None:
+    assert search.words == words

@@ -166,8 +166,8 @@ class TestRequire:
             require_in_zones(item, [B])
         assert error.value.message == f"'n1' is in {A} already, by another 'tpuctl up' in several zones."
         assert error.value.hint == (
-            f"'tpuctl up' with --zone {A} uses it, another --name makes another TPU, "
-            "'tpuctl down n1' deletes it."
+            f"The same command with --zone {A} uses it, another --name makes another TPU.\n"
+            "Delete it: tpuctl down n1"
         )
 
 

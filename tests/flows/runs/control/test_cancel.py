@@ -356,8 +356,8 @@ class TestHosts:
             "Workers 0-2 of run 'r1' have not said within 65 s that the script ended."
         )
         assert late.value.hint == (
-            "Ask again: tpuctl cancel r1. What is wrong: tpuctl why n1."
-            " End whatever runs there: tpuctl down n1"
+            "Ask again: tpuctl cancel r1\nWhat is wrong: tpuctl why n1\n"
+            "End whatever runs there: tpuctl down n1"
         )
         assert late.value.facts["workers"] == [0, 1, 2]
         assert (passing_time.pauses[0], max(passing_time.pauses)) == (0.3, 1.0)

@@ -164,11 +164,14 @@ def busy(*states: str) -> list[Occupant]:
 def test_a_submission_to_a_busy_node_says_who_uses_it_and_what_can_be_done(
     states: list[str], place: str
 ) -> None:
-    error = flow.busy_error(NODE, busy(*states), ["5m ago"] * len(states), "submit", "job.py")
+    error = flow.busy_error(
+        NODE, busy(*states), ["5m ago"] * len(states), ("submit", "job.py", "--name", "r9", "--", "3")
+    )
     assert error.message == f"n1 is busy with run 'r1' of ada {place}."
     assert error.hint == (
-        "Wait in line: tpuctl submit --queue job.py. Stop it, and start: tpuctl submit --replace job.py."
-        " Or wait first: tpuctl wait r1"
+        "Wait in line: tpuctl submit job.py --name r9 --queue -- 3\n"
+        "Stop it, and start: tpuctl submit job.py --name r9 --replace -- 3\n"
+        "Wait first: tpuctl wait r1"
     )
     assert error.facts["busy"] == [f"r{number}" for number in range(1, len(states) + 1)]
 

@@ -71,7 +71,7 @@ def test_a_time_limit_leaves_the_run(run: StoredRun) -> None:
     with pytest.raises(DeadlineError, match="has not ended within 60 s: it is starting") as late:
         await_end(run, NOBODY, 60, lambda text: None, clock.sleep, clock)
     assert clock.time == 60
-    assert late.value.hint == "Follow it: tpuctl logs -f r1. Stop it: tpuctl cancel r1"
+    assert late.value.hint == "Follow it: tpuctl logs -f r1\nStop it: tpuctl cancel r1"
     assert run.bucket.stat(run.paths.stop) is None
 
 

@@ -72,7 +72,7 @@ def test_a_watcher_that_does_not_let_go_is_an_error(site: Site, passing_time: Pa
     assert late.value.message == (
         "Run 'r1' was asked to stop, but a watcher still starts it: Waited 180 s for the end of its restart."
     )
-    assert late.value.hint == "Ask again: tpuctl cancel r1. What bills: tpuctl ls"
+    assert late.value.hint == "Ask again: tpuctl cancel r1\nWhat bills: tpuctl ls"
     assert len(site.reports) == 1
 
 
@@ -87,7 +87,7 @@ def test_a_zone_that_does_not_answer_is_no_watcher(site: Site) -> None:
         "Run 'r1' was asked to stop, but what was made for it may bill: No answer from"
         f" {ZONE}: TPUs there may continue to bill."
     )
-    assert late.value.hint == "Ask again: tpuctl cancel r1. What bills: tpuctl ls"
+    assert late.value.hint == "Ask again: tpuctl cancel r1\nWhat bills: tpuctl ls"
     assert late.value.facts == {"unreachable": [ZONE]}
 
 

@@ -262,7 +262,7 @@ class TestEvents:
         assert caught.value.message == (
             "Interrupted while run 'r1' was being started again; its machine may bill already: r1-1."
         )
-        assert caught.value.hint == "'tpuctl watch r1' resumes, 'tpuctl cancel r1' ends it and deletes that."
+        assert caught.value.hint == "Resume: tpuctl watch r1\nEnd it, and delete that: tpuctl cancel r1"
         assert caught.value.facts == {"may_bill": ["r1-1"]}
 
 

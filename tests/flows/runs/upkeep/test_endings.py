@@ -145,7 +145,7 @@ class TestVerdict:
         site.end(Verdict("r1", runs.LOST, 1, CREATED, "worker 0 was silent", basis=BY_SILENCE, tpu=tpu))
         assert site.refusal(writes=False) == (
             "Run 'r1' may go on: worker 0 was silent. Silence does not say that it has ended.",
-            f"See: tpuctl why {name}. End whatever runs there: tpuctl down {name}",
+            f"See: tpuctl why {name}\nEnd whatever runs there: tpuctl down {name}",
         )
 
     @pytest.mark.parametrize(

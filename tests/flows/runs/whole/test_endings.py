@@ -7,34 +7,35 @@ import pytest
 from tpuctl.errors import DeclinedError, HostError, InterruptedByUser, StockoutError, TpuctlError
 from tpuctl.flows.runs.whole.endings import Phase, Position, failed, interrupted
 
+TYPED = ("run", "job.py", "--name", "r1")
 AGAIN = "tpuctl run job.py --name r1"
 
 
 def position(phase: Phase, node: str = "n1", *, has_node: bool = True, is_kept: bool = False) -> Position:
-    return Position("r1", AGAIN, phase, node, "z" if node else "", has_node, is_kept)
+    return Position("r1", TYPED, phase, node, "z" if node else "", has_node, is_kept)
 
 
 @pytest.mark.parametrize(
     ("at", "standing", "commands"),
     [
         (position(Phase.CREATING, has_node=False),
-         "run 'r1' is not started yet, and node 'n1' in z may bill.",
-         "Continue: {again}. Delete the node: tpuctl down n1"),
+          "run 'r1' is not started yet, and node 'n1' in z may bill.",
+         "Continue: {again}\nDelete the node: tpuctl down n1"),
         (position(Phase.STARTING), "run 'r1' may have started, and goes on then, and node 'n1' in z bills.",
-         "Continue: {again}. Stop the run: tpuctl cancel r1. Delete the node: tpuctl down n1"),
+         "Continue: {again}\nStop the run: tpuctl cancel r1\nDelete the node: tpuctl down n1"),
         (position(Phase.RUNNING), "run 'r1' goes on, and node 'n1' in z bills.",
-         "Continue: {again}. Stop the run: tpuctl cancel r1. Delete the node: tpuctl down n1"),
+         "Continue: {again}\nStop the run: tpuctl cancel r1\nDelete the node: tpuctl down n1"),
         (position(Phase.RUNNING, is_kept=True), "run 'r1' goes on, and node 'n1' in z bills.",
-         "Continue: {again}. Stop the run: tpuctl cancel r1."),
+         "Continue: {again}\nStop the run: tpuctl cancel r1"),
         (position(Phase.RESTARTING, ""), "run 'r1' is to be started again.",
-         "Continue: {again}. Stop the run: tpuctl cancel r1."),
+         "Continue: {again}\nStop the run: tpuctl cancel r1"),
         (position(Phase.FETCHING),
-         "run 'r1' has ended, and its files are not all here, and node 'n1' in z bills.",
-         "Continue: {again}. Delete the node: tpuctl down n1"),
+          "run 'r1' has ended, and its files are not all here, and node 'n1' in z bills.",
+         "Continue: {again}\nDelete the node: tpuctl down n1"),
         (position(Phase.DELETING), "run 'r1' has ended, and its files are here, and node 'n1' in z bills.",
-         "Continue: {again}. Delete the node: tpuctl down n1"),
+         "Continue: {again}\nDelete the node: tpuctl down n1"),
         (position(Phase.DELETING, is_kept=True),
-         "run 'r1' has ended, and its files are here, and node 'n1' in z bills.", "Continue: {again}."),
+         "run 'r1' has ended, and its files are here, and node 'n1' in z bills.", "Continue: {again}"),
     ],
 )  # fmt: skip
 def test_ctrl_c_says_what_goes_on_and_what_bills(at: Position, standing: str, commands: str) -> None:
@@ -51,13 +52,13 @@ def test_ctrl_c_in_a_creation_says_in_which_zones_the_node_may_be() -> None:
 
 
 def test_ctrl_c_before_anything_was_sent_says_so() -> None:
-    error = interrupted(Position("r1", AGAIN), KeyboardInterrupt())
+    error = interrupted(Position("r1", TYPED), KeyboardInterrupt())
     assert (error.message, error.hint, error.facts) == ("Interrupted; nothing was started.", "", {})
 
 
 class TestFailure:
     def test_before_anything_was_sent_is_as_it_is(self) -> None:
-        error = failed(Position("r1", AGAIN), HostError("No.", hint="Look."))
+        error = failed(Position("r1", TYPED), HostError("No.", hint="Look."))
         assert isinstance(error, TpuctlError)
         assert (error.message, error.hint, error.facts) == ("No.", "Look.", {})
 
@@ -65,8 +66,9 @@ class TestFailure:
         ("error", "hint"),
         [
             (StockoutError("No.", hint="Wait."),
-             f"Try again: {AGAIN}. More zones: --zone any. Longer: --wait-capacity 6h"),
-            (HostError("No.", hint="Look."), f"Look. Try again: {AGAIN}"),
+             f"Try again: {AGAIN}\nTry every zone: {AGAIN} --zone any\n"
+             f"Keep trying: {AGAIN} --wait-capacity 6h"),
+            (HostError("No.", hint="Look."), f"Look.\nTry again: {AGAIN}"),
             (HostError("No."), f"Try again: {AGAIN}"),
             (HostError("No.", hint="Look.", may_bill=["n1"]), "Look."),
             (StockoutError("No.", hint="Look.", may_bill=["n1"]), "Look."),
@@ -86,7 +88,7 @@ class TestFailure:
         error = failed(at, HostError("It is lost.", hint="Look."))
         assert isinstance(error, TpuctlError)
         assert error.message == f"It is lost. R{at.standing[1:]}"
-        assert error.hint == f"Look. {at.commands}"
+        assert error.hint == f"Look.\n{at.commands}"
         assert error.facts == {"run": "r1", **bills}
 
     def test_that_says_what_bills_is_only_told_how_to_continue(self) -> None:
@@ -110,5 +112,5 @@ class TestFailure:
 
 
 def test_a_node_of_which_nothing_is_known_may_bill() -> None:
-    at = Position("r1", AGAIN, Phase.CREATING, "n1")
+    at = Position("r1", TYPED, Phase.CREATING, "n1")
     assert at.standing == "run 'r1' is not started yet, and node 'n1' may bill."

@@ -86,7 +86,7 @@ def test_the_same_command_continues_after_ctrl_c(
     with ended_at(lambda name, _: name == request_name, when, KeyboardInterrupt) as sent:
         result = tpuctl(*RUN)
     assert (result.code, text in result.err) == (130, True), result.err
-    assert "Continue: tpuctl run job.py --up v3-8 --down --name r1." in result.err
+    assert "Continue: tpuctl run job.py --up v3-8 --down --name r1\n" in result.err
     assert "Delete the node: tpuctl down r1" in result.err
     check(tpuctl, simulator, bucket, sent.names)
 

@@ -57,4 +57,4 @@ def resubmit(
     names = tuple(pair.partition("=")[0] for pair in secrets)
     request = RepeatRequest(name, tpu, changes, is_all, values, names)
     plan = submission.plan_again(context, steps.find(context, run), request)
-    start_planned(session, plan, policy, Path(run), "resubmit", dry_run=dry_run)
+    start_planned(session, plan, policy, dry_run=dry_run)

@@ -17,6 +17,7 @@ from tpuctl.errors import (
     StateError,
     StockoutError,
     TpuctlError,
+    joined_hints,
 )
 from tpuctl.flows.nodes.inventory import Allocation, take_inventory
 from tpuctl.flows.nodes.lookup import find_node, find_queued_resource
@@ -120,7 +121,9 @@ def await_creation(
     operation.wait(
         "to be created",
         CREATE_TIMEOUT,
-        hint=f"It may still be created: 'tpuctl up' again keeps waiting, 'tpuctl down {name}' gives up.",
+        hint=joined_hints(
+            "It may still be created: the same command again keeps waiting.", f"Give up: tpuctl down {name}"
+        ),
     )
     return Allocation((await_node(provider, creation.request.id, report),))
 
@@ -207,7 +210,7 @@ def still_waits(name: str, zone: str) -> DeadlineError:
     """Return the error for a request that stays in its queue."""
     return DeadlineError(
         f"'{name}' still waits for capacity in {zone}.",
-        hint=f"'tpuctl wait {name}' waits on, 'tpuctl down {name}' gives up.",
+        hint=joined_hints(f"Keep waiting: tpuctl wait {name}", f"Give up: tpuctl down {name}"),
     )
 
 

@@ -13,7 +13,7 @@ from math import inf
 
 from tpuctl import durations
 from tpuctl.cloud.provider import Provider
-from tpuctl.errors import DeadlineError, NotFoundError, StateError, StockoutError, TpuctlError
+from tpuctl.errors import DeadlineError, NotFoundError, StateError, StockoutError, TpuctlError, joined_hints
 from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.placement.creation import (
     AGAIN,
@@ -89,7 +89,7 @@ class Race:
             self._winner_of_leaving,
             awaiting=f"the other candidates of '{self._name}' to be deleted",
             timeout=SETTLE_TIMEOUT,
-            hint=f"They bill: 'tpuctl ls' shows them. 'tpuctl down {self._name}' deletes all.",
+            hint=joined_hints("They bill. See them: tpuctl ls", f"Delete all: tpuctl down {self._name}"),
         )
         require_in_zones(winner, self._zones)
         return await_existing(self._provider, winner, Patience(CREATE_TIMEOUT), self._report)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,11 +31,11 @@ class Search:
     """Zones of a region or of `any` that are not tried, since the bucket is in another region."""
 
     @property
-    def options(self) -> str:
-        """The options of `up` that make this search, each with a blank in front."""
-        words = [f"--zone {shlex.quote(name)}" for name in self.named]
-        words += ["--race"] * self.race + [f"--wait-capacity {durations.text(self.wait)}"] * bool(self.wait)
-        return "".join(f" {word}" for word in words)
+    def words(self) -> tuple[str, ...]:
+        """The words of `up` that make this search."""
+        zones = (word for name in self.named for word in ("--zone", name))
+        wait = ("--wait-capacity", durations.text(self.wait)) if self.wait else ()
+        return (*zones, *(("--race",) if self.race else ()), *wait)
 
 
 def check_search(search: Search, *, is_queued: bool) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tpuctl.cloud.provider import Provider
-from tpuctl.errors import StateError
+from tpuctl.errors import StateError, joined_hints
 from tpuctl.flows.nodes.inventory import Allocation, take_inventory
 
 
@@ -68,8 +68,10 @@ def require_in_zones(item: Allocation, zones: Sequence[str]) -> Allocation:
     if item.zone not in zones:
         raise StateError(
             f"'{item.name}' is in {item.zone} already, by another 'tpuctl up' in several zones.",
-            hint=f"'tpuctl up' with --zone {item.zone} uses it, another --name makes another TPU, "
-            f"'tpuctl down {item.name}' deletes it.",
+            hint=joined_hints(
+                f"The same command with --zone {item.zone} uses it, another --name makes another TPU.",
+                f"Delete it: tpuctl down {item.name}",
+            ),
             zone=item.zone,
         )
     return item

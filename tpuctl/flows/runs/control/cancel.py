@@ -14,6 +14,7 @@ from tpuctl.errors import (
     NotFoundError,
     TpuctlError,
     UsageError,
+    joined_hints,
 )
 from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.flows.nodes.lookup import is_deletable
@@ -282,10 +283,12 @@ def _not_over(plan: CancelPlan, witnesses: Witnesses, seconds: float) -> Deadlin
     workers = _left(plan, witnesses)
     tpu, run = plan.attempt.record.tpu, plan.run.name
     is_named = is_deletable(witnesses.provider, tpu.id)
-    deletion = f" End whatever runs there: tpuctl down {tpu.name}" if is_named else ""
+    deletion = f"End whatever runs there: tpuctl down {tpu.name}" if is_named else ""
     return DeadlineError(
         f"{named(workers).capitalize()} of run '{run}' {_have(workers)} not said within {seconds:.0f} s"
         " that the script ended.",
-        hint=f"Ask again: tpuctl cancel {run}. What is wrong: tpuctl why {tpu.name}.{deletion}",
+        hint=joined_hints(
+            f"Ask again: tpuctl cancel {run}", f"What is wrong: tpuctl why {tpu.name}", deletion
+        ),
         workers=list(workers),
     )

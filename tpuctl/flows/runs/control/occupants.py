@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from tpuctl import clock, polling
 from tpuctl.bucket_layout import NodePaths, RunPaths
 from tpuctl.bucket_objects.bad_object import BadObjectError
-from tpuctl.errors import ConflictError, DeadlineError, NotFoundError, StateError
+from tpuctl.errors import ConflictError, DeadlineError, NotFoundError, StateError, joined_hints
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.lookup import WIDTH, StartedRun, started_on
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.parallel import fanout, values
 from tpuctl.polling import Backoff, Sleep, poll
 from tpuctl.runs import Verdict
+from tpuctl.shells import again
 from tpuctl.worker.records import DEFAULT_GRACE, QUEUED
 
 if TYPE_CHECKING:
@@ -133,18 +134,21 @@ def _is_ending(bucket: Bucket, name: str, node: Node) -> bool:
         return False
 
 
-def busy_error(
-    node: Node, busy: Sequence[Occupant], ages: Sequence[str], command: str, script: str
-) -> StateError:
-    """Return the error of a submission to a busy node; `ages` says since when each run is there."""
+def busy_error(node: Node, busy: Sequence[Occupant], ages: Sequence[str], typed: Sequence[str]) -> StateError:
+    """Return the error of a submission to a busy node, and the commands that help.
+
+    `ages` says since when each run is there; `typed` are the words of the submission.
+    """
     first, more = busy[0], len(busy) - 1
     others = f", and {more} more {'wait' if more > 1 else 'waits'}" if more else ""
     place = f"({first.state}, {ages[0]}){others}"
     return StateError(
         f"{node.name} is busy with run '{first.run}' of {first.submitter} {place}.",
-        hint=f"Wait in line: tpuctl {command} --queue {script}."
-        f" Stop it, and start: tpuctl {command} --replace {script}."
-        f" Or wait first: tpuctl wait {first.run}",
+        hint=joined_hints(
+            f"Wait in line: {again(typed, {'--queue': ''})}",
+            f"Stop it, and start: {again(typed, {'--replace': ''})}",
+            f"Wait first: tpuctl wait {first.run}",
+        ),
         busy=[occupant.run for occupant in busy],
     )
 

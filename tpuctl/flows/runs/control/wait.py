@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from tpuctl import polling
-from tpuctl.errors import DeadlineError, InterruptedByUser, TpuctlError
+from tpuctl.errors import DeadlineError, InterruptedByUser, TpuctlError, joined_hints
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.consequences import error_of
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
@@ -53,7 +53,7 @@ def await_end(
 
 def next_steps(run: str) -> str:
     """Return what a user may do about a run that goes on."""
-    return f"Follow it: tpuctl logs -f {run}. Stop it: tpuctl cancel {run}"
+    return joined_hints(f"Follow it: tpuctl logs -f {run}", f"Stop it: tpuctl cancel {run}")
 
 
 def failure_of(verdict: Verdict) -> TpuctlError | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpuctl import polling
-from tpuctl.errors import DeadlineError
+from tpuctl.errors import DeadlineError, joined_hints
 from tpuctl.flows.runs.recovery import lease as leases
 from tpuctl.flows.runs.recovery.events import BUSY, ENDED_FOR_GOOD, Event
 from tpuctl.flows.runs.recovery.machine import machine_name
@@ -46,7 +46,7 @@ def end(run: StoredRun, tools: Tools, sleep: Sleep = polling.sleep) -> Verdict |
         standing = "what was made for it may bill" if unanswered else last
         raise DeadlineError(
             f"Run '{run.name}' was asked to stop, but {standing}: {error.message}",
-            hint=f"Ask again: tpuctl cancel {run.name}. What bills: tpuctl ls",
+            hint=joined_hints(f"Ask again: tpuctl cancel {run.name}", "What bills: tpuctl ls"),
             **error.facts,
         ) from error
     return run.verdict()

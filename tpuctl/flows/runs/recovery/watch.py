@@ -16,6 +16,8 @@ from tpuctl.errors import (
     NotFoundError,
     TpuctlError,
     UsageError,
+    in_one_line,
+    joined_hints,
 )
 from tpuctl.flows.nodes.inventory import take_inventory
 from tpuctl.flows.progress import Outage
@@ -134,7 +136,7 @@ class Watcher:
     def _tell(self, errors: Sequence[TpuctlError]) -> None:
         """Report errors beside the one that ends the command, or long before it does."""
         for error in errors:
-            self._tools.report(f"{error.message} {error.hint}".strip())
+            self._tools.report(in_one_line(error))
 
     def _look(
         self, final: tuple[type[TpuctlError], ...], *, is_last: bool
@@ -263,6 +265,8 @@ def interrupted(runs: Sequence[StoredRun], interrupt: BaseException) -> Interrup
     return InterruptedByUser(
         f"Interrupted while run '{run.name}' was being started again; its machine may bill already: "
         f"{' or '.join(places)}.",
-        hint=f"'tpuctl watch {run.name}' resumes, 'tpuctl cancel {run.name}' ends it and deletes that.",
+        hint=joined_hints(
+            f"Resume: tpuctl watch {run.name}", f"End it, and delete that: tpuctl cancel {run.name}"
+        ),
         may_bill=places,
     )

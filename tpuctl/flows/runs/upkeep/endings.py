@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpuctl.bucket_objects.bad_object import BadObjectError
-from tpuctl.errors import NotFoundError, StateError
+from tpuctl.errors import NotFoundError, StateError, joined_hints
 from tpuctl.flows.runs.evidence.decision import ENDED
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import HostState, WorkerWord
@@ -66,7 +66,8 @@ def _check_verdict(run: StoredRun, verdict: Verdict) -> None:
     if verdict.rank < RANKS[BY_MACHINE]:
         node = verdict.tpu.name if verdict.tpu else "its TPU"
         reason = f"may go on: {verdict.evidence}. Silence does not say that it has ended."
-        raise _refusal(run, reason, f"See: tpuctl why {node}. End whatever runs there: tpuctl down {node}")
+        hint = joined_hints(f"See: tpuctl why {node}", f"End whatever runs there: tpuctl down {node}")
+        raise _refusal(run, reason, hint)
     pending = leases.read(run, verdict.attempt + 1)
     lease = run.bucket.stat(run.paths.lease(verdict.attempt + 1))
     if pending and not pending.is_over and age_of(lease, run.bucket.now()) <= pending.seconds:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tpuctl.errors import InterruptedByUser, StockoutError, TpuctlError, joined_hints
+from tpuctl.shells import again
 
 
 class Phase(StrEnum):
@@ -25,8 +26,8 @@ class Position:
     """Where one command is on its way."""
 
     run: str
-    again: str
-    """The command that continues."""
+    typed: tuple[str, ...]
+    """The words of the command that continues."""
     phase: Phase = Phase.PLANNING
     node: str = ""
     """The node that the command has requested or uses; empty without one."""
@@ -36,6 +37,11 @@ class Position:
     """Whether the node exists for sure."""
     is_kept: bool = False
     """Whether Terraform keeps the node, and nobody is to delete it."""
+
+    @property
+    def again(self) -> str:
+        """The command that continues."""
+        return again(self.typed)
 
     @property
     def standing(self) -> str:
@@ -54,12 +60,12 @@ class Position:
     @property
     def commands(self) -> str:
         """The commands to continue, to stop the run, and to delete the node."""
-        texts = [f"Continue: {self.again}."]
-        if self.phase in (Phase.STARTING, Phase.RUNNING, Phase.RESTARTING):
-            texts.append(f"Stop the run: tpuctl cancel {self.run}.")
-        if self.node and not self.is_kept:
-            texts.append(f"Delete the node: tpuctl down {self.node}")
-        return " ".join(texts)
+        runs = self.phase in (Phase.STARTING, Phase.RUNNING, Phase.RESTARTING)
+        return joined_hints(
+            f"Continue: {self.again}",
+            f"Stop the run: tpuctl cancel {self.run}" if runs else "",
+            f"Delete the node: tpuctl down {self.node}" if self.node and not self.is_kept else "",
+        )
 
 
 def interrupted(position: Position, interrupt: BaseException) -> InterruptedByUser:
@@ -92,7 +98,11 @@ def failed(position: Position, error: Exception) -> Exception:
         if "may_bill" in error.facts:
             return error
         if isinstance(error, StockoutError):
-            error.hint = f"Try again: {position.again}. More zones: --zone any. Longer: --wait-capacity 6h"
+            error.hint = joined_hints(
+                f"Try again: {position.again}",
+                f"Try every zone: {again(position.typed, {'--zone': 'any'})}",
+                f"Keep trying: {again(position.typed, {'--wait-capacity': '6h'})}",
+            )
         else:
             error.hint = joined_hints(error.hint, f"Try again: {position.again}")
         return error
