@@ -107,6 +107,29 @@ def test_one_command_leads_from_nothing_to_results(tpuctl: Command, simulator: R
     assert nodes(simulator) == []
 
 
+def test_a_tpu_that_is_to_be_deleted_ends_also_without_the_command(
+    tpuctl: Command, simulator: RunningSimulator
+) -> None:
+    """A closed terminal, a kill or a full disk may end the command before it deletes anything."""
+
+    def planned(*words: str) -> dict[str, str]:
+        result = tpuctl("run", "job.py", "--up", *words, "--name", "r1", "--dry-run", "--json", "--", "0")
+        metadata = result.json["requests"][0]["body"]["metadata"]
+        return {key: value for key, value in metadata.items() if key in ("tpuctl-idle", "tpuctl-ttl")}
+
+    assert planned("--down") == {"tpuctl-idle": "3600s"}
+    for words, end in (
+        ((), {}),
+        (("--down", "--idle", "10m"), {"tpuctl-idle": "600s"}),
+        (("--down", "--ttl", "8h"), {"tpuctl-ttl": "28800s"}),
+        (("--down", "--idle", "0s"), {}),
+        (("--down", "--scopes", "storage-rw"), {}),
+    ):
+        assert planned(*words) == end, words
+    asked = tpuctl("run", "job.py", "--up", "--down", "--name", "r1", "--", "0")
+    assert "time to live    1h without use (--idle); then it deletes itself" in asked.err
+
+
 def test_what_it_must_not_delete_stays(tpuctl: Command, simulator: RunningSimulator, bucket: Bucket) -> None:
     kept = tpuctl("run", "job.py", "--up", "--name", "r1", "--yes", "--", "0")
     assert kept.code == 0, kept.err

@@ -8,10 +8,11 @@ from decimal import Decimal
 from typing import TypeVar
 
 import click
+from click.core import ParameterSource
 
 from tpuctl import durations
 from tpuctl.cli.value_types import AMOUNT, DURATION
-from tpuctl.flows.nodes.lifetime import Lifetime
+from tpuctl.flows.nodes.lifetime import NET, Lifetime, can_end_itself
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -38,6 +39,21 @@ def lifetime_options(command: Command) -> Command:
         return command(*arguments, lifetime=Lifetime(ttl, idle, max_cost), **parameters)
 
     return TTL(IDLE(MAX_COST(wrapper)))  # type: ignore[return-value]  # the wrapper stands for the command
+
+
+def with_net(lifetime: Lifetime) -> Lifetime:
+    """Return the lifetime of a TPU that its command deletes: --idle 1h, unless the command line names an end.
+
+    --idle 0s names none. A TPU whose scopes do not let it delete itself has none, either.
+    """
+    context = click.get_current_context()
+    named = [
+        name
+        for name in ("ttl", "idle", "max_cost")
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT
+    ]
+    scopes = tuple(filter(None, ",".join(context.params["scopes"]).split(",")))
+    return lifetime if named or not can_end_itself(scopes) else Lifetime(idle=NET, is_net=True)
 
 
 def lifetime_text(lifetime: Lifetime) -> str:

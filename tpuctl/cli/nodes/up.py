@@ -71,7 +71,7 @@ def up(
     ask(session, plan, yes=yes)
     with show_steps() as report:
         allocation = creation.create(context, plan, report)
-    with saying_bill(allocation.name, allocation.zone, f"'{allocation.deletion}' deletes it."):
+    with saying_bill(allocation.name, allocation.zone, f"Delete it: {allocation.deletion}"):
         session.listed.add("nodes", allocation.name)
         show_inventory(session, Inventory((allocation,)))
     if detach:

@@ -10,7 +10,7 @@ import click
 from tpuctl import accelerators
 from tpuctl.cli import output
 from tpuctl.cli.nodes.creation_options import Machine, machine_options, with_machine
-from tpuctl.cli.nodes.lifetime_options import lifetime_options
+from tpuctl.cli.nodes.lifetime_options import lifetime_options, with_net
 from tpuctl.cli.nodes.zone_options import wait_option
 from tpuctl.cli.runs.busy import policy_options
 from tpuctl.cli.runs.outset import WholeRun
@@ -88,6 +88,7 @@ def run(
 
     Each step is done unless it is done already: the same command with the same --name continues after
     Ctrl-C or a kill, from any machine. Without --up it runs on a TPU that fits, as 'tpuctl submit' does.
+    With --down its TPU deletes itself after an hour without use, if this command is gone (--idle, --ttl).
     The exit code is that of 'tpuctl wait'.
 
     \b
@@ -99,7 +100,7 @@ def run(
     typed = with_options(session.typed or ("run", str(request.script)), {"--name": name})
     whole = WholeRun(
         name, replace(request, name=name), typed, folder or Path(name), types, machine, zones,
-        wait_capacity, lifetime, is_deleted, policy, yes,
+        wait_capacity, with_net(lifetime) if is_deleted else lifetime, is_deleted, policy, yes,
     )  # fmt: skip
     steps = Steps(session, whole)
     if dry_run:

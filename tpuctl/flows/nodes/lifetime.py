@@ -15,6 +15,11 @@ from tpuctl.keeper import records
 
 LOOK_INTERVAL = 30.0
 """Seconds between two looks of the keeper at its host."""
+NET = 3600
+"""Seconds without use after which a TPU ends that is made for a run, and that nobody has given an end.
+
+Who waits for the run's end deletes it; a closed terminal or a kill may have ended them.
+"""
 SHORTEST = 60
 """Seconds: an end before the hosts have booted helps nobody."""
 MOST_BYTES = 256 * 1024
@@ -61,6 +66,8 @@ class Lifetime:
     """What it may cost from its creation on, in the currency of its price; 0 for no limit."""
     budget: str = ""
     """How `ttl` follows from `max_cost`, for people; empty where it does not."""
+    is_net: bool = False
+    """Whether nobody has asked for it: a TPU that exists without it is used as it is."""
 
     def limited(self, price: Price) -> Lifetime:
         """Return it with the time to live that `max_cost` pays for at a price per hour, in whole minutes.
@@ -97,7 +104,7 @@ class Lifetime:
                 "--idle is for one slice: the keeper of a slice does not see who uses another.",
                 hint="Use --ttl, which ends all slices together.",
             )
-        if self and scopes and not set(scopes) & set(NEEDED_SCOPES):
+        if self and not can_end_itself(scopes):
             raise UsageError(
                 "--ttl and --idle need the scope cloud-platform: the TPU deletes itself.",
                 hint="Leave --scopes away, or add cloud-platform.",
@@ -114,6 +121,8 @@ class Lifetime:
 
     def missing(self, metadata: Mapping[str, str]) -> tuple[str, ...]:
         """Return the options that a node with this metadata does not have."""
+        if self.is_net:
+            return ()
         options = {records.TTL: "--ttl", records.IDLE: "--idle"}
         return tuple(options[name] for name, value in self.marks.items() if metadata.get(name) != value)
 
@@ -138,6 +147,11 @@ class Lifetime:
                 hint="Have it fetch its larger parts.",
             )
         return script
+
+
+def can_end_itself(scopes: tuple[str, ...]) -> bool:
+    """Whether a TPU with these scopes may delete itself; without any it has all."""
+    return not scopes or bool(set(scopes) & set(NEEDED_SCOPES))
 
 
 @cache

@@ -245,7 +245,7 @@ def differences(node: Node | QueuedResource, options: UpOptions) -> list[str]:
         texts.append("is not spot")
     if options.runtime and options.runtime != node.runtime:
         texts.append(f"has the runtime {node.runtime}")
-    for mark in options.lifetime.marks:
+    for mark in () if options.lifetime.is_net else options.lifetime.marks:
         if mark not in node.metadata:
             texts.append(f"has no {mark.replace('tpuctl-', '--')}")
     return texts

@@ -310,7 +310,7 @@ def test_a_slice_that_another_run_uses_says_how_to_free_it(world: CrashWorld) ->
     site.lose()
     with pytest.raises(StateError) as error:
         site.step()
-    assert error.value.hint == "Wait for it: tpuctl wait r2. Or stop it: tpuctl cancel r2"
+    assert error.value.hint == "Wait for it: tpuctl wait r2\nStop it: tpuctl cancel r2"
 
 
 def test_prices_of_all_zones_are_named_where_none_is_low_enough(world: CrashWorld) -> None:

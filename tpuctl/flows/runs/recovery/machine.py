@@ -11,11 +11,11 @@ from contextlib import AbstractContextManager
 
 from tpuctl.bucket_layout import NodePaths
 from tpuctl.bucket_objects.bad_object import BadObjectError
-from tpuctl.errors import NotFoundError, StateError, StockoutError, saying_bill
+from tpuctl.errors import NotFoundError, StateError, StockoutError, joined_hints, saying_bill
 from tpuctl.flows.hosts.ssh_access import grant_access
 from tpuctl.flows.nodes.down import DownPlan, down
 from tpuctl.flows.nodes.inventory import Allocation, take_inventory
-from tpuctl.flows.nodes.lifetime import Lifetime
+from tpuctl.flows.nodes.lifetime import NET, Lifetime
 from tpuctl.flows.nodes.lookup import find_node
 from tpuctl.flows.nodes.options import UpOptions
 from tpuctl.flows.nodes.placement.creation import await_node, zone_of
@@ -33,8 +33,6 @@ from tpuctl.runs import Tpu
 LONGEST_NAME = 63
 QUEUE_PATIENCE = 600.0
 """Seconds in a queue before another step begins anew."""
-IDLE = 3600
-"""Seconds without use after which a machine ends that nobody has given an end: its watcher may be gone."""
 
 
 def machine_name(run: str, attempt: int) -> str:
@@ -67,7 +65,7 @@ def find_or_make(tools: Tools, run: str, recipe: Machine, attempt: int, before: 
 
 def that_bills(run: str, tpu: Node | Tpu) -> AbstractContextManager[None]:
     """Return a context whose errors say that the machine of a run bills, and both commands."""
-    commands = f"'tpuctl watch {run}' resumes, 'tpuctl down {tpu.name}' deletes it."
+    commands = joined_hints(f"Resume: tpuctl watch {run}", f"Delete it: tpuctl down {tpu.name}")
     return saying_bill(tpu.name, tpu.zone, commands)
 
 
@@ -143,7 +141,7 @@ def _require_unused(name: str, users: Sequence[str]) -> None:
     if users:
         raise StateError(
             f"'{name}' cannot be replaced: run '{users[0]}' uses it, too.",
-            hint=f"Wait for it: tpuctl wait {users[0]}. Or stop it: tpuctl cancel {users[0]}",
+            hint=joined_hints(f"Wait for it: tpuctl wait {users[0]}", f"Stop it: tpuctl cancel {users[0]}"),
         )
 
 
@@ -188,7 +186,7 @@ def options_of(recipe: Machine, run: str, name: str, bucket: str) -> UpOptions:
         subnetworks=recipe.subnetworks,
         external_ips=recipe.external_ips,
         queued=recipe.queued,
-        lifetime=Lifetime(recipe.ttl, recipe.idle if has_end else IDLE),
+        lifetime=Lifetime(recipe.ttl, recipe.idle if has_end else NET),
         bucket=bucket,
         restart=run,
         typed=("watch", run),
