@@ -43,6 +43,9 @@ def main() -> int:
     finally:
         stopped = run_step("The simulator is stopped.", "tpuctl sim stop", environment)
     print(f"\n{time.monotonic() - began:.0f} s in total; the results are in {results}/result", flush=True)
+    state = shlex.quote(environment["TPUCTL_STATE"])
+    print("To type commands yourself, on the same simulator, where nothing bills:")
+    print(f"  source .venv/bin/activate\n  export TPUCTL_TARGET=sim TPUCTL_STATE={state}", flush=True)
     return code or stopped
 
 

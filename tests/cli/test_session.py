@@ -12,6 +12,7 @@ import requests
 
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import Client, clock
+from tpuctl.errors import ConfigError
 
 Tpuctl = Callable[..., CommandResult]
 NOTE = "[sim] simulated TPUs and storage on this machine: nothing bills"
@@ -104,3 +105,97 @@ def test_where_no_server_tells_the_time_tpus_are_listed_and_the_queue_is_not_lim
     )
     refused = tpuctl("up", "v3-8", "--name", "q1", "--queued", "--valid-until", "6h", "--dry-run")
     assert (refused.code, refused.out) == (9, ""), refused.err
+
+
+@pytest.mark.usefixtures("gcp")
+def test_what_changes_something_says_in_which_project_it_bills(
+    tpuctl: Tpuctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPUCTL_PROJECT", "my-grant-project")
+    monkeypatch.setenv("TPUCTL_BUCKET", "my-bucket")
+    note = "[gcp] my-grant-project: this bills"
+    for command, is_said in (
+        (("up", "v3-8", "--yes"), 1), (("down", "--yes"), 1), (("ls",), 0), (("down", "--dry-run"), 0),
+    ):  # fmt: skip
+        result = tpuctl(*command)
+        assert (result.code, result.err.splitlines().count(note)) == (3, is_said), result.err
+
+
+class TestProjectOfGcloudAlone:
+    """A researcher with a grant has a default project in gcloud, and types what the README shows."""
+
+    @pytest.fixture(autouse=True)
+    def configuration(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("NO_GCE_CHECK", "true")
+        monkeypatch.delenv("TPUCTL_TARGET", raising=False)
+        folder = home / "sdk/configurations"
+        folder.mkdir(parents=True)
+        (folder / "config_default").write_text(
+            "[core]\nproject = my-grant-project\n[compute]\nzone = us-central1-b\n"
+        )
+        monkeypatch.setenv("CLOUDSDK_CONFIG", str(folder.parent))
+
+    @pytest.fixture
+    def answer(self, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+        def answer(*answers: bool) -> list[str]:
+            """Answer questions at a terminal; returns them as they come."""
+            asked, left = list[str](), list(answers)
+
+            def confirm(question: str) -> bool:
+                asked.append(question)
+                return left.pop(0)
+
+            monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+            monkeypatch.setattr("tpuctl.cli.printing.confirm", confirm)
+            return asked
+
+        return answer
+
+    def test_without_a_terminal_the_command_is_shown_with_the_project(self, tpuctl: Tpuctl) -> None:
+        result = tpuctl("up", "v3-8", "--yes")
+        assert result.code == 3
+        assert result.err == (
+            "Error: Only gcloud's configuration names project 'my-grant-project', and this may bill there.\n"
+            "Hint: Name it: tpuctl up v3-8 --yes --project my-grant-project\n"
+            "      Name it for this shell: export TPUCTL_PROJECT=my-grant-project\n"
+        )
+        with (
+            Client() as client,
+            pytest.raises(ConfigError, match="Only gcloud's configuration"),
+        ):
+            client.up("v3-8")
+
+    def test_what_changes_nothing_does_not_ask(self, tpuctl: Tpuctl) -> None:
+        for command in (("ls",), ("up", "v3-8", "--dry-run")):
+            assert "There are no Google Cloud credentials" in tpuctl(*command).err
+
+    @pytest.mark.parametrize("variable", ["TPUCTL_PROJECT", "GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT"])
+    def test_a_project_that_the_shell_names_is_meant(
+        self, tpuctl: Tpuctl, monkeypatch: pytest.MonkeyPatch, variable: str
+    ) -> None:
+        monkeypatch.setenv(variable, "my-grant-project")
+        assert "[gcp] my-grant-project: this bills" in tpuctl("down", "--yes").err
+
+    def test_a_no_does_nothing(self, tpuctl: Tpuctl, answer: Callable[..., list[str]]) -> None:
+        asked = answer(False)
+        result = tpuctl("up", "v3-8", "--yes")
+        assert result.code == 10
+        assert asked == ["gcloud's configuration names project 'my-grant-project'. Use it? It bills."]
+        assert not Path("tpuctl.toml").exists()
+
+    def test_a_yes_is_asked_for_once_and_written_before_what_the_file_has(
+        self, tpuctl: Tpuctl, answer: Callable[..., list[str]]
+    ) -> None:
+        asked = answer(True, False)
+        assert "[gcp] my-grant-project: this bills" in tpuctl("down", "--yes").err
+        assert (len(asked), Path("tpuctl.toml").exists()) == (2, False), "the second no writes nothing"
+        Path("tpuctl.toml").write_text('zone = "us-central1-a"\n[prices]\nv3-8 = 7.5\n')
+        asked = answer(True, True)
+        tpuctl("down", "--yes")
+        assert asked[1] == f"Write it to {Path('tpuctl.toml').resolve()}, and not ask again?"
+        assert Path("tpuctl.toml").read_text() == (
+            'project = "my-grant-project"\nzone = "us-central1-a"\n[prices]\nv3-8 = 7.5\n'
+        )
+        asked = answer()
+        assert "[gcp] my-grant-project: this bills" in tpuctl("down", "--yes").err
+        assert asked == []

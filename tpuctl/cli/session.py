@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -15,7 +17,9 @@ from tpuctl.cli import printing
 from tpuctl.cli.warning_lines import WarningLines
 from tpuctl.client.context import Context
 from tpuctl.config import Config, load
-from tpuctl.errors import DeclinedError
+from tpuctl.config.files import FILE_NAME, VARIABLE, set_project
+from tpuctl.errors import DeclinedError, joined_hints
+from tpuctl.shells import again
 
 if TYPE_CHECKING:
     from tpuctl.cli.completion.names import ListedNames
@@ -32,8 +36,10 @@ DISPLAY = ("--yes", "-y", "--json", "--dry-run")
 class Session:
     """One command's configuration and clients."""
 
-    def __init__(self, config: Config, *, as_json: bool) -> None:
+    def __init__(self, config: Config, *, as_json: bool, changes: bool = False) -> None:
+        """`changes` says whether the command changes something in the cloud."""
         self.config = config
+        self._changes = changes
         self.as_json = as_json
         self.warn = WarningLines()
         """Takes a line about each object of the bucket that is left out."""
@@ -47,12 +53,37 @@ class Session:
         return self.context.cloud
 
     def announce(self) -> None:
-        """Say once, on stderr, when the command runs on the simulator, and which settings it does not use."""
+        """Say once, on stderr, where the command runs: on the simulator, or where it may bill."""
         if self.config.target == "sim" and not self._announced:
             printing.say("[sim] simulated TPUs and storage on this machine: nothing bills")
             for path, names in self._unused().items():
                 printing.say(f"[sim] not used: {', '.join(names)} of {path} (see 'tpuctl config show')")
+        elif self._changes and not self._announced:
+            printing.say(f"[gcp] {self.config.require('project')}: this bills")
         self._announced = True
+
+    def require_chosen_project(self) -> None:
+        """Ask whether the command may bill in a project that only gcloud's own file names.
+
+        `--yes` answers another question. Raises DeclinedError for a no, ConfigError without a terminal.
+        """
+        if not self._changes or self.config.is_project_chosen:
+            return
+        project = self.config.require("project")
+        if not sys.stdin.isatty():
+            hint = joined_hints(
+                f"Name it: {again(self._words, {'--project': project})}",
+                f"Name it for this shell: export TPUCTL_PROJECT={project}",
+            )
+            raise self.context.unchosen_project(hint)
+        if not printing.confirm(f"gcloud's configuration names project '{project}'. Use it? It bills."):
+            raise DeclinedError(
+                "Declined: nothing was done.", hint="The simulator bills nothing: --target sim"
+            )
+        found = [Path(file) for file in self.config.files if Path(file).name == FILE_NAME]
+        path = found[0] if found else Path(FILE_NAME).absolute()
+        if VARIABLE not in os.environ and printing.confirm(f"Write it to {path}, and not ask again?"):
+            set_project(path, project)
 
     def keep_quiet(self) -> None:
         """Leave the simulator's announcement out: another program runs the command, and has said where."""
@@ -142,8 +173,10 @@ def _with_options(command: Command, options: Sequence[Callable[[Command], Comman
         flags = {"target": target, "project": project, "zone": zone, "bucket": bucket}
         flags["host_keys"], flags["cross_region"] = host_keys, "yes" if cross_region else None
         flags["iap"] = None if iap is None else ("yes" if iap else "no")
-        session = Session(load(flags), as_json=as_json)
+        changes = parameters.get("dry_run") is False  # what changes something has --dry-run
+        session = Session(load(flags), as_json=as_json, changes=changes)
         try:
+            session.require_chosen_project()
             return command(session, **parameters)
         finally:
             session.close()

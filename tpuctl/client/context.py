@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tpuctl import clock
 from tpuctl.cloud import endpoints
 from tpuctl.config import Config
-from tpuctl.errors import DeadlineError, StateError
+from tpuctl.errors import ConfigError, DeadlineError, StateError
 
 if TYPE_CHECKING:
     from tpuctl.flows.nodes.prices import Prices
@@ -81,6 +81,20 @@ class Context:
     def owner(self) -> str:
         """The account whose TPUs and runs are this user's own."""
         return self.config.require("owner")
+
+    def require_chosen_project(self) -> None:
+        """Raise ConfigError where only gcloud's own file names the project in which something is to bill."""
+        if not self.config.is_project_chosen:
+            raise self.unchosen_project(f"Name it: tpuctl.Client(project={self.config.require('project')!r})")
+
+    def unchosen_project(self, hint: str) -> ConfigError:
+        """Return the error of such a project."""
+        project = self.config.require("project")
+        return ConfigError(
+            f"Only gcloud's configuration names project '{project}', and this may bill there.",
+            hint=hint,
+            project=project,
+        )
 
     def from_flag(self, name: str) -> str | None:
         """Return a setting's value if it was passed to this client or command, else None."""

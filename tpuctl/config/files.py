@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
+from tpuctl.atomic_files import SHARED, replace_file
 from tpuctl.catalogue.prices import OwnPrice
 from tpuctl.config.encodings import text_of
 from tpuctl.config.formats import FORMATS, NUMBERS, YES_OR_NO
@@ -65,6 +67,17 @@ def working_folder() -> Path:
 def home(environ: Mapping[str, str]) -> Path:
     """Return the user's home folder."""
     return Path(environ.get("HOME", "~")).expanduser()
+
+
+def set_project(path: Path, project: str) -> None:
+    """Write a project into a file of settings, before what it has; raises ConfigError."""
+    try:
+        is_there = path.exists()
+        content = path.read_bytes() if is_there else b"# tpuctl: see 'tpuctl config show'\n"
+        mode = stat.S_IMODE(path.stat().st_mode) if is_there else SHARED
+        replace_file(path.resolve(), [f'project = "{project}"\n'.encode(), content], mode=mode, fsync=True)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
 
 
 def find_file(folder: Path, environ: Mapping[str, str]) -> Path | None:

@@ -13,6 +13,8 @@ GCLOUD = {
     "zone": (("CLOUDSDK_COMPUTE_ZONE",), ("compute", "zone")),
 }
 """Setting -> (environment variables, section and key in gcloud's configuration)."""
+GCLOUD_FILE = "gcloud ("
+"""How the origin begins of a value that gcloud's own file sets."""
 
 
 def gcloud_settings(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -26,7 +28,7 @@ def gcloud_settings(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[st
     values, origins = {}, {}
     for name, (variables, (section, key)) in GCLOUD.items():
         candidates = [(environ.get(variable), variable) for variable in variables]
-        candidates.append((properties.get(section, key, fallback=None), f"gcloud ({path})"))
+        candidates.append((properties.get(section, key, fallback=None), f"{GCLOUD_FILE}{path})"))
         for value, origin in candidates:
             if value and name not in values:
                 values[name], origins[name] = value, origin

@@ -11,7 +11,7 @@ from tpuctl.catalogue.prices import OwnPrice
 from tpuctl.config.defaults import default_value
 from tpuctl.config.files import SettingsFile, read_files, working_folder
 from tpuctl.config.formats import FORMATS, normalize
-from tpuctl.config.gcloud import gcloud_settings
+from tpuctl.config.gcloud import GCLOUD_FILE, gcloud_settings
 from tpuctl.config.settings import SETTINGS, TARGETS, Setting, Value
 from tpuctl.errors import ConfigError
 
@@ -55,6 +55,11 @@ class Config:
     def require_bool(self, name: str) -> bool:
         """Return whether a setting is yes; raises as `require` does."""
         return self.require(name) == "yes"
+
+    @property
+    def is_project_chosen(self) -> bool:
+        """Whether the project was named for tpuctl or in this shell: gcloud's file may mean other work."""
+        return self.target != "gcp" or not self.values["project"].origin.startswith(GCLOUD_FILE)
 
     @property
     def target(self) -> str:

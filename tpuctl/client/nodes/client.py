@@ -80,9 +80,10 @@ class NodeClient:
         """Create a TPU, or use the existing one of that name, and return it once every host answers over SSH.
 
         It bills from then on. A call that is stopped, or whose zone has no capacity, says in its error what
-        may bill. Raises StockoutError, QuotaError, PreemptedError, HostError, DeadlineError, and UsageError
-        for options that no zone offers.
+        may bill. Raises StockoutError, QuotaError, PreemptedError, HostError, DeadlineError, UsageError for
+        options that no zone offers, and ConfigError where only gcloud's own file names the project.
         """
+        self._context.require_chosen_project()
         with Call(progress, stop).running() as call:
             plan = self._planned(accelerator, options)
             return Node(self._context, creation.create(self._context, plan._plan, call.line))
@@ -128,7 +129,8 @@ class NodeClient:
     ) -> tuple[str, ...]:  # fmt: skip
         """Delete these TPUs, and return their names: without names your only one, with `all` all of yours.
 
-        Raises UsageError where neither says what: a list of names that is empty deletes nothing.
+        Yours are those that tpuctl created for you. Raises StateError without names where you have several.
+        A list of names that may be empty is no way to delete some: check it first.
         """
         with Call(progress, stop).running() as call:
             return self.plan_down(*names, all=all)._delete(call.line)

@@ -51,7 +51,8 @@ class NodePlan:
         return request_records(creation.requests(self._context, self._plan))
 
     def create(self, *, progress: ProgressCallback | None = None, stop: Stop | None = None) -> Node:
-        """Do it, and return the TPU once every host answers over SSH."""
+        """Do it, and return the TPU once every host answers over SSH; raises as `up` does."""
+        self._context.require_chosen_project()
         with Call(progress, stop).running() as call:
             return Node(self._context, creation.create(self._context, self._plan, call.line))
 
