@@ -51,8 +51,8 @@ def test_a_busy_tpu_is_waited_for_or_taken(tpuctl: Command, node: str, bucket: B
     refused = submit("r2")
     assert refused.code == 4
     assert f"n1 is busy with run 'r1' of {runs.submitter()} (running, " in refused.err
-    for command in ("submit --queue job.py", "submit --replace job.py", "wait r1"):
-        assert f"tpuctl {command}" in refused.err
+    for command in ("submit job.py --name r2 --queue", "submit job.py --name r2 --replace", "wait r1"):
+        assert f": tpuctl {command}\n" in refused.err
     assert bucket.objects("runs/r2/") == []
     waiting = submit("r2", "--queue")
     assert (waiting.code, "1 ahead, the next is 'r1'" in waiting.err) == (0, True), waiting.err

@@ -129,8 +129,11 @@ class TestSilentZones:
     ) -> None:
         plan = plan_down(provider, names, "ada", everything=everything)
         assert plan.unreachable == ("us-east1-d",)
-        with pytest.raises(DeadlineError, match="No answer from us-east1-d: TPUs there may continue to bill"):
+        with pytest.raises(
+            DeadlineError, match="No answer from us-east1-d: TPUs there may continue"
+        ) as silent:
             down(provider, plan, [].append)
+        assert silent.value.hint == f"In a minute: tpuctl down {' '.join(names) or '--all'}"
         assert provider.nodes == {}, "the rest is deleted all the same"
 
 
@@ -273,6 +276,6 @@ def test_a_delete_is_given_fifteen_minutes(
     assert timeout.value.message == (
         f"n1 in us-central1-b may still bill. Waited 900 s for {subject} 'n1' to be deleted."
     )
-    assert timeout.value.hint == "Run the same command again."
+    assert timeout.value.hint == "Resume: tpuctl down n1"
     assert passing_time.now == pytest.approx(15 * 60)
     assert reports == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tpuctl.cloud.provider import Provider
@@ -36,11 +36,11 @@ from tpuctl.nodes import (
 )
 from tpuctl.parallel import Result, fanout
 from tpuctl.polling import poll
+from tpuctl.shells import again
 
 Item = TypeVar("Item", Node, QueuedResource)
 
 TIMEOUT = 900.0
-HINT = "Run the same command again."
 SEVERAL = "Name those to delete. All of them: tpuctl down --all"
 
 
@@ -51,6 +51,8 @@ class DownPlan:
     allocations: tuple[Allocation, ...]
     unreachable: tuple[str, ...] = ()
     """Zones that did not answer and may hold more of what is to be deleted."""
+    again: str = field(default="", compare=False)
+    """The command that deletes the same; empty where none was typed for it."""
 
     def __post_init__(self) -> None:
         for item in self.allocations:
@@ -82,14 +84,18 @@ def plan_down(
         own = tuple(item for item in inventory.allocations if item.is_owned_by(owner))
         if not everything:
             own = choose_only(own, inventory.unreachable, SEVERAL)
-        return DownPlan(own, inventory.unreachable)
+        return DownPlan(own, inventory.unreachable, _command(["--all"] if everything else [], zone))
     chosen = [_meant(inventory, name, owner) for name in names]
     missing = [name for name, allocations in zip(names, chosen, strict=True) if not allocations]
     if missing and not inventory.unreachable:
         raise no_such_node(missing, inventory)
     meant = [item for allocations in chosen for item in allocations]
     named = tuple(item for item in inventory.allocations if item in meant)
-    return DownPlan(named, inventory.unreachable if missing else ())
+    return DownPlan(named, inventory.unreachable if missing else (), _command(names, zone))
+
+
+def _command(words: Sequence[str], zone: str | None) -> str:
+    return again(("down", *words), {"--zone": zone} if zone else {})
 
 
 def _meant(inventory: Inventory, name: str, owner: str) -> tuple[Allocation, ...]:
@@ -134,7 +140,7 @@ def down(provider: Provider, plan: DownPlan, report: Report) -> None:
         zones = ", ".join(plan.unreachable)
         raise DeadlineError(
             f"No answer from {zones}: TPUs there may continue to bill.",
-            hint="Run the same command again in a minute.",
+            hint=f"In a minute: {plan.again}" if plan.again else "Run the same command again in a minute.",
             unreachable=list(plan.unreachable),
         )
 
@@ -246,7 +252,7 @@ def _delete_until_gone(
         was_refused = not _start(provider, change)
         return None
 
-    poll(is_gone, awaiting=f"{subject} to be deleted", timeout=TIMEOUT, hint=HINT)
+    poll(is_gone, awaiting=f"{subject} to be deleted", timeout=TIMEOUT)
 
 
 def _start(provider: Provider, change: Change) -> bool:
@@ -255,7 +261,7 @@ def _start(provider: Provider, change: Change) -> bool:
     Another client may have deleted it already.
     """
     try:
-        provider.begin(change).wait("to be deleted", TIMEOUT, hint=HINT)
+        provider.begin(change).wait("to be deleted", TIMEOUT)
     except NotFoundError:
         return True
     except StateError:

@@ -52,7 +52,7 @@ def test_a_busy_tpu_is_told_with_the_command_that_waits(tpuctl: Tpuctl, node: st
     assert tpuctl("submit", "job.py", "--name", "r1").code == 0
     refused = tpuctl("resubmit", "r1", "--name", "r2")
     assert refused.code == 4
-    assert "tpuctl resubmit --queue r1" in refused.err
+    assert ": tpuctl resubmit r1 --name r2 --queue\n" in refused.err
     waits = tpuctl("resubmit", "r1", "--name", "r2", "--queue")
     assert waits.code == 0, waits.err
     taken = tpuctl("resubmit", "r1", "--name", "r2", "--queue", "--", "--other")
