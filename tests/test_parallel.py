@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tpuctl.errors import HostError
-from tpuctl.parallel import Result, fanout, values
+from tpuctl.errors import DeadlineError, HostError
+from tpuctl.parallel import Result, fanout, values, within
 from tpuctl.polling import Stopped, check, sleep, stopped_by
 
 
@@ -117,3 +117,32 @@ def test_a_stop_ends_the_work_on_every_item_and_is_raised_once() -> None:
         check()  # a clean-up of the caller is not cut short
     stopper.join()
     assert sorted(ended) == [0, 1, 2]
+
+
+class TestWithin:
+    """What a command can do without."""
+
+    def test_an_answer_in_time_is_the_value(self) -> None:
+        assert within(60, lambda: 7).value == 7
+
+    def test_what_hangs_is_an_error_and_is_told_to_stop(self) -> None:
+        ended = threading.Event()
+
+        def hang() -> None:
+            try:
+                sleep(600)
+            finally:
+                ended.set()
+
+        error = within(0.05, hang).error
+        assert isinstance(error, DeadlineError)
+        assert ended.wait(60)
+
+    @pytest.mark.parametrize("error", [HostError("It is gone."), ZeroDivisionError("by zero")])
+    def test_whatever_fails_is_an_error(self, error: Exception) -> None:
+        def fail() -> None:
+            raise error
+
+        told = within(60, fail).error
+        assert told
+        assert told.message == str(error)
