@@ -30,13 +30,18 @@ class Cell(NamedTuple):
 
 
 def cells(world: CrashWorld, scenario: Scenario) -> Iterator[Cell]:
-    """Yield each fault at each request; of those that are repeated while it waits, at the first."""
+    """Yield each fault at each request; of those that are repeated while it waits, at the first.
+
+    After a request that changes nothing is as before the next one, and as before it where its answer is lost.
+    """
     scenario.begin(world)
     undisturbed = world.tpuctl(*scenario.command)
     assert undisturbed.code == 0, undisturbed.err
+    last = len(world.latest) - 1
     for number, method in _first_of_each_context(world.latest):
+        whens = ("before", "after") if method.startswith(CHANGES) or number == last else ("before",)
         for fault in FAULTS.values():
-            if not fault.methods or method in fault.methods:
+            if fault.when in whens and (not fault.methods or method in fault.methods):
                 yield Cell(number, method, fault.name)
 
 
@@ -79,6 +84,7 @@ def test_what_bills_is_listed_and_up_resumes_and_down_ends_it(worlds: Worlds, na
 
 
 @pytest.mark.slow
+@pytest.mark.spread
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_promises_hold_with_every_fault_at_every_request(worlds: Worlds, name: str) -> None:
     check(worlds, name, lambda scenario, every: every)
