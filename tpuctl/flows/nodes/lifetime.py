@@ -36,8 +36,8 @@ SCRIPT = """#!/bin/sh
   base64 -d >keeper.new <<'END' && mv keeper.new keeper.zip
 {keeper}
 END
-  setsid sh -c 'until python3 -I keeper.zip "$1" 2>&3; do sleep 5; done' - {interval} \\
-    </dev/null >/dev/null 2>&1 3>>keeper.log &
+  setsid sh -c 'while [ -e keeper.zip ] && ! (exec python3 -I keeper.zip "$1" 2>&3); do sleep 5; done' - \\
+    {interval} </dev/null >/dev/null 2>&1 3>>keeper.log &
 )
 """
 WRITTEN_BY_TPUCTL = "#!/bin/sh\n# Written by tpuctl: "
