@@ -109,7 +109,9 @@ class TestStockout:
         error = raised(StockoutError("No."), Search((A, B)))
         assert error.message == f"There is no capacity in any of {A}, {B}."
         assert error.hint == (
-            "'--wait-capacity 6h' keeps trying, '--race' waits in all queues at once; or try --spot."
+            "Keep trying: tpuctl up v3-8 --name n1 --framework jax --wait-capacity 6h\n"
+            "Wait in all queues at once: tpuctl up v3-8 --name n1 --framework jax --race\n"
+            "Try spot capacity: tpuctl up v3-8 --name n1 --framework jax --spot"
         )
 
 

@@ -96,7 +96,8 @@ def up(provider: Provider, ssh: Ssh, plan: UpPlan, report: Report) -> Allocation
     except Exception as error:
         if isinstance(error, StockoutError):
             error.hint = _other_zones(error, plan)
-            error.facts.setdefault("zone", plan.search.zones[0])
+            if len(plan.search.zones) == 1:
+                error.facts.setdefault("zone", plan.search.zones[0])
         elif isinstance(error, PreemptedError):
             error.hint = f"Delete it, and create another: {_resume(plan)}"
         _say_what_bills(provider, plan, error)
@@ -167,13 +168,17 @@ def _require_as_requested(allocation: Allocation, plan: UpPlan) -> Allocation:
 
 
 def _other_zones(error: StockoutError, plan: UpPlan) -> str:
-    """Return the hint of a stockout: of a single zone one that names the next, the same continent first."""
-    if len(plan.search.zones) > 1:
-        return error.hint
-    zone, accelerator = plan.search.zones[0], accelerators.accelerator(plan.options.accelerator)
-    continent = zone.split("-")[0]
+    """Return the hint of a stockout: commands that try more; of one zone, the next on its continent first."""
+    zones, accelerator = plan.search.zones, accelerators.accelerator(plan.options.accelerator)
+    keeps_trying = "" if plan.search.wait else f"Keep trying: {_again(plan, {'--wait-capacity': '6h'})}"
+    if len(zones) > 1:
+        is_up = plan.options.typed[:1] in ((), ("up",))
+        queues = f"Wait in all queues at once: {_again(plan, {'--race': ''})}" if is_up else ""
+        spot = "" if plan.options.spot else f"Try spot capacity: {_again(plan, {'--spot': ''})}"
+        return error.hint or joined_hints(keeps_trying, queues, spot)
+    continent = zones[0].split("-")[0]
     others = sorted(
-        (other for other in accelerator.zones if other != zone and _is_reached(other, plan)),
+        (other for other in accelerator.zones if other != zones[0] and _is_reached(other, plan)),
         key=lambda other: not other.startswith(continent),
     )
     if not others:
@@ -182,7 +187,7 @@ def _other_zones(error: StockoutError, plan: UpPlan) -> str:
         f"It is also offered in {', '.join(others[1:4])}." if others[1:] else "",
         f"Try the next zone: {_again(plan, {'--zone': others[0]})}",
         f"Try every zone: {_again(plan, {'--zone': 'any'})}",
-        "" if plan.search.wait else f"Keep trying: {_again(plan, {'--wait-capacity': '6h'})}",
+        keeps_trying,
     )
 
 

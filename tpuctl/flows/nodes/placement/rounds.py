@@ -263,5 +263,4 @@ class Rounds:
         reasons = " ".join(error.message for error in self._refusals)
         zones = list(self._search.zones)
         message = f"There is no capacity in any of {', '.join(zones)}. {reasons}".strip()
-        hint = "'--wait-capacity 6h' keeps trying, '--race' waits in all queues at once; or try --spot."
-        return kind(message, hint=hint if is_stockout else every[0].hint, zones=zones)
+        return kind(message, hint="" if is_stockout else every[0].hint, zones=zones)
