@@ -59,7 +59,7 @@ def test_a_keeper_says_what_it_does_and_why_it_cannot(
     tpuctl: Tpuctl, cloud: Cloud, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert tpuctl("up", "v3-8", "--name", "n1", "--idle", "30m", "--yes").code == 0
-    assert facts(tpuctl, "n1")["ends when idle for"] == ("1800 s", "metadata")
+    assert facts(tpuctl, "n1")["ends by itself"] == ("after 30m without use", "metadata")
     note = Note(0, "2026-01-31T12:00:00Z", active="2026-01-31T11:00:00Z", error="no permission to delete")
     written = encode(note).decode()
     monkeypatch.setattr("tpuctl.cloud.tpu.client.read_guest_attribute", lambda *_: {0: written})

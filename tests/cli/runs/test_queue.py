@@ -122,6 +122,23 @@ def test_all_hosts_agree_on_the_order_of_two_that_come_at_once(
     for ended, following in pairwise(order):
         assert tpuctl("cancel", ended, "--yes").code == 0
         await_states(cloud.bucket, following, RUNNING)
+    before, after = (StoredRun(cloud.bucket, name).verdict() for name in order[:2])
+    assert before
+    assert after
+    assert (after.begun or "") >= before.ended, "time in line is no time on the TPU"
+
+
+def test_hosts_that_the_run_before_does_not_use_are_not_waited_for(
+    tpuctl: Command, simulator: RunningSimulator, cloud: Cloud
+) -> None:
+    assert tpuctl("up", "v3-32", "--name", "pod", "--framework", "jax", "--yes").code == 0
+    Path("first.py").write_text(LONG.replace('"jax"', '"tensorflow"'))
+    Path("job.py").write_text(LONG)
+    assert tpuctl("submit", "first.py", "--name", "r1").code == 0
+    assert len(await_states(cloud.bucket, "r1", RUNNING)) == 1
+    assert tpuctl("submit", "job.py", "--name", "r2", "--queue").code == 0
+    assert tpuctl("cancel", "r1", "--yes").code == 0
+    assert len(await_states(cloud.bucket, "r2", RUNNING)) == 4
 
 
 @pytest.mark.parametrize("options", [("--queue",), ("--replace",)])

@@ -111,30 +111,28 @@ def _lives(provider: Provider, now: str) -> tuple[list[NodeLife], list[str]]:
     return lives(inventory.nodes, history, now), gaps
 
 
-def shared(runs: Iterable[Entry], known: Iterable[NodeLife], price_of: PriceOf) -> list[Entry]:
-    """Return the time of every node, each second once: of a run, or of none.
+def shared(runs: Sequence[Entry], known: Iterable[NodeLife], price_of: PriceOf) -> list[Entry]:
+    """Return the time of every node, each second once: that of runs, then that of none.
 
     A TPU has one run at a time, and none where it did not bill. Records of two can overlap: those of an
     earlier version of tpuctl have the time in line in them. Then the time is that of the run which began
     first.
     """
     lives_by_uid = {life.node.id.uid: life for life in known}
-    shares, on_node = list[Entry](), dict[str, list[Entry]]()
+    on_node, parts, idle = dict[str, list[Entry]](), dict[int, list[Entry]](), list[Entry]()
     for entry in runs:
         if entry.uid and entry.began:
             on_node.setdefault(entry.uid, []).append(entry)
-        else:
-            shares.append(entry)
-    for uid in {**on_node, **lives_by_uid}:
+    for uid in {**lives_by_uid, **on_node}:
         on_it = sorted(on_node.get(uid, []), key=lambda entry: (entry.began, entry.ended))
         life, used = lives_by_uid.get(uid), [(entry.began, entry.ended) for entry in on_it]
         for number, entry in enumerate(on_it):
             billed = life.billed(used) if life else [used[number]]
-            parts = [part for span in without(billed, used[:number]) if (part := entry.within(*span))]
-            shares += parts or [entry.part(entry.ended, entry.ended)]
+            left = [part for span in without(billed, used[:number]) if (part := entry.within(*span))]
+            parts[id(entry)] = left or [entry.part(entry.ended, entry.ended)]
         if life:
-            shares += _idle(life, on_it, list(without(life.billed(used), used)), price_of)
-    return shares
+            idle += _idle(life, on_it, list(without(life.billed(used), used)), price_of)
+    return [*(part for entry in runs for part in parts.get(id(entry), [entry])), *idle]
 
 
 def _idle(
