@@ -16,7 +16,7 @@ from tests.bucket_objects.records import KINDS
 from tests.paths import ROOT
 from tpuctl.bucket_objects.bad_object import BadObjectError
 
-MANY = 5000
+MANY = 1000
 """Examples of each kind in make test-all."""
 
 texts = st.text(max_size=40) | st.sampled_from(
@@ -121,6 +121,7 @@ class TestReaders:
         holds()
 
     @pytest.mark.slow
+    @pytest.mark.spread
     def test_much_of_anything_else_is_a_record_or_the_error(self, name: str) -> None:
         @settings(max_examples=MANY, derandomize=False, print_blob=True)
         @given(candidates(name))

@@ -22,6 +22,7 @@ def test_nothing_is_left_that_ls_does_not_list(home: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.spread
 @pytest.mark.parametrize("begin", range(10, 1000, 66))
 def test_nothing_is_left_after_a_thousand_walks(home: Path, tmp_path: Path, begin: int) -> None:
     walk_all(tmp_path, range(begin, begin + 66))

@@ -162,7 +162,8 @@ def test_a_stop_and_a_start_are_given_fifteen_minutes(
     provider = _Slow(NodeState.READY, NodeState.STOPPING, operation_done=operation_done)
     with pytest.raises(DeadlineError, match=rf"^Waited 900 s for {subject} 'n1' to be STOPPED\.") as late:
         stop(provider, plan_stop(provider, "n1"), silent)
-    assert late.value.hint == "It may still bill: 'tpuctl stop n1' again waits for it."
+    assert late.value.message.endswith("Node 'n1' in us-central1-b bills.")
+    assert late.value.hint == "Stop it: tpuctl stop n1"
     assert passing_time.now == pytest.approx(15 * 60)
     provider = _Slow(NodeState.STOPPED, NodeState.STARTING, operation_done=operation_done)
     with pytest.raises(DeadlineError, match=rf"^Waited 900 s for {subject} 'n1' to be READY\.") as late:
@@ -172,9 +173,7 @@ def test_a_stop_and_a_start_are_given_fifteen_minutes(
     assert passing_time.now == pytest.approx(30 * 60)
 
 
-COMMANDS_OF_A_START = (
-    "'tpuctl start n1' resumes, 'tpuctl stop n1' stops it again, 'tpuctl down n1' deletes it."
-)
+COMMANDS_OF_A_START = "Resume: tpuctl start n1\nStop it again: tpuctl stop n1\nDelete it: tpuctl down n1"
 
 
 def test_every_error_of_a_start_says_what_bills_and_how_to_go_on(passing_time: PassingTime) -> None:
@@ -184,8 +183,18 @@ def test_every_error_of_a_start_says_what_bills_and_how_to_go_on(passing_time: P
         with pytest.raises(HostError if kind is DeadlineError else kind) as error:
             start(provider, MemorySsh(kind("It failed.")), plan_start(provider, "n1"), KEY, silent)  # type: ignore[arg-type]
         assert error.value.message.endswith("Node 'n1' in us-central1-b bills."), name
-        assert "'tpuctl down n1' deletes it" in error.value.hint or kind is StockoutError, name
+        assert "Delete it: tpuctl down n1" in error.value.hint or kind is StockoutError, name
         assert error.value.facts["may_bill"] == ["n1 in us-central1-b"], name
+
+
+def test_a_failed_stop_says_that_the_node_bills_unless_it_has_stopped() -> None:
+    for takes_effect, bill in ((False, " Node 'n1' in us-central1-b bills."), (True, "")):
+        provider = _Faulty(node(), ConfigError("It failed.", hint="Ask."), takes_effect=takes_effect)
+        with pytest.raises(ConfigError) as error:
+            _change("stop", provider)
+        assert error.value.message == f"It failed.{bill}"
+        assert error.value.hint == ("Ask.\nStop it: tpuctl stop n1" if bill else "Ask.")
+        assert error.value.facts == ({"may_bill": ["n1 in us-central1-b"]} if bill else {})
 
 
 def test_a_start_without_effect_bills_nothing_and_one_without_an_answer_may() -> None:

@@ -87,17 +87,28 @@ def start_requests(provider: Provider, plan: PowerPlan, key: SshKey) -> list[Htt
 def stop(provider: Provider, plan: PowerPlan, report: Report) -> Node:
     """Stop the node that is planned, and return it once it is STOPPED.
 
-    Raises DeadlineError, and on Ctrl-C an InterruptedByUser: the provider completes the stop by itself.
+    Raises DeadlineError, and on Ctrl-C an InterruptedByUser: the provider completes the stop by itself. Every
+    error says whether the node bills.
     """
-    name = plan.node.name
+    name, zone = plan.node.name, plan.node.zone
     report(f"stopping {name}" if plan.change else f"{name} is {plan.node.provider_state}")
     try:
         return _change_state(provider, plan.node, plan.change, NodeState.STOPPING, NodeState.STOPPED)
     except KeyboardInterrupt as error:
         raise InterruptedByUser(
-            f"Interrupted while '{name}' was being stopped; it may still bill.",
-            hint=f"'tpuctl stop {name}' waits until it is STOPPED.",
+            f"Interrupted while '{name}' in {zone} was being stopped; it may still bill.",
+            hint=f"Wait until it is STOPPED: tpuctl stop {name}",
+            may_bill=[f"{name} in {zone}"],
         ) from error
+    except Exception as error:
+        if verb := _bills(provider, plan.node):
+            say_bill(
+                error,
+                f"Node '{name}' in {zone} {verb}.",
+                f"Stop it: tpuctl stop {name}",
+                [f"{name} in {zone}"],
+            )
+        raise
 
 
 def start(provider: Provider, ssh: Ssh, plan: PowerPlan, key: SshKey, report: Report) -> Node:
@@ -113,7 +124,7 @@ def start(provider: Provider, ssh: Ssh, plan: PowerPlan, key: SshKey, report: Re
     except KeyboardInterrupt as error:
         raise InterruptedByUser(
             f"Interrupted while '{name}' in {zone} was being started; it bills from now on.",
-            hint=_three_commands(plan.node),
+            hint=joined_hints(f"Resume: tpuctl start {name}", _ways_to_end(plan.node)),
             may_bill=[f"{name} in {zone}"],
         ) from error
     except Exception as error:
@@ -121,10 +132,11 @@ def start(provider: Provider, ssh: Ssh, plan: PowerPlan, key: SshKey, report: Re
             error.hint = (
                 f"Its disk is kept: try 'tpuctl start {name}' later, or create another TPU elsewhere."
             )
+        elif isinstance(error, TpuctlError) and not isinstance(error, NotFoundError):
+            error.hint = joined_hints(error.hint, f"Resume: tpuctl start {name}")
         if verb := _bills(provider, plan.node):
-            say_bill(
-                error, f"Node '{name}' in {zone} {verb}.", _three_commands(plan.node), [f"{name} in {zone}"]
-            )
+            commands = _ways_to_end(plan.node)
+            say_bill(error, f"Node '{name}' in {zone} {verb}.", commands, [f"{name} in {zone}"])
         raise
 
 
@@ -138,9 +150,8 @@ def _bills(provider: Provider, node: Node) -> str:
         return "may bill"
 
 
-def _three_commands(node: Node) -> str:
+def _ways_to_end(node: Node) -> str:
     return joined_hints(
-        f"Resume: tpuctl start {node.name}",
         f"Stop it again: tpuctl stop {node.name}",
         "" if node.is_kept_by_terraform else f"Delete it: tpuctl down {node.name}",
     )
@@ -166,7 +177,7 @@ def _change_state(
     if change:
         provider.get_node(node.id)
         try:
-            provider.begin(change).wait(f"to be {after}", TIMEOUT, hint=_again(node, after))
+            provider.begin(change).wait(f"to be {after}", TIMEOUT)
         except StateError:
             if provider.get_node(node.id).state not in (during, after):
                 raise
@@ -184,20 +195,10 @@ def _settled(
             require_ready(current)
             raise StateError(
                 f"Node '{node.name}' is {current.provider_state}, not {after}: another command changed it.",
-                hint=_again(node, after),
             )
         return None
 
-    return poll(
-        settled, awaiting=f"node '{node.name}' to be {after}", timeout=TIMEOUT, hint=_again(node, after)
-    )
-
-
-def _again(node: Node, after: NodeState) -> str:
-    """Return the hint of a stop that is not over; a start says what bills whatever ends it."""
-    if after is not NodeState.STOPPED:
-        return ""
-    return f"It may still bill: 'tpuctl stop {node.name}' again waits for it."
+    return poll(settled, awaiting=f"node '{node.name}' to be {after}", timeout=TIMEOUT)
 
 
 def _cannot_pause(item: Allocation, reason: str) -> StateError:
