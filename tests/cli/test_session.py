@@ -7,14 +7,18 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import click
 import pytest
 import requests
 
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import Client, clock
+from tpuctl.cli.session import Session
+from tpuctl.config import load
 from tpuctl.errors import ConfigError
 
 Tpuctl = Callable[..., CommandResult]
+TOKEN = "ghp_" + "aB3" * 12
 NOTE = "[sim] simulated TPUs and storage on this machine: nothing bills"
 
 
@@ -119,6 +123,15 @@ def test_what_changes_something_says_in_which_project_it_bills(
     ):  # fmt: skip
         result = tpuctl(*command)
         assert (result.code, result.err.splitlines().count(note)) == (3, is_said), result.err
+
+
+@pytest.mark.parametrize("word", ["--yes", "-y", "--json", "--dry-run"])
+def test_the_words_to_type_again_are_those_that_say_what_is_done(home: Path, word: str) -> None:
+    """Behind `--` each word is the script's."""
+    with click.Context(click.Command("run"), obj=("run", word, "job.py", "--", word, TOKEN)):
+        typed = Session(load({}), as_json=False).typed
+    assert typed[:4] == ("run", "job.py", "--", word)
+    assert TOKEN not in typed
 
 
 class TestProjectOfGcloudAlone:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import click
 import pytest
 
 from tests.cli.completion.interface import interface, recorded
 from tests.cli.nodes.wire import printed, received
 from tests.running_simulator import CommandResult, RunningSimulator
-from tpuctl.cli.nodes.creation_options import typed_words
 
 Tpuctl = Callable[..., CommandResult]
 ACCOUNT = "tpu@sim-project.iam.gserviceaccount.com"
@@ -256,12 +254,6 @@ def test_a_secret_in_metadata_or_script_is_warned_of(tpuctl: Tpuctl) -> None:
     Path("boot.sh").write_text("apt-get install -y git && pip install tensorflow\n")
     words = ("--metadata", "mode=fast", "--metadata", "enable-oslogin=TRUE", "--startup-script", "boot.sh")
     assert "Warning" not in tpuctl("up", "v3-8", *words, "--dry-run", "--json").err
-
-
-@pytest.mark.parametrize("word", ["--yes", "-y", "--json", "--dry-run"])
-def test_the_words_to_type_again_are_those_that_say_what_is_created(word: str) -> None:
-    with click.Context(click.Command("up"), obj=("up", word, "v3-8", "--spot")):
-        assert typed_words() == ("up", "v3-8", "--spot")
 
 
 def test_without_a_service_account_up_says_which_applies(tpuctl: Tpuctl) -> None:

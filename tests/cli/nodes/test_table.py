@@ -341,20 +341,19 @@ def test_nodes_alone_are_shown_each_as_a_tpu(capsys: pytest.CaptureFixture[str])
     assert [line[0] for line in Shown(capsys).lines] == ["NAME", "n1", "n2"]
 
 
-@pytest.mark.parametrize("words", [("down",), ("stop", "n1"), ("reap", "--without-run", "0s")])
+@pytest.mark.parametrize("words", [("down",), ("stop", "n1")])
 def test_the_question_says_what_runs_and_what_is_saved(
     tpuctl: Tpuctl, cloud: Cloud, node: str, words: tuple[str, ...]
 ) -> None:
     asked = tpuctl(*words)
     assert (asked.code, "none" in asked.err.split()) == (10, True), asked.err
     run = give_run(cloud, only_node(cloud))
-    if words[0] != "reap":  # which would not take it
-        assert "digits-1 (running " in tpuctl(*words).err
-        for name in ("ckpt-12.index", "ckpt-12.data-00000-of-00001", "checkpoint"):
-            text = b'model_checkpoint_path: "ckpt-12"\nall_model_checkpoint_paths: "ckpt-12"\n'
-            cloud.bucket.upload(f"{run.paths.checkpoints}{name}", [text], "text/plain")
-        asked = tpuctl(*words)
-        assert (asked.code, ", ckpt-12)" in asked.err) == (10, True), asked.err
+    assert "digits-1 (running " in tpuctl(*words).err
+    for name in ("ckpt-12.index", "ckpt-12.data-00000-of-00001", "checkpoint"):
+        text = b'model_checkpoint_path: "ckpt-12"\nall_model_checkpoint_paths: "ckpt-12"\n'
+        cloud.bucket.upload(f"{run.paths.checkpoints}{name}", [text], "text/plain")
+    asked = tpuctl(*words)
+    assert (asked.code, ", ckpt-12)" in asked.err) == (10, True), asked.err
 
 
 @pytest.mark.parametrize("fault", ["gcs-stall", "gcs-error"])
