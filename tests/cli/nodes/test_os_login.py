@@ -44,7 +44,7 @@ def test_a_project_with_os_login_is_noticed(
     result = tpuctl(*UP)
     assert result.code == 8, result.err
     assert "OS Login is on for 'n1': its hosts ignore the SSH key" in result.err
-    assert "Node 'n1' bills" in result.err or "'n1' bills" in result.err
+    assert "Node 'n1' in europe-west4-a bills" in result.err
     assert "tpuctl down n1" in result.err
 
 

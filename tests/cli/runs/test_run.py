@@ -144,7 +144,7 @@ def test_what_it_must_not_delete_stays(tpuctl: Command, simulator: RunningSimula
     unwritten = tpuctl("run", "job.py", "--up", "--name", "r1", "--down", "--", "0")
     assert unwritten.code == 4
     assert "1 object of run 'r1' cannot be written to this disk" in unwritten.err
-    assert "node 'r1' bills" in unwritten.err
+    assert "node 'r1' in europe-west4-a bills" in unwritten.err
     assert "Continue: tpuctl run job.py --up --name r1 --down -- 0\n" in unwritten.err
     assert "Delete the node: tpuctl down r1" in unwritten.err
     assert nodes(simulator) == ["r1"]
@@ -251,7 +251,7 @@ def test_ctrl_c_says_what_goes_on_and_the_same_command_continues(
     meanwhile(interrupt)
     result = tpuctl("run", "long.py", "--up", "--down", "--name", "r1", "--yes")
     assert result.code == 130
-    assert "Interrupted; run 'r1' goes on, and node 'r1' bills." in result.err
+    assert "Interrupted; run 'r1' goes on, and node 'r1' in europe-west4-a bills." in result.err
     for text in (
         "Continue: tpuctl run long.py --up --down --name r1\n",
         "Stop the run: tpuctl cancel r1\n",

@@ -243,7 +243,7 @@ class TestVerbs:
         add(tpuctl, "wrong-host-key")
         result = tpuctl("up", "v3-8", "--name", "n1", "--yes")
         assert result.code == 8
-        assert "its host key is not the one it published. Node 'n1' bills." in result.err
+        assert "its host key is not the one it published. Node 'n1' in europe-west4-a bills." in result.err
         assert "Hint: Do not trust this address." in result.err
 
     def test_a_bucket_that_fails_is_asked_again_by_submit_and_by_the_worker(

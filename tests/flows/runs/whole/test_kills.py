@@ -74,14 +74,26 @@ def test_the_same_command_continues_after_a_kill(
 @pytest.mark.parametrize(
     ("request_name", "when", "text"),
     [
-        ("CreateNode", "after", "Interrupted; run 'r1' is not started yet, and node 'r1' may bill."),
-        ("ssh", "after", "Interrupted; run 'r1' is not started yet, and node 'r1' may bill."),
+        (
+            "CreateNode",
+            "after",
+            "Interrupted; run 'r1' is not started yet, and node 'r1' in europe-west4-a may bill.",
+        ),
+        (
+            "ssh",
+            "after",
+            "Interrupted; run 'r1' is not started yet, and node 'r1' in europe-west4-a may bill.",
+        ),
         (
             "POST runs/r1/run.json",
             "before",
-            "run 'r1' may have started, and goes on then, and node 'r1' bills.",
+            "run 'r1' may have started, and goes on then, and node 'r1' in europe-west4-a bills.",
         ),
-        ("DeleteNode", "after", "run 'r1' has ended, and its files are here, and node 'r1' bills."),
+        (
+            "DeleteNode",
+            "after",
+            "run 'r1' has ended, and its files are here, and node 'r1' in europe-west4-a bills.",
+        ),
     ],
 )
 def test_the_same_command_continues_after_ctrl_c(
