@@ -142,7 +142,9 @@ def own_environment() -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="tpuctl-walks-") as folder:
         for name in [name for name in os.environ if name.startswith(("TPUCTL_", "GOOGLE_", "CLOUDSDK_"))]:
             del os.environ[name]
-        os.environ.update(HOME=folder, TPUCTL_STATE=f"{folder}/state", TPUCTL_TARGET="sim")
+        os.environ.update(
+            HOME=folder, TPUCTL_STATE=f"{folder}/state", TPUCTL_TARGET="sim", TPUCTL_CROSS_REGION="yes"
+        )
         os.chdir(folder)
         try:
             yield

@@ -28,6 +28,7 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSimulato
             patch.delenv(name)
         patch.setenv("HOME", str(top / "home"))
         patch.setenv("TPUCTL_STATE", str(top / "state"))
+        patch.setenv("TPUCTL_CROSS_REGION", "yes")  # one of its TPUs is in another region than the bucket
         patch.setenv("COLUMNS", "200")
         patch.chdir(top / "work")
         simulator = RunningSimulator(top / "state" / "sim")
