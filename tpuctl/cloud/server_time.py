@@ -43,9 +43,11 @@ def _margin(response: requests.Response) -> float:
 
 
 def _compare(date: datetime, margin: float, warn: Warn | None) -> None:
+    if warn is None:
+        return
     fast = (clock.now() - date).total_seconds()
     off = max(fast - margin, -fast)
-    if warn and off >= MOST_OFF:
+    if off >= MOST_OFF:
         minutes, side = durations.text(round(off / 60) * 60), "ahead of" if fast > 0 else "behind"
         warn(f"This machine's clock is {minutes} {side} the service's, which tpuctl goes by.")
 
