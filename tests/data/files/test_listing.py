@@ -33,6 +33,19 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+def test_the_fingerprint_tells_apart_folders_whose_names_are_the_same_one_after_another(
+    tmp_path: Path,
+) -> None:
+    fingerprints = set()
+    for names in (("a", "bc"), ("ab", "c")):
+        root = tmp_path / "-".join(names)
+        for name in names:
+            (root / name).mkdir(parents=True)
+            (root / name / "1").write_bytes(b"1")
+        fingerprints.add(list_class_folders(LocalTree(root)).fingerprint)
+    assert len(fingerprints) == 2
+
+
 def test_an_empty_listing_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     newest = list[int]()
     monkeypatch.setattr(LocalTree, "settle", lambda tree, stamp: newest.append(stamp))

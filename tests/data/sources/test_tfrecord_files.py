@@ -220,6 +220,15 @@ def test_a_folder_of_tfds_that_does_not_agree_with_itself_is_named(
     assert message in caught.value.message
 
 
+def test_a_folder_of_tfds_takes_no_option_that_changes_records(tmp_path: Path) -> None:
+    root = tfds(tmp_path)
+    for options in (
+        Options(types={"name": "bytes"}), Options(label="label"), Options(resize=(3, 3)), Options(channels=1),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match="has the types of its fields itself"):
+            read(root, options)
+
+
 def test_a_shard_that_is_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
     root = tfds(tmp_path)
     shard = root / "pets-odd_ones.tfrecord-00000-of-00001"

@@ -108,6 +108,24 @@ def test_with_one_error_no_further_shard_begins_and_those_under_way_end() -> Non
     assert sorted(begun) == [0, 1, 2, 3]
 
 
+def test_what_hangs_holds_nobody_up_after_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_over, ended = threading.Event(), list[Any]()
+
+    def work(shard: Any) -> ShardResult:
+        is_over.wait(TIMEOUT)
+        ended.append(shard)
+        return as_result(shard)
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        converting(Plan()).run(work, SHARDS)
+    assert ended == []
+    is_over.set()
+
+
 def test_after_the_end_of_the_conversion_nothing_is_counted() -> None:
     converted = converting(Plan())
     converted.run(as_result, SHARDS[:1])
