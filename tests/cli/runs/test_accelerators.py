@@ -59,8 +59,8 @@ def test_a_run_that_fails_after_up_says_what_bills_and_both_commands(simulator: 
     (node,) = simulator.world.nodes.all()
     name = node.name.rpartition("/")[2]
     assert f"Node '{name}' in europe-west4-a bills." in shown
-    assert "'tpuctl submit job.py --name r1' uses it" in shown
-    assert f"'tpuctl down {name}' deletes it" in shown
+    assert "Use it: tpuctl submit job.py --name r1" in shown
+    assert f"Delete it: tpuctl down {name}" in shown
 
 
 def test_on_a_terminal_a_no_creates_and_starts_nothing(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:

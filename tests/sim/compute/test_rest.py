@@ -65,7 +65,7 @@ def test_a_body_that_is_no_message_is_refused(site: Site, body: bytes) -> None:
 
 
 def test_what_is_not_simulated_is_not_found(site: Site) -> None:
-    assert site.compute("acme/zones/europe-west4-a/disks", status=404)["code"] == 404
+    assert site.compute("acme/global/snapshots", status=404)["code"] == 404
     site.compute("acme/global/operations/operation-1", status=404)
 
 

@@ -169,6 +169,8 @@ def _require_as_requested(allocation: Allocation, plan: UpPlan) -> Allocation:
 
 def _other_zones(error: StockoutError, plan: UpPlan) -> str:
     """Return the hint of a stockout: commands that try more; of one zone, the next on its continent first."""
+    if plan.options.restart:
+        return error.hint  # the zones are those of the run
     zones, accelerator = plan.search.zones, accelerators.accelerator(plan.options.accelerator)
     keeps_trying = "" if plan.search.wait else f"Keep trying: {_again(plan, {'--wait-capacity': '6h'})}"
     if len(zones) > 1:
@@ -241,7 +243,7 @@ def _two_commands(plan: UpPlan) -> str:
 
 def _resume(plan: UpPlan) -> str:
     """Return the command that goes on with what this one began."""
-    return _again(plan, {"--name": plan.options.name})
+    return _again(plan, {} if plan.options.restart else {"--name": plan.options.name})
 
 
 def _again(plan: UpPlan, changed: Mapping[str, str]) -> str:

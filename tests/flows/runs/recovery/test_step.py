@@ -92,7 +92,7 @@ def test_every_error_with_a_machine_says_that_it_bills_and_both_commands(worlds:
         if error:
             refused.append(methods[number])
             assert f"Node '{made}' in {ZONE} bills." in error.message, (methods[number], error.message)
-            assert f"'tpuctl watch r1' resumes, 'tpuctl down {made}' deletes it." in error.hint
+            assert f"Resume: tpuctl watch r1\nDelete it: tpuctl down {made}" in error.hint
     assert {"GetNode", "bucket.create"} <= set(refused)
 
 

@@ -103,7 +103,7 @@ class TestFailure:
         error = failed(at, DeclinedError("No."))
         assert isinstance(error, TpuctlError)
         assert error.message == "No. Run 'r1' is not started yet, and node 'n1' in z bills."
-        assert error.hint == f"Continue: {AGAIN}. Delete the node: tpuctl down n1"
+        assert error.hint == f"Continue: {AGAIN}\nDelete the node: tpuctl down n1"
 
     def test_that_is_a_bug_has_it_as_a_note(self) -> None:
         at = position(Phase.FETCHING)
