@@ -6,10 +6,12 @@ import asyncio
 import os
 import pty
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tpuctl.sim.hosts.programs.descriptors import read, readable, writable, write
+from tpuctl.sim.hosts.programs.programs import Command, Programs
 
 SIZE = 1 << 20
 """Bytes: more than a pipe holds."""
@@ -78,3 +80,14 @@ def test_who_waits_can_be_cancelled_and_wait_again(pipe: list[int]) -> None:
         await writable(pipe[1])
 
     asyncio.run(run())
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+def test_a_program_that_cannot_be_started_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    programs = Programs()
+    command = Command("/bin/true", ["true"], {}, tmp_path / "nowhere")
+    before = os.listdir("/proc/self/fd")
+    for start in (programs.start, lambda command: programs.start_on_terminal(command, (80, 24, 0, 0))):
+        with pytest.raises(OSError, match="nowhere"):
+            start(command)
+        assert os.listdir("/proc/self/fd") == before
