@@ -156,10 +156,10 @@ class TestTrouble:
         up(tpuctl, "--ttl", "1h")
         keepers.wait_for_look()
         shutil.rmtree(keepers.disk().home / ".tpuctl", ignore_errors=True)
-        simulator.faults.add("disk-full", node="n1")
-        simulator.faults.add("gcs-error", status="403", method="storage.objects.create")
         lost = simulator.faults.add("network-loss", node="n1")
         keepers.wait(lambda: "does not answer" in keepers.log(), "the loss")
+        simulator.faults.add("disk-full", node="n1")  # its log takes nothing any more
+        simulator.faults.add("gcs-error", status="403", method="storage.objects.create")
         (victim,) = keepers.processes()
         os.kill(victim, signal.SIGKILL)
         keepers.advance(HOUR)
