@@ -91,7 +91,8 @@ def earlier(home: Path, tmp_path: Path) -> Earlier:
         pytest.skip(f"this clone does not have the commit {COMMIT}: git fetch --unshallow")
     folder = tmp_path / "earlier"
     with tarfile.open(fileobj=BytesIO(archive.stdout)) as files:
-        files.extractall(folder, filter="data")
+        files.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.4 brought it
+        files.extractall(folder)
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "tpuctl", *words]
