@@ -104,8 +104,8 @@ def test_down_that_is_killed_leaves_nothing_unseen(
     check(simulator, tpuctl)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_without_a_terminal_and_sigterm_say_what_may_bill(
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_without_a_terminal_sigterm_and_sighup_say_what_may_bill(
     simulator: RunningSimulator, tpuctl: Tpuctl, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     simulator.faults.add("stuck-operation", method="CreateNode")

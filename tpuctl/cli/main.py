@@ -180,8 +180,12 @@ def _complete() -> int:
 
 def _run_guarded() -> int:
     printing.guard()
-    for number, default in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
-        if signal.getsignal(number) is default:
+    defaults = {
+        signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL,
+        signal.SIGINT: signal.default_int_handler,
+    }  # fmt: skip
+    for number, default in defaults.items():
+        if signal.getsignal(number) is default:  # not so under nohup, which ignores SIGHUP
             signal.signal(number, _end_process_on_signal)
     return run(sys.argv[1:])
 
@@ -193,7 +197,9 @@ def _end_process_on_signal(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def end_on_signal(number: int, frame: FrameType | None) -> NoReturn:
-    """End the command as Ctrl-C does: it says what may bill; `timeout` and CI services send SIGTERM."""
+    """End the command as Ctrl-C does: it says what may bill; `timeout` and CI services send SIGTERM, a closed
+    terminal SIGHUP.
+    """
     raise KeyboardInterrupt
 
 
