@@ -223,6 +223,8 @@ def _say_what_bills(provider: Provider, plan: UpPlan, error: Exception) -> None:
             f"Node '{plan.options.name}' in {' and in '.join(zones)} {'bills' if billing else 'may bill'}."
         )
         say_bill(error, sentence, _two_commands(plan), [f"{plan.options.name} in {zone}" for zone in zones])
+    elif plan.stopped and own.live and isinstance(error, TpuctlError):
+        error.hint = joined_hints(error.hint, _two_commands(plan))
 
 
 def _interrupted(plan: UpPlan) -> InterruptedByUser:
