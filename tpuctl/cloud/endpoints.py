@@ -183,15 +183,13 @@ class Cloud:
         """Return the project's disks, and places that did not answer; raises tpuctl's errors."""
         from tpuctl.cloud.tpu import project_metadata  # noqa: PLC0415
 
-        api = self._rest_api(project_metadata.SERVICE, self.endpoints.compute, project_metadata.URL)
-        return project_metadata.read_disks(api, self.config.require("project"))
+        return project_metadata.read_disks(self._compute_api(), self.config.require("project"))
 
     def read_addresses(self) -> tuple[list[Address], list[str]]:
         """Return the project's static external addresses, and places that did not answer."""
         from tpuctl.cloud.tpu import project_metadata  # noqa: PLC0415
 
-        api = self._rest_api(project_metadata.SERVICE, self.endpoints.compute, project_metadata.URL)
-        return project_metadata.read_addresses(api, self.config.require("project"))
+        return project_metadata.read_addresses(self._compute_api(), self.config.require("project"))
 
     def bucket_names(self) -> list[str]:
         """Return the names of the project's buckets; raises ConfigError without storage.buckets.list."""
@@ -210,8 +208,12 @@ class Cloud:
     def _read_project_metadata(self) -> Mapping[str, str]:
         from tpuctl.cloud.tpu import project_metadata  # noqa: PLC0415
 
-        api = self._rest_api(project_metadata.SERVICE, self.endpoints.compute, project_metadata.URL)
-        return project_metadata.read_project_metadata(api, self.config.require("project"))
+        return project_metadata.read_project_metadata(self._compute_api(), self.config.require("project"))
+
+    def _compute_api(self) -> RestApi:
+        from tpuctl.cloud.tpu import project_metadata  # noqa: PLC0415
+
+        return self._rest_api(project_metadata.SERVICE, self.endpoints.compute, project_metadata.URL)
 
     def _rest_api(self, service: Service, url: str, googles: str) -> RestApi:
         """Return an API of Google's, or the service at a `url` on loopback."""
@@ -337,10 +339,10 @@ class Cloud:
         Raises tpuctl's errors.
         """
         from tpuctl.cloud.iap.firewall import ssh_rule  # noqa: PLC0415
-        from tpuctl.cloud.tpu import project_metadata  # noqa: PLC0415
 
-        api = self._rest_api(project_metadata.SERVICE, self.endpoints.compute, project_metadata.URL)
-        return ssh_rule(api, self.config.require("project"), network or self.config.require("network"))
+        return ssh_rule(
+            self._compute_api(), self.config.require("project"), network or self.config.require("network")
+        )
 
     def _require_simulated(self, url: str, service: str) -> str:
         """Return a service's URL; raises ConfigError for a simulator that does not have it."""

@@ -101,13 +101,7 @@ def stop(provider: Provider, plan: PowerPlan, report: Report) -> Node:
             may_bill=[f"{name} in {zone}"],
         ) from error
     except Exception as error:
-        if verb := _bills(provider, plan.node):
-            say_bill(
-                error,
-                f"Node '{name}' in {zone} {verb}.",
-                f"Stop it: tpuctl stop {name}",
-                [f"{name} in {zone}"],
-            )
+        _say_bill(provider, plan.node, error, f"Stop it: tpuctl stop {name}")
         raise
 
 
@@ -134,20 +128,22 @@ def start(provider: Provider, ssh: Ssh, plan: PowerPlan, key: SshKey, report: Re
             )
         elif isinstance(error, TpuctlError) and not isinstance(error, NotFoundError):
             error.hint = joined_hints(error.hint, f"Resume: tpuctl start {name}")
-        if verb := _bills(provider, plan.node):
-            commands = _ways_to_end(plan.node)
-            say_bill(error, f"Node '{name}' in {zone} {verb}.", commands, [f"{name} in {zone}"])
+        _say_bill(provider, plan.node, error, _ways_to_end(plan.node))
         raise
 
 
-def _bills(provider: Provider, node: Node) -> str:
-    """Return the verb of a node that bills, or may where the provider does not answer; empty if not."""
+def _say_bill(provider: Provider, node: Node, error: Exception, commands: str) -> None:
+    """Add to an error that a node bills, or may where the provider does not answer."""
     try:
-        return "bills" if provider.get_node(node.id).state.bills else ""
+        if not provider.get_node(node.id).state.bills:
+            return
+        verb = "bills"
     except NotFoundError:
-        return ""
+        return
     except (TpuctlError, KeyboardInterrupt):
-        return "may bill"
+        verb = "may bill"
+    place = f"{node.name} in {node.zone}"
+    say_bill(error, f"Node '{node.name}' in {node.zone} {verb}.", commands, [place])
 
 
 def _ways_to_end(node: Node) -> str:
