@@ -1,6 +1,6 @@
 """Finds out who uses this host: a run of tpuctl, somebody logged in, or a program that holds TPU chips.
 
-What the image itself runs holds chips, too, from boot on, and is no use.
+What the image itself runs holds chips from boot on, too, and does not count as use.
 """
 
 from __future__ import annotations
