@@ -57,7 +57,7 @@ class Site:
 
     def run(
         self, name: str, node: Node, begun: float, ended: float, price: RecordedPrice | None = EIGHT,
-        **labels: str,
+        outcome: str = runs.SUCCEEDED, **labels: str,
     ) -> None:  # fmt: skip
         run = StoredRun(self.bucket, name)
         machine = Machine("v3-8", (node.zone,), False, "base", "ada@example.com", labels=labels)
@@ -68,7 +68,7 @@ class Site:
         tpu = msgspec.structs.replace(TPU, name=node.name, uid=node.id.uid, zone=node.zone)
         run.end(
             Verdict(
-                name, runs.SUCCEEDED, 1, self.ago(ended), "said", basis=runs.BY_WORKERS, tpu=tpu, price=price,
+                name, outcome, 1, self.ago(ended), "said", basis=runs.BY_WORKERS, tpu=tpu, price=price,
                 started=self.ago(begun), begun=self.ago(begun), ended=self.ago(ended),
             )
         )  # fmt: skip
@@ -147,6 +147,17 @@ def test_a_node_that_is_gone_counts_while_the_provider_remembers_it(site: Site) 
     report = site.report()
     assert report.gaps == []
     assert sums(report, "node") == {"n1 in us-central1-b": "24.00 USD"}
+
+
+def test_a_tpu_that_was_preempted_costs_nothing_until_it_is_deleted(site: Site) -> None:
+    lost = site.node("n1", 10)
+    site.run("r1", lost, 9, 7, outcome=runs.PREEMPTED)
+    site.provider.past_changes = [
+        PastChange(lost.zone, "n1", "create", site.ago(10), site.ago(10), node=lost),
+        PastChange(lost.zone, "n1", "delete", site.ago(1), site.ago(1)),
+    ]
+    del site.provider.nodes["n1"]
+    assert sums(site.report(), "run") == {"no run, n1 in us-central1-b": "8.00 USD", "r1": "16.00 USD"}
 
 
 def test_a_provider_that_does_not_answer_leaves_the_runs_and_is_named(
@@ -229,17 +240,18 @@ def histories(draw: st.DrawFn) -> tuple[list[Node], History]:
     return existing, History(tuple(changes))
 
 
-@given(histories(), st.lists(st.tuples(SPANS, st.integers(0, 8)), max_size=6), SPANS)
+@given(histories(), st.lists(st.tuples(SPANS, st.integers(0, 8), st.booleans()), max_size=6), SPANS)
 def test_runs_and_idle_time_never_cost_more_than_the_tpu(
-    history: tuple[list[Node], History], used: list[tuple[list[int], int]], window: list[int]
+    history: tuple[list[Node], History], used: list[tuple[list[int], int, bool]], window: list[int]
 ) -> None:
     known = lives(*history, minute(60))
     runs = [
         Entry(
             f"r{number}", 1, "n1", "us-central1-b", f"u{node}", "ada", minute(began), minute(ended),
             (ended - began) * 60.0, TWO, False, TWO.for_seconds((ended - began) * 60.0),
+            is_preempted=is_preempted,
         )
-        for number, ((began, ended), node) in enumerate(used)
+        for number, ((began, ended), node, is_preempted) in enumerate(used)
     ]  # fmt: skip
     shares = shared(runs, known, lambda _: TWO)
     assert {entry.run for entry in shares if entry.run} == {entry.run for entry in runs}, "each has a row"
@@ -255,5 +267,7 @@ def test_runs_and_idle_time_never_cost_more_than_the_tpu(
             seconds = [
                 (clock.parse(min(b, end)) - clock.parse(max(a, start))).total_seconds() for a, b in periods
             ]
-            assert sum(entry.seconds or 0 for entry in of_node) == sum(max(0.0, number) for number in seconds)
+            counted, most = sum(entry.seconds or 0 for entry in of_node), sum(max(0.0, s) for s in seconds)
+            is_lost = any(entry.is_preempted for entry in runs if entry.uid == uid)
+            assert counted <= most if is_lost else counted == most
             assert all(entry.cost == TWO.for_seconds(entry.seconds or 0) for entry in of_node)

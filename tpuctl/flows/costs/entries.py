@@ -41,6 +41,8 @@ class Entry:
     labels: Mapping[str, str] = field(default_factory=dict)
     goes_on: bool = False
     """Whether it has not ended yet."""
+    is_preempted: bool = False
+    """Whether Google took the node back at its end."""
 
     def within(self, start: str, end: str) -> Entry | None:
         """Return what of it is between two moments; None for nothing."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tpuctl.nodes import History, Node, PastChange
 
@@ -29,6 +29,11 @@ class NodeLife:
         """Return when it billed: where nobody remembers its end, at least to that of the last `used` span."""
         last = max((end for _, end in used), default="")
         return [*self.spans, *([(self.open_since, last)] if "" < self.open_since < last else [])]
+
+    def until(self, end: str) -> NodeLife:
+        """Return the life of a node that Google took back at `end`, of which it has no operation."""
+        spans = tuple((begin, min(last, end)) for begin, last in self.spans if begin < end)
+        return replace(self, spans=spans, goes_on=False)
 
 
 def without(spans: Iterable[Span], used: Iterable[Span]) -> Iterator[Span]:

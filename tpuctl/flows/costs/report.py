@@ -90,7 +90,7 @@ def _entry(record: Run, attempt: AttemptCost, now: datetime) -> Entry:
         record.run, attempt.attempt, tpu.name if tpu else "", tpu.zone if tpu else "", tpu.uid if tpu else "",
         machine.owner if machine else record.submitter, attempt.began, attempt.ended or clock.iso(now),
         attempt.seconds, attempt.price, attempt.is_present, attempt.cost, machine.labels if machine else {},
-        goes_on=not attempt.ended,
+        goes_on=not attempt.ended, is_preempted=attempt.is_preempted,
     )  # fmt: skip
 
 
@@ -114,7 +114,8 @@ def _lives(provider: Provider, now: str) -> tuple[list[NodeLife], list[str]]:
 def shared(runs: Sequence[Entry], known: Iterable[NodeLife], price_of: PriceOf) -> list[Entry]:
     """Return the time of every node, each second once: that of runs, then that of none.
 
-    A TPU has one run at a time, and none where it did not bill. Records of two can overlap: those of an
+    A TPU has one run at a time, and none where it did not bill: also after a run on it was preempted, until
+    it is deleted. Records of two can overlap: those of an
     earlier version of tpuctl have the time in line in them. Then the time is that of the run which began
     first.
     """
@@ -126,6 +127,8 @@ def shared(runs: Sequence[Entry], known: Iterable[NodeLife], price_of: PriceOf) 
     for uid in {**lives_by_uid, **on_node}:
         on_it = sorted(on_node.get(uid, []), key=lambda entry: (entry.began, entry.ended))
         life, used = lives_by_uid.get(uid), [(entry.began, entry.ended) for entry in on_it]
+        if life and any(entry.is_preempted for entry in on_it):
+            life = life.until(max(end for _, end in used))
         for number, entry in enumerate(on_it):
             billed = life.billed(used) if life else [used[number]]
             left = [part for span in without(billed, used[:number]) if (part := entry.within(*span))]

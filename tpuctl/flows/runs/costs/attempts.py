@@ -7,10 +7,10 @@ the attempt is recorded. It ends with the last word of a worker.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from tpuctl import clock
+from tpuctl import clock, runs
 from tpuctl.catalogue.prices import Price, unknown
 from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.catalogue.totals import Total
@@ -43,6 +43,8 @@ class AttemptCost:
     """Of its node per hour."""
     is_present: bool = False
     """Whether that is the present price, because none was recorded at the time."""
+    is_preempted: bool = False
+    """Whether Google took the node back: its end is the end of the node, too."""
 
     @property
     def is_unused(self) -> bool:
@@ -108,7 +110,8 @@ class RunCosts:
         ended = verdict.ended or verdict.decided
         recorded = verdict.started or (self._submitted if verdict.attempt == 1 else "")
         began = self._began(verdict.begun, recorded, ended)
-        return self._cost(verdict.attempt, verdict.tpu, verdict.price, began, ended, ended)
+        cost = self._cost(verdict.attempt, verdict.tpu, verdict.price, began, ended, ended)
+        return replace(cost, is_preempted=verdict.outcome == runs.PREEMPTED)
 
     def _open(self, state: RunState, now: datetime) -> AttemptCost:
         moment = clock.iso(now)
