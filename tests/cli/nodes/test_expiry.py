@@ -155,7 +155,8 @@ class TestExtend:
         assert moment(again) == moment(extended.json["expires"]) + HOUR / 2
         said = tpuctl("extend", "n1", "30m")
         assert said.out == ""
-        assert f"n1 deletes itself {metadata(cloud)['tpuctl-expires']}." in said.err
+        expires = metadata(cloud)["tpuctl-expires"]
+        assert f"n1 deletes itself {expires}; 30m more cost 4.88 USD." in said.err
 
     def test_what_is_past_its_end_is_extended_from_now_on(
         self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud

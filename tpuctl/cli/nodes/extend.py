@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from tpuctl import clock
+from tpuctl import clock, durations
+from tpuctl.catalogue.totals import Total
 from tpuctl.cli import output
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, dry_run_option, with_session
@@ -35,4 +36,5 @@ def extend(session: Session, name: str, duration: int, dry_run: bool) -> None:
     if session.as_json:
         output.json({"name": name, "zone": extension.allocation.zone, "expires": expires})
     else:
-        output.note(f"{name} deletes itself {expires}.")
+        more = Total.of(session.prices.of(node).for_seconds(duration) for node in extension.allocation.nodes)
+        output.note(f"{name} deletes itself {expires}; {durations.text(duration)} more cost {more.short}.")
