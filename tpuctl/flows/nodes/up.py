@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from tpuctl import accelerators
@@ -216,13 +217,15 @@ def _say_what_bills(provider: Provider, plan: UpPlan, error: Exception) -> None:
     used = {item.zone for item in plan.candidates}
     own = near.only(lambda item: item.is_owned_by(plan.options.owner) or item.zone in used)
     billing = [item for item in (*own.live, *own.ended) if any(node.state.bills for node in item.nodes)]
-    waiting = [item.zone for item in own.live if not item.nodes]
-    zones = [item.zone for item in billing] or [*waiting, *near.unreachable]
-    if zones:
-        sentence = (
-            f"Node '{plan.options.name}' in {' and in '.join(zones)} {'bills' if billing else 'may bill'}."
-        )
-        say_bill(error, sentence, _two_commands(plan), [f"{plan.options.name} in {zone}" for zone in zones])
+    zones = {
+        "bills": [item.zone for item in billing],
+        "may bill": [*(item.zone for item in own.live if not item.nodes), *near.unreachable],
+    }
+    said = [f"in {' and in '.join(places)} {verb}" for verb, places in zones.items() if places]
+    if said:
+        sentence = f"Node '{plan.options.name}' {', and '.join(said)}."
+        places = [f"{plan.options.name} in {zone}" for zone in chain.from_iterable(zones.values())]
+        say_bill(error, sentence, _two_commands(plan), places)
     elif plan.stopped and own.live and isinstance(error, TpuctlError):
         error.hint = joined_hints(error.hint, _two_commands(plan))
 

@@ -13,6 +13,7 @@ from tests.flows.nodes.memory_provider import MemoryProvider, node, queued_resou
 from tests.flows.passing_time import PassingTime
 from tpuctl.cloud.provider import Operation
 from tpuctl.errors import (
+    ConfigError,
     DeadlineError,
     NotFoundError,
     StateError,
@@ -305,6 +306,15 @@ class TestSettle:
         assert race.settle().zone == A
         assert said[0] == f"{B}: It is busy."
         assert len(zones.deleted()) == 3
+
+    def test_one_that_may_not_be_cancelled_ends_the_wait(
+        self, zones: Zones, race: Race, passing_time: PassingTime
+    ) -> None:
+        zones.errors[B] = ConfigError("You may not delete it.")
+        zones.add(queued(A, QueueState.ACTIVE, 9), had(A), queued(B))
+        with pytest.raises(ConfigError, match="You may not delete it."):
+            race.settle()
+        assert passing_time.now < 60
 
     def test_one_that_is_being_deleted_for_long_may_bill(
         self, zones: Zones, race: Race, said: list[str], passing_time: PassingTime

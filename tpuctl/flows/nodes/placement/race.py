@@ -13,7 +13,15 @@ from math import inf
 
 from tpuctl import durations
 from tpuctl.cloud.provider import Provider
-from tpuctl.errors import DeadlineError, NotFoundError, StateError, StockoutError, TpuctlError, joined_hints
+from tpuctl.errors import (
+    ConfigError,
+    DeadlineError,
+    NotFoundError,
+    StateError,
+    StockoutError,
+    TpuctlError,
+    joined_hints,
+)
 from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.placement.creation import (
     AGAIN,
@@ -115,7 +123,10 @@ class Race:
         return None
 
     def _only_winner(self) -> Allocation | None:
-        """Return the candidate that stays, once it is the only one; cancel the others."""
+        """Return the candidate that stays, once it is the only one; cancel the others.
+
+        Raises ConfigError where a permission is missing to cancel one: no other try will.
+        """
         near = self._look()
         winner = near.secured
         if near.unreachable or winner is None:
@@ -123,6 +134,8 @@ class Race:
         rivals = [item for item in near.live if item is not winner and _may_be_used(item)]
         others = [item for item in (*near.live, *near.ended) if item is not winner and item not in rivals]
         for result in fanout(lambda item: self._cancel(item, winner), others):
+            if isinstance(result.error, ConfigError):
+                raise result.error
             if result.error:
                 self._say(f"{result.item.zone}: {result.error.message}")
         if not others:
