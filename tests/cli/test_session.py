@@ -172,11 +172,18 @@ class TestProjectOfGcloudAlone:
             "Hint: Name it: tpuctl up v3-8 --yes --project my-grant-project\n"
             "      Name it for this shell: export TPUCTL_PROJECT=my-grant-project\n"
         )
-        with (
-            Client() as client,
-            pytest.raises(ConfigError, match="Only gcloud's configuration"),
-        ):
-            client.up("v3-8")
+        with Client() as client:
+            calls = {
+                "up": lambda: client.up("v3-8"),
+                "down": client.down,
+                "submit": lambda: client.submit("train.py"),
+                "watch": client.watch,
+                "upload": lambda: client.upload("digits", "digits.csv"),
+            }
+            for name, call in calls.items():
+                with pytest.raises(ConfigError) as refused:
+                    call()
+                assert refused.value.message.startswith("Only gcloud's configuration"), name
 
     def test_what_changes_nothing_does_not_ask(self, tpuctl: Tpuctl) -> None:
         for command in (("ls",), ("up", "v3-8", "--dry-run")):

@@ -84,6 +84,7 @@ class DatasetClient:
         what is missing. Raises ConflictError where this version is there with other content, UsageError and
         BadRecordsError for what is wrong with the source.
         """
+        self._context.require_chosen_project()
         request = _request(name, source, options)
         keep = options.get("keep")
         with Call(progress, stop).running() as call:

@@ -132,6 +132,7 @@ class NodeClient:
         Yours are those that tpuctl created for you. Raises StateError without names where you have several.
         A list of names that may be empty is no way to delete some: check it first.
         """
+        self._context.require_chosen_project()
         with Call(progress, stop).running() as call:
             return self.plan_down(*names, all=all)._delete(call.line)
 

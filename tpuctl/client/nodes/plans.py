@@ -76,6 +76,7 @@ class DownPlan:
         self, *, progress: ProgressCallback | None = None, stop: Stop | None = None
     ) -> tuple[str, ...]:
         """Delete all of it, and return the names."""
+        self._context.require_chosen_project()
         with Call(progress, stop).running() as call:
             return self._delete(call.line)
 

@@ -96,6 +96,7 @@ class RunClient:
         it is busy, and UsageError for a script that cannot run. A call that is stopped before every worker
         has started ends the run; later the run goes on.
         """
+        self._context.require_chosen_project()
         with Call(progress, stop).running() as call:
             plan = self._planned_run(Path(script), arguments, options, call)
             name = starting.start(self._context, plan._plan, plan._policy, plan._typed, call)
@@ -161,6 +162,7 @@ class RunClient:
         come, until it is stopped. `once` takes one step of each. `environment` has values that neither the
         bucket nor this machine has.
         """
+        self._context.require_chosen_project()
         call = Call(progress, stop)
         tools = steps.tools(self._context, call.line, dict(environment or {}))
         stored = steps.to_watch(self._context, names, everything=all)

@@ -47,6 +47,7 @@ class RunPlan:
 
     def start(self, *, progress: ProgressCallback | None = None, stop: Stop | None = None) -> Run:
         """Start it, and return its run once every worker has begun."""
+        self._context.require_chosen_project()
         with Call(progress, stop).running() as call:
             name = starting.start(self._context, self._plan, self._policy, self._typed, call)
         return Run(self._context, name)

@@ -196,6 +196,7 @@ class Run:
         check_texts("changes", changes)
         check_values("environment", environment or {})
         check_values("secrets", secrets or {})
+        self._context.require_chosen_project()
         hidden = dict(secrets or {})
         request = RepeatRequest(
             name, node, tuple(changes), replaces_arguments, {**(environment or {}), **hidden}, tuple(hidden)
