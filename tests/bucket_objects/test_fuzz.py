@@ -141,8 +141,8 @@ READERS = {
     "tpuctl/flows/datasets/pull.py": {"decode_manifest"},
     "tpuctl/flows/datasets/staging.py": {"decode"},
     "tpuctl/flows/datasets/upload.py": {"decode_manifest"},
-    "tpuctl/flows/overview/description.py": {"decoding.decode"},
     "tpuctl/flows/overview/story.py": {"decoding.decode"},
+    "tpuctl/flows/overview/views.py": {"decoding.decode"},
     "tpuctl/flows/runs/checkpoints/files.py": {"decode"},
     "tpuctl/flows/runs/checkpoints/orbax.py": {"decode"},
     "tpuctl/flows/runs/evidence/witnesses.py": {"decoding.decode"},
@@ -167,6 +167,7 @@ NO_RECORDS = {
     "tpuctl/flows/runs/archive/compare.py": "the record of an archive, by a program in it",
     "tpuctl/flows/runs/submission/launch.py": "a line of the worker program, over SSH",
     "tpuctl/flows/runs/submission/launch_values.py": "a private file on this machine",
+    "tpuctl/keeper/activity.py": "what Docker writes on the host, tests/keeper/test_activity.py",
     "tpuctl/keeper/api.py": "responses of the Cloud TPU API",
     "tpuctl/keeper/keeper.py": "the note of another worker, in guest attributes",
     "tpuctl/keeper/metadata.py": "responses of the metadata server",
@@ -177,6 +178,7 @@ DECODERS = {"decode", "decode_manifest", "decoder_of", "decoding.decode", "json.
 ROOMS = ("tpuctl/bucket_objects", "tpuctl/flows", "tpuctl/worker", "tpuctl/keeper", "tpuctl/data/output")
 
 
+@pytest.mark.daily
 def test_a_record_without_fuzz_is_noticed() -> None:
     paths = [ROOT / "tpuctl/runs.py", *(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))]
     calls = {path.relative_to(ROOT).as_posix(): set(_decoding_calls(path)) for path in paths}

@@ -28,7 +28,7 @@ from tpuctl.flows.runs.recovery import lease
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.upkeep.endings import StillNeededError
 from tpuctl.flows.runs.upkeep.removal import BEGUN, RemovalPlan, _mark, plan_removal, remove, requests
-from tpuctl.nodes import NodeState
+from tpuctl.nodes import History, NodeState
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import encode
 from tpuctl.upkeep.notes import Notes
@@ -47,6 +47,9 @@ class Nodes:
 
     def get_node(self, node: object) -> Nodes:
         return self
+
+    def history(self, name: str, zone: str) -> History:
+        return History(())
 
 
 def witnesses(state: NodeState = NodeState.READY) -> Witnesses:
