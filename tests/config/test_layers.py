@@ -257,6 +257,7 @@ class TestFormats:
         ("service_account", "tpu"), ("ssh_user", "ada lovelace"), ("owner", "ada lovelace"),
         ("ssh_key", "-oProxyCommand=id"),
         ("terraform", "-chdir=elsewhere"),
+        ("watch_types", "v3-8 v4-8"), ("watch_zones", "europe-west4"), ("watch_max_price", "much"),
     )  # fmt: skip
 
     def test_every_format_is_tried(self) -> None:

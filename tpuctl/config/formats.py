@@ -11,6 +11,7 @@ from tpuctl.errors import ConfigError, TpuctlError, UsageError
 PROJECT = r"([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]"
 COMPUTE = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
 REGION = r"[a-z]+(-[a-z]+)+[0-9]+"
+ZONE = rf"{REGION}-(ai[0-9]+)?[a-z]"
 
 
 @dataclass(frozen=True)
@@ -32,14 +33,14 @@ BUCKET = Format(
 YES_OR_NO = Format("yes|no", "yes or no")
 BOOLEANS = {"true": "yes", "false": "no", "1": "yes", "0": "no"}
 """How TOML and the environment write yes and no."""
-NUMBERS = ("restarts", "restarts_on_failure")
+NUMBERS = ("restarts", "restarts_on_failure", "watch_max_price")
 """Settings that TOML may also write as numbers."""
 FORMATS = {
     # setting: the format of its value, from the documentation of projects, zones, buckets, VPC and IAM
     "project": Format(
         PROJECT, "the project's id: 6 to 30 lower-case letters, digits and dashes; not its name or number"
     ),
-    "zone": Format(rf"{REGION}-(ai[0-9]+)?[a-z]", "a zone, such as europe-west4-a"),
+    "zone": Format(ZONE, "a zone, such as europe-west4-a"),
     "accelerator": Format(r"[A-Za-z0-9]+(-[a-z0-9]+)*", "a TPU type, such as v3-8"),
     "bucket": BUCKET,
     "data_bucket": BUCKET,
@@ -64,6 +65,9 @@ FORMATS = {
     "iap": YES_OR_NO,
     "cross_region": YES_OR_NO,
     "host_keys": Format(r"published|first-contact", "published or first-contact"),
+    "watch_types": Format(r"[a-z0-9-]+(,[a-z0-9-]+)*", "TPU types with commas between them: v3-8,v4-8"),
+    "watch_zones": Format(rf"{ZONE}(,{ZONE})*", "zones with commas between them"),
+    "watch_max_price": Format(r"[0-9]{1,9}(\.[0-9]{1,9})?", "an amount such as 20"),
     "restarts": Format(r"[0-9]{1,4}|unlimited", "a number such as 3, or unlimited"),
     "restarts_on_failure": Format(r"[0-9]{1,4}", "a number such as 1"),
     "terraform": LOCAL_PATH,

@@ -98,6 +98,15 @@ SETTINGS = {
             "folder or file that 'tpuctl init --from-terraform' read, to compare with",
             real_only=True,
         ),
+        Setting(
+            "watch_types",
+            "TPU types that 'tpuctl watch' may make for runs submitted elsewhere (TYPE,...)",
+            real_only=True,
+        ),
+        Setting(
+            "watch_zones", "zones in which it may make them (ZONE,...); default: the zone", real_only=True
+        ),
+        Setting("watch_max_price", "most that they may cost per hour together", real_only=True),
         Setting("restarts", "how often a run is started again after a preemption (a number, or unlimited)"),
         Setting("restarts_on_failure", "how often a run is started again after a failure of its own"),
         Setting("owner", "account whose TPUs and runs are one's own", real_only=True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -184,7 +185,15 @@ def test_what_a_laptop_without_the_values_lacks_is_named_before_anything_bills(
     for kept in (tmp_path / "state/launches").rglob("*.json"):
         assert kept.stat().st_mode & 0o777 == 0o600
         kept.unlink()
-    refused = tpuctl("watch", "r1")
+    asked = tpuctl("watch", "r1")
+    assert asked.code == 10
+    for fact in (
+        " job.py --epochs 3\n",
+        "n1 in europe-west4-a, or a new v3-8 (spot)",
+        "price per hour",
+    ):
+        assert fact in asked.err
+    refused = tpuctl("watch", "r1", "--yes")
     assert refused.code == 2
     assert "without the values of COUNTS, ATTEMPTS" in refused.err
     assert "tpuctl watch r1 --secret COUNTS --secret ATTEMPTS" in refused.err
@@ -207,6 +216,19 @@ def test_who_follows_a_run_of_theirs_starts_it_again_and_reads_each_line_once(
     assert run.attempts == ["1", "2"]
     assert "deleted r1-2" in followed.err
     assert billing(simulator) == []
+
+
+def test_a_run_of_another_machine_is_started_again_by_nobody_who_follows_it_or_watches_all(
+    tpuctl: Command, simulator: RunningSimulator, tmp_path: Path, quick: None
+) -> None:
+    run = Started(tpuctl, simulator, tmp_path, attempts=2)
+    run.preempt()
+    shutil.rmtree(tmp_path / "state/launches")
+    followed = tpuctl("logs", "-f", "r1")
+    assert (followed.code, "unless by 'tpuctl watch r1'" in followed.err) == (7, True), followed.err
+    watched = tpuctl("watch", "--all", "--once")
+    assert (watched.code, "Run 'r1' was not submitted from here" in watched.err) == (3, True), watched.err
+    assert billing(simulator) == ["n1"]
 
 
 def test_who_follows_the_run_of_somebody_else_does_not_start_it_again(
@@ -297,9 +319,10 @@ class TestWhoStartsAgain:
         def start(owner: str, act: Callable[[], None]) -> bool:
             monkeypatch.setattr(command, "is_own", lambda run, name: name == "ada")
             monkeypatch.setattr(command, "tools", lambda *_: "tools")
+            monkeypatch.setattr(command.steps, "unknown_runs", lambda *_: [])
             monkeypatch.setattr(command, "await_restart", lambda run, tools: act())
             stored: Any = SimpleNamespace(name="r1", attempt_numbers=lambda: [1])
-            session: Any = SimpleNamespace(owner=owner)
+            session: Any = SimpleNamespace(owner=owner, context=None)
             return command.starts_again(session, stored, self.VERDICT)
 
         return start
@@ -348,7 +371,8 @@ class TestWhatIsWatched:
             monkeypatch.setattr(command, "tools", lambda *_: "tools")
             monkeypatch.setattr(command, "_show", lambda session, event: done.append(event))
             monkeypatch.setattr(command, "_end", lambda stored: done.append(("end", stored)))
-            monkeypatch.setattr(command, "steps", SimpleNamespace(watched=watched, to_watch=to_watch))
+            steps = SimpleNamespace(watched=watched, to_watch=to_watch, unknown_runs=lambda *_: [])
+            monkeypatch.setattr(command, "steps", steps)
             monkeypatch.setattr(command, "open_runs", lambda bucket, owner: [f"all of {owner}"])
             monkeypatch.setattr(
                 command, "rehearsal", SimpleNamespace(requests=lambda run, tools: [f"requests for {run}"])
@@ -360,7 +384,7 @@ class TestWhatIsWatched:
             callback: Any = command.watch.callback
             callback.__wrapped__(
                 session, runs=names, everything=everything, once=once, environment=(), env_files=(),
-                secrets=(), dry_run=dry,
+                secrets=(), yes=False, dry_run=dry,
             )  # fmt: skip
             return done
 

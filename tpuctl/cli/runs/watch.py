@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 import click
 
 from tpuctl import clock
+from tpuctl.accelerators import accelerator
 from tpuctl.cli import output, printing
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.runs.restart_options import value_options
-from tpuctl.cli.session import Session, dry_run_option, reaching_options, with_session
+from tpuctl.cli.session import (
+    Session,
+    confirm,
+    dry_run_option,
+    reaching_options,
+    with_session,
+    yes_option,
+)
 from tpuctl.client.runs import steps
 from tpuctl.errors import InterruptedByUser, TpuctlError
 from tpuctl.flows.progress import Report
@@ -37,16 +46,18 @@ DELETION_PATIENCE = 120.0
     "Value of a variable that neither the bucket nor this machine has; repeatable.",
     "Such a value from this shell or a file: never on a command line.",
 )
+@yes_option
 @dry_run_option
 @with_session
 @reaching_options
 def watch(
     session: Session, runs: tuple[str, ...], everything: bool, once: bool, environment: tuple[str, ...],
-    env_files: tuple[Path, ...], secrets: tuple[str, ...], dry_run: bool,
+    env_files: tuple[Path, ...], secrets: tuple[str, ...], yes: bool, dry_run: bool,
 ) -> None:  # fmt: skip
     """Start runs again that were preempted or lost, until each has ended; their policy is that of 'submit'.
 
-    Without RUN, your only one that has not ended for good.
+    Without RUN, your only one that has not ended for good. One that was submitted on another machine is shown
+    and asked for first: anybody who may write to the bucket may have written its record.
 
     Any number of watchers on any machines make one restart; if one is killed, another goes on. The exit code
     of a single run is that of 'tpuctl wait'.
@@ -61,6 +72,8 @@ def watch(
     if dry_run:
         _rehearse(session, stored, values)
         return
+    for run in steps.unknown_runs(session.context, stored):
+        _ask(session, run, yes=yes)
     with show_steps() as report:
         own = tools(session, report, values)
         for event in steps.watched(session.context, stored, own, once=once):
@@ -69,18 +82,58 @@ def watch(
         _end(stored)
 
 
+def _ask(session: Session, stored: StoredRun, *, yes: bool) -> None:
+    """Show what would be made for a run that was submitted elsewhere, and ask whether it may be."""
+    run, named = stored.record, stored.last_attempt().record.tpu
+    machine = run.machine
+    assert machine is not None
+    price = session.prices.price(accelerator(machine.accelerator), machine.zones[0], spot=machine.spot)
+    chosen = {
+        "service account": machine.service_account or "the project's default",
+        "scopes": ", ".join(machine.scopes),
+        "disks": ", ".join(disk.source for disk in machine.disks),
+        "metadata": ", ".join(machine.metadata),
+        "startup script": machine.startup_script,
+    }
+    output.facts(
+        {
+            "run": run.run,
+            "submitted": f"{run.created} by {run.submitter}, says its record",
+            "starts": shlex.join([run.script, *run.arguments]),
+            "code": run.bundle_sha256,
+            "on": f"{named.name} in {named.zone}, or a new {machine.accelerator}"
+            f" ({'spot' if machine.spot else 'on demand'}) in {', '.join(machine.zones)}",
+            "price per hour": str(price),
+            **{name: value for name, value in chosen.items() if value},
+        },
+        err=True,
+    )
+    confirm("It was not submitted from here. Start it again whenever it is lost?", yes=yes)
+    steps.confirm_restarts(session.context, stored)
+
+
 def _rehearse(session: Session, stored: list[StoredRun], values: dict[str, str]) -> None:
     """Show what a step would send for runs, or for all of this user's."""
     with show_steps() as report:
         watcher_tools = tools(session, report, values)
         chosen = stored or open_runs(session.cloud.bucket, session.owner)
-        shown = [request for run in chosen for request in rehearsal.requests(run, watcher_tools)]
+        unknown = steps.unknown_runs(session.context, chosen)
+        for run in unknown:
+            session.warn(f"Run '{run.name}' was submitted elsewhere: 'tpuctl watch {run.name}' asks first.")
+        known = [run for run in chosen if run not in unknown]
+        shown = [request for run in known for request in rehearsal.requests(run, watcher_tools)]
     output.requests(shown, as_json=session.as_json)
 
 
 def starts_again(session: Session, stored: StoredRun, verdict: Verdict) -> bool:
     """Start a run of this user's again, if its policy allows that, and return whether it is one's own."""
     if not is_own(stored, session.owner):
+        return False
+    if steps.unknown_runs(session.context, [stored]):
+        session.warn(
+            f"Run '{stored.name}' was submitted elsewhere: it is not started again from here, unless by"
+            f" 'tpuctl watch {stored.name}'."
+        )
         return False
     output.note(f"Run '{stored.name}' {verdict.outcome}: {verdict.evidence}. It is started again.")
     try:

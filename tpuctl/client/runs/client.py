@@ -152,7 +152,7 @@ class RunClient:
         return Run(self._context, stored.name)
 
     def watch(
-        self, *names: str, all: bool = False, once: bool = False,
+        self, *names: str, all: bool = False, once: bool = False, confirm: bool = False,
         environment: Mapping[str, str] | None = None, progress: ProgressCallback | None = None,
         stop: Stop | None = None,
     ) -> Iterator[WatchEvent]:  # fmt: skip
@@ -160,12 +160,15 @@ class RunClient:
 
         Without names your only run that may be started again; with `all` all of yours, also those still to
         come, until it is stopped. `once` takes one step of each. `environment` has values that neither the
-        bucket nor this machine has.
+        bucket nor this machine has. `confirm` allows runs that were submitted elsewhere, as their records are
+        now, which any job may write: without it they are refused with a ConfigError.
         """
         self._context.require_chosen_project()
         call = Call(progress, stop)
         tools = steps.tools(self._context, call.line, dict(environment or {}))
         stored = steps.to_watch(self._context, names, everything=all)
+        for run in steps.unknown_runs(self._context, stored) if confirm else ():
+            steps.confirm_restarts(self._context, run)
         events = steps.watched(self._context, stored, tools, once=once)
         return (
             WatchEvent(event.run, event.attempt, event.action, event.detail) for event in call.each(events)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Mapping, Sequence
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpuctl.client.context import Context
+from tpuctl.config import subnetworks
 from tpuctl.errors import NotFoundError, StateError, UsageError
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.control import cancel as cancel_flow
@@ -16,11 +18,13 @@ from tpuctl.flows.runs.control import wait as wait_flow
 from tpuctl.flows.runs.lookup import find_run
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.recovery import cancellation
+from tpuctl.flows.runs.recovery.authority import Limits, is_allowed
 from tpuctl.flows.runs.recovery.events import Event
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submission import launch_values
 from tpuctl.nodes import HttpRequest
 from tpuctl.runs import Verdict, check_name, submitter
 
@@ -210,6 +214,41 @@ def tools(context: Context, report: Report, values: Mapping[str, str] | None = N
     return Tools(
         cloud.bucket, cloud.data_bucket.name, cloud.provider, cloud.ssh, context.witnesses,
         lambda creation: context.prices.of_creation(creation), f"{submitter()} ({os.getpid()})",
-        report, values or {},
-        context.prices.recorded,
+        report, values or {}, _limits(context), lambda item: context.prices.of(item), context.prices.recorded,
     )  # fmt: skip
+
+
+def _limits(context: Context) -> Limits | None:
+    """Return what may be made for runs that were submitted elsewhere; None where nothing is configured."""
+    config = context.config
+    types = config.get("watch_types")
+    if types is None:
+        return None
+    price = config.get("watch_max_price")
+    return Limits(
+        tuple(types.split(",")),
+        tuple((config.get("watch_zones") or config.require("zone")).split(",")),
+        config.require("service_account"),
+        config.get("network") or "default",
+        config.get("subnetwork") or "",
+        subnetworks.of_config(config),
+        config.require_bool("external_ips"),
+        Decimal(price) if price else None,
+    )
+
+
+def unknown_runs(context: Context, runs: Sequence[StoredRun]) -> list[StoredRun]:
+    """Return those that may be started again, but were submitted elsewhere, and that no limits allow."""
+    limits, bucket = _limits(context), context.cloud.bucket.name
+    return [run for run in runs if _may_go_on(run) and not is_allowed(bucket, run.record, limits)]
+
+
+def _may_go_on(run: StoredRun) -> bool:
+    """Whether a run may be started again: its values are forgotten here once it has ended for good."""
+    verdict = run.verdict() if run.restarts else None
+    return run.restarts and (verdict is None or verdict.restarts)
+
+
+def confirm_restarts(context: Context, run: StoredRun) -> None:
+    """Keep here that a run which was submitted elsewhere may be started again as its record is now."""
+    launch_values.confirm(context.cloud.bucket.name, run.record, run.last_attempt().record.tpu)

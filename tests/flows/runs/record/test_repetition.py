@@ -68,7 +68,8 @@ class Site:
 
     def keep(self, state: Path, **changes: Any) -> None:
         """Keep values of the run on this machine."""
-        values = LaunchValues("t1", ("--key", "k3"), ("optax",), {"KEY": "k1"}, "login k2")
+        record = StoredRun(self.bucket, "r1").record
+        values = LaunchValues(record, TPU, ("--key", "k3"), ("optax",), {"KEY": "k1"}, "login k2")
         path = state / "launches/b/r1.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(msgspec.json.encode(msgspec.structs.replace(values, **changes)))

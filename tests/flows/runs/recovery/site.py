@@ -29,10 +29,10 @@ from tpuctl.flows.runs.submission import launch_values
 from tpuctl.flows.runs.submission.launch import START
 from tpuctl.flows.runs.submission.plan import SubmitPlan, attempt_on
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like
-from tpuctl.nodes import Node, SshKey
+from tpuctl.nodes import RUN_LABEL, Node, SshKey, UpdateNode
 from tpuctl.parallel import Result, fanout
 from tpuctl.recovery.records import Restarts
-from tpuctl.runs import BY_MACHINE, LOST, Run, Verdict
+from tpuctl.runs import BY_MACHINE, LOST, Attempt, Run, Verdict
 from tpuctl.worker.main import STARTED_BEFORE
 from tpuctl.worker.records import FINISHED, RUNNING, StopRequest, WorkerStatus, encode
 
@@ -193,12 +193,26 @@ class Site:
         self.bucket.put(f"bundles/{HASH}.tar.gz", b"code")
         self.run.create(record)
         attempt = attempt_on(node, "jax", at)
-        plan = SubmitPlan(record, attempt, node, None, (), (), {})  # type: ignore[arg-type]  # no code
-        launch_values.keep(self.bucket.name, record, plan)
+        self._keep(record, attempt, node)
         self.run.create_attempt(attempt)
         for worker in attempt.workers:
             self.hosts.started.append((node.id.uid, worker, 1))
             self.hosts.write(1, worker, RUNNING)
+
+    def _keep(self, record: Run, attempt: Attempt, node: Node) -> None:
+        """Keep here what a submission keeps."""
+        plan = SubmitPlan(record, attempt, node, None, (), (), {})  # type: ignore[arg-type]  # no code
+        launch_values.keep(self.bucket.name, record, plan)
+
+    def label_for_run(self) -> None:
+        """Let everything be labelled as `tpuctl run` does with what it makes for the run."""
+        provider = self.world.provider
+        for node in provider.list_nodes(ZONE).nodes:
+            change = UpdateNode(node, labels={**node.labels, RUN_LABEL: "r1"})
+            provider.begin(change).wait("to be labelled", 60)
+        for queued in self.world.world.queued_resources.all():
+            for spec in queued.spec["tpu"]["nodeSpec"]:
+                spec["node"]["labels"][RUN_LABEL] = "r1"
 
     def forget_values(self) -> None:
         """Forget what only the machine that submitted the run knows."""
@@ -208,17 +222,21 @@ class Site:
         """Write another run that goes on, on another node."""
         (node,) = (item for item in self.world.provider.list_nodes(ZONE).nodes if item.name == node_name)
         other = StoredRun(self.bucket, name)  # type: ignore[arg-type]
-        other.create(msgspec.structs.replace(self.run.record, run=name))
+        record = msgspec.structs.replace(self.run.record, run=name)
+        other.create(record)
         self.bucket.put(NodePaths.of(node.id).run(name, 1), b"{}")
-        other.create_attempt(attempt_on(node, "jax", self.world.time))
+        attempt = attempt_on(node, "jax", self.world.time)
+        self._keep(record, attempt, node)
+        other.create_attempt(attempt)
         self.hosts.started.append((node.id.uid, 0, 1))
         status = WorkerStatus(0, 1, "7", RUNNING, clock.iso(self.world.time))
         self.bucket.put(other.paths.status(1, 0), encode(status))
 
-    def preempt(self) -> None:
-        """Preempt every node, and let half a minute of silence pass."""
+    def preempt(self, name: str = "") -> None:
+        """Preempt every node, or one, and let half a minute of silence pass."""
         for node in self.world.world.nodes.all():
-            self.world.do(self.world.world.preempt(node.name))
+            if name in ("", node.name.rpartition("/")[2]):
+                self.world.do(self.world.world.preempt(node.name))
         self.world.pass_time(60)
 
     def tools(self, holder: str = "a") -> Tools:

@@ -160,6 +160,7 @@ def test_a_host_that_loses_the_same_worker_twice_at_once_is_replaced_and_not_for
     world: CrashWorld,
 ) -> None:
     site = Site(world)
+    site.label_for_run()
     uid = site.run.last_attempt().record.tpu.uid
     site.lose()
     assert site.steps().action == RESTARTED

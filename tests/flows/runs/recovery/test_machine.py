@@ -35,6 +35,7 @@ from tpuctl.flows.runs.recovery.events import ENDED_FOR_GOOD, RESTARTED
 from tpuctl.flows.runs.recovery.machine import delete_all, machine_name, options_of, plan_machine
 from tpuctl.flows.runs.recovery.watch import Watcher
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submission import launch_values
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like
 from tpuctl.masking.text import secrets_in
 from tpuctl.nodes import RESTART_LABEL, Node, owner_label
@@ -198,7 +199,7 @@ def test_a_secret_in_metadata_that_nobody_here_knows_is_named_before_anything_bi
     world: CrashWorld, home: Path
 ) -> None:
     site = Site(world, options=("--metadata", "api-password=correct-horse-7"))
-    site.forget_values()
+    launch_values.confirm(site.bucket.name, site.run.record, site.run.attempt(1).record.tpu)
     site.preempt()
     with pytest.raises(UsageError, match="'--metadata api-password'"):
         site.step()
@@ -225,6 +226,7 @@ def test_a_run_with_a_disk_is_restarted_in_the_zone_of_the_disk_only(world: Cras
 
 def test_a_slice_whose_neighbour_is_used_is_not_deleted_for_its_bad_host(world: CrashWorld) -> None:
     site = Site(world, options=("--slices", "2"))
+    site.label_for_run()
     site.neighbour("r2", "n1-1")
     site.lose()
     assert site.steps().action == RESTARTED
@@ -304,6 +306,7 @@ def test_a_machine_of_the_name_that_is_not_of_the_run_is_not_used(world: CrashWo
 
 def test_a_slice_that_another_run_uses_says_how_to_free_it(world: CrashWorld) -> None:
     site = Site(world, options=("--slices", "2"))
+    site.label_for_run()
     site.neighbour("r2", "n1-1")
     site.lose()
     site.steps()

@@ -66,6 +66,7 @@ def test_a_machine_that_is_ready_is_used_again(site: Site) -> None:
 
 
 def test_a_machine_that_is_ready_and_silent_is_replaced(site: Site) -> None:
+    site.label_for_run()
     end(site, basis=BY_SILENCE)
     assert [method for method, _ in shown(site)[2:]] == ["DELETE", "POST", "SSH"]
 

@@ -9,15 +9,19 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.flows.nodes.memory_provider import node
 from tests.flows.runs.records import CREATED
-from tpuctl.errors import UsageError
+from tpuctl.errors import ConfigError, UsageError
 from tpuctl.flows.runs.submission.launch_values import (
+    MOST_FILES,
     LaunchValues,
+    confirm,
     forget,
     keep,
     kept,
+    known,
     restored,
     restored_machine,
 )
@@ -25,14 +29,17 @@ from tpuctl.flows.runs.submission.plan import SubmitPlan
 from tpuctl.flows.runs.submission.specs import Launch
 from tpuctl.nodes import NodeSettings
 from tpuctl.recovery.records import Machine, Restarts
-from tpuctl.runs import NOT_STORED, Run
+from tpuctl.runs import NOT_STORED, Run, Tpu
 
 MACHINE = Machine("v3-8", ("us-central1-b",), False, "image-1", "ada")
 RUN = Run(
     "r1", CREATED, "ada@laptop", "job.py", ("--rate", "1"), "0" * 64, "jax", "v3-8", ("numpy",),
     {"RATE": "1", "KEY": NOT_STORED, "OTHER": NOT_STORED}, token="t1", setup="make",
 )  # fmt: skip
-VALUES = LaunchValues("t1", ("--key=x",), ("own",), {"KEY": "k", "OTHER": "o"}, "make x", {"pw": "1"}, "#!x")
+NODE = Tpu.of(node())
+VALUES = LaunchValues(
+    RUN, NODE, ("--key=x",), ("own",), {"KEY": "k", "OTHER": "o"}, "make x", {"pw": "1"}, "#!x"
+)
 
 
 @pytest.fixture
@@ -67,7 +74,7 @@ class TestRestored:
         assert launch == Launch(("--rate", "1"), ("numpy",), {"RATE": "1", "KEY": "k", "OTHER": "o"}, "make")
 
     def test_the_values_of_a_former_run_of_the_name_are_none(self, path: Path) -> None:
-        write(path, token="t0")
+        write(path, record=changed(token="t0"))
         assert kept("b", RUN) is None
         with pytest.raises(UsageError) as error:
             restored("b", RUN, {}, {})
@@ -78,6 +85,28 @@ class TestRestored:
         assert error.value.hint == (
             "Export them, then: tpuctl watch r1 --secret KEY --secret OTHER. Or watch where it was submitted."
         )
+
+    def test_they_go_to_nothing_else_than_was_submitted(self, path: Path) -> None:
+        """The token of a run is in the bucket: whoever may write there may give it to other code."""
+        write(path)
+        other = {
+            "script": "other.py", "bundle_sha256": "1" * 64, "requirements": "other.txt", "setup": "evil",
+            "machine": MACHINE, "environment": {}, "arguments": (), "packages": "own", "submitter": "eve",
+        }  # fmt: skip
+        for name, value in other.items():
+            with pytest.raises(ConfigError, match=f"since it was submitted here: {name}. It is not"):
+                kept("b", replace(RUN, **{name: value}))
+        with pytest.raises(ConfigError, match="bundle_sha256, machine"):
+            restored("b", changed(bundle_sha256="1" * 64, machine=MACHINE), {"KEY": "k", "OTHER": "o"}, {})
+
+    def test_one_that_was_confirmed_here_has_none(self, path: Path) -> None:
+        confirm("b", RUN, NODE)
+        values = known("b", RUN)
+        assert values
+        assert values.tpu == NODE
+        assert kept("b", RUN) is None
+        with pytest.raises(ConfigError, match="script"):
+            known("b", changed(script="other.py"))
 
     @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"token": "t1"}'])
     def test_a_file_that_is_none_is_nothing(self, path: Path, content: bytes) -> None:
@@ -100,7 +129,7 @@ class TestRestored:
         run = changed(environment={}, **fields)
         with pytest.raises(UsageError, match=f"from here: its {part} held a secret, which is not stored"):
             restored("b", run, {}, {})
-        write(path)
+        write(path, record=run)
         assert restored("b", run, {}, {}).setup == "make x"
 
 
@@ -166,8 +195,8 @@ class TestKept:
 
     def test_is_what_the_record_leaves_out_in_a_private_file(self, path: Path) -> None:
         assert self.keep(self.RESTARTING, arguments=("--key=x",)) == []
-        assert kept("b", RUN) == LaunchValues(
-            "t1", ("--key=x",), ("numpy",), {"KEY": "k", "OTHER": "o"}, "make"
+        assert kept("b", self.RESTARTING) == LaunchValues(
+            self.RESTARTING, NODE, ("--key=x",), ("numpy",), {"KEY": "k", "OTHER": "o"}, "make"
         )
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -176,46 +205,45 @@ class TestKept:
         self.keep(msgspec.structs.replace(self.RESTARTING, restarts=Restarts()))
         assert not path.exists()
 
-    @pytest.mark.parametrize(
-        ("fields", "is_kept"),
-        [({}, False), ({"arguments": ("x",)}, True), ({"dependencies": ()}, True), ({"setup": ""}, True)],
-    )
-    def test_is_nothing_where_the_record_has_it_all(
-        self, path: Path, fields: dict[str, Any], is_kept: bool
-    ) -> None:
-        self.keep(msgspec.structs.replace(self.RESTARTING, environment={"RATE": "1"}), **fields)
-        assert path.exists() is is_kept
+    def test_is_the_record_where_that_has_it_all(self, path: Path) -> None:
+        record = msgspec.structs.replace(self.RESTARTING, environment={"RATE": "1"})
+        self.keep(record)
+        values = known("b", record)
+        assert values
+        assert (values.record, values.environment) == (record, {})
 
     def test_are_the_metadata_and_the_script_that_the_machine_leaves_out(self, path: Path) -> None:
         hidden = msgspec.structs.replace(MACHINE, metadata={"pw": NOT_STORED}, startup_script=NOT_STORED)
         settings = NodeSettings(metadata={"pw": "1", "color": "blue"}, startup_script="#!x")
         record = msgspec.structs.replace(self.RESTARTING, machine=hidden, environment={})
         self.keep(record, node=node(settings=settings))
-        values = kept("b", RUN)
+        values = kept("b", record)
         assert values
         assert (values.metadata, values.startup_script) == ({"pw": "1"}, "#!x")
 
-    def test_are_the_newest_two_hundred(self, path: Path) -> None:
+    def test_are_the_newest(self, path: Path) -> None:
         path.parent.mkdir(parents=True)
-        for number in range(200):
+        for number in range(MOST_FILES):
             other = path.with_name(f"other-{number}.json")
             other.write_text("{}")
             os.utime(other, (number, number))
         self.keep(self.RESTARTING)
         assert path.exists()
-        assert len(list(path.parent.iterdir())) == 200
+        assert len(list(path.parent.iterdir())) == MOST_FILES
         assert not path.with_name("other-0.json").exists()
 
     def test_stop_no_submission_where_the_disk_takes_no_file_and_are_named(self, path: Path) -> None:
         path.parent.parent.mkdir(parents=True)
         path.parent.write_text("")
         (said,) = self.keep(self.RESTARTING)
-        assert kept("b", RUN) is None
+        assert kept("b", self.RESTARTING) is None
         assert said == (
-            "Warning: KEY, OTHER of run 'r1' could not be kept here (File exists). To start it again: "
-            "tpuctl watch r1 --secret KEY --secret OTHER"
+            "Warning: the record, KEY, OTHER of run 'r1' could not be kept here (File exists). "
+            "To start it again: tpuctl watch r1 --secret KEY --secret OTHER"
         )
         (said,) = self.keep(self.RESTARTING, arguments=("--key=x",))
-        assert said.startswith("Warning: KEY, OTHER, arguments of run 'r1' could not be kept here")
+        assert said.startswith(
+            "Warning: the record, KEY, OTHER, arguments of run 'r1' could not be kept here"
+        )
         assert said.endswith("A restart is refused without that.")
         assert self.keep(msgspec.structs.replace(self.RESTARTING, restarts=Restarts())) == []

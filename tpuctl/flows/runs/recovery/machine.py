@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from decimal import Decimal
 
 from tpuctl.bucket_layout import NodePaths
 from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.catalogue.prices import Price
 from tpuctl.errors import NotFoundError, StateError, StockoutError, joined_hints, saying_bill
 from tpuctl.flows.hosts.ssh_access import grant_access
 from tpuctl.flows.nodes.down import DownPlan, down
 from tpuctl.flows.nodes.inventory import Allocation, take_inventory
 from tpuctl.flows.nodes.lifetime import NET, Lifetime
-from tpuctl.flows.nodes.lookup import find_node
 from tpuctl.flows.nodes.options import UpOptions
 from tpuctl.flows.nodes.placement.creation import await_node, zone_of
 from tpuctl.flows.nodes.placement.search import Search
@@ -24,9 +25,11 @@ from tpuctl.flows.nodes.plan import UpPlan, plan_up
 from tpuctl.flows.nodes.up import up
 from tpuctl.flows.runs.lookup import started_on
 from tpuctl.flows.runs.outcome import settle
+from tpuctl.flows.runs.recovery.authority import is_made_for, own_node
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.nodes import RESTART_LABEL, DataDisk, Node, NodeId, NodeState
+from tpuctl.flows.runs.submission import launch_values
+from tpuctl.nodes import RESTART_LABEL, DataDisk, Node, NodeId, NodeState, QueuedResource
 from tpuctl.recovery.records import Machine
 from tpuctl.runs import Tpu
 
@@ -45,22 +48,24 @@ def machine_name(run: str, attempt: int) -> str:
     return f"{name}{ending}"
 
 
-def find_or_make(tools: Tools, run: str, recipe: Machine, attempt: int, before: Tpu, *, is_bad: bool) -> Node:
-    """Return a READY machine whose hosts answer: that of the attempt before, if it is usable.
+def find_or_make(
+    tools: Tools, run: StoredRun, recipe: Machine, attempt: int, before: Tpu, *, is_bad: bool
+) -> Node:
+    """Return a READY machine whose hosts answer: that of the attempt before, if it is the run's, and usable.
 
     One that is gone or bad (`is_bad`) is deleted first. Raises StockoutError where no zone has capacity at
     the price, and what `up` raises.
     """
-    node = None if is_bad else _usable(tools, before)
-    users = _users(tools, run, before.id) if node else []
+    node = None if is_bad else _usable(tools, run, before)
+    users = _users(tools, run.name, before.id) if node else []
     if node and not users:
-        with that_bills(run, node):
+        with that_bills(run.name, node):
             return grant_access(tools.provider, tools.ssh, node, tools.ssh.login_key(), tools.report)
     if node:
         tools.report(f"{node.name} is busy with run '{users[0]}': another machine is made")
     else:
         delete_left(tools, run, recipe.owner, before)
-    return _make(tools, run, recipe, attempt)
+    return _make(tools, run.name, recipe, attempt)
 
 
 def that_bills(run: str, tpu: Node | Tpu) -> AbstractContextManager[None]:
@@ -69,9 +74,9 @@ def that_bills(run: str, tpu: Node | Tpu) -> AbstractContextManager[None]:
     return saying_bill(tpu.name, tpu.zone, commands)
 
 
-def _usable(tools: Tools, before: Tpu) -> Node | None:
-    """Return the machine of the attempt before, READY; None where it has gone, or goes."""
-    node = find_node(tools.provider, before.id)
+def _usable(tools: Tools, run: StoredRun, before: Tpu) -> Node | None:
+    """Return the machine of the attempt before, READY; None where it goes, or is gone, or not the run's."""
+    node = own_node(tools.provider, run.bucket, run.record, before)
     if node is None or node.id.uid != before.uid:
         return None
     if node.state.becomes_ready:
@@ -83,18 +88,21 @@ def _usable(tools: Tools, before: Tpu) -> Node | None:
     return node if node.state is NodeState.READY else None
 
 
-def delete_left(tools: Tools, run: str, owner: str, before: Tpu) -> None:
+def delete_left(tools: Tools, run: StoredRun, owner: str, before: Tpu) -> None:
     """Delete the machine of an earlier attempt and its queued resource, which would take up quota.
 
-    What became of other runs on it is settled first: nobody could tell later. Raises StateError where another
-    run uses it, or another slice that is deleted with it.
+    What became of other runs on it is settled first: nobody could tell later. One that was not made for the
+    run stays, and it is said what ends it. Raises StateError where another run uses it, or another slice that
+    is deleted with it.
     """
-    items = left_items(tools, owner, before)
-    users = _users(tools, run, before.id) if items else []
+    items, staying = left_items(tools, run, owner, before)
+    for item in staying:
+        tools.report(f"{item.name} was not made for this run: it stays, and bills. End it: {item.deletion}")
+    users = _users(tools, run.name, before.id) if items else []
     for item in items:
         others = [node for node in item.nodes if node.id.uid != before.uid]
         for other in others:
-            _require_unused(other.name, _users(tools, run, other.id))
+            _require_unused(other.name, _users(tools, run.name, other.id))
         if not item.is_over:
             _require_unused(before.name, users)
             tools.report(f"{item.name} is replaced")
@@ -102,11 +110,19 @@ def delete_left(tools: Tools, run: str, owner: str, before: Tpu) -> None:
         down(tools.provider, DownPlan(items), tools.report)
 
 
-def left_items(tools: Tools, owner: str, before: Tpu) -> tuple[Allocation, ...]:
-    """Return what there is of the machine of an earlier attempt."""
+def left_items(
+    tools: Tools, run: StoredRun, owner: str, before: Tpu
+) -> tuple[tuple[Allocation, ...], list[Allocation]]:
+    """Return what there is of the machine of an earlier attempt: what may be deleted, and what stays.
+
+    That is what was made for the run, and what the run was submitted to and Google has taken back since.
+    """
+    values = launch_values.known(run.bucket.name, run.record)
+    is_submitted_to = values is not None and values.tpu.id == before.id
     inventory = take_inventory(tools.provider, before.zone)
-    items = (item for item in inventory.allocations if _is_of(item, before))
-    return tuple(item for item in items if item.is_owned_by(owner))
+    own = [item for item in inventory.allocations if _is_of(item, before) and item.is_owned_by(owner)]
+    left = [item for item in own if is_made_for(item.labels, run.name) or (is_submitted_to and item.is_over)]
+    return tuple(left), [item for item in own if item not in left and not item.is_over]
 
 
 def _is_of(item: Allocation, tpu: Tpu) -> bool:
@@ -162,7 +178,32 @@ def _make(tools: Tools, run: str, recipe: Machine, attempt: int) -> Node:
             " is another.",
             hint=f"Delete it if nobody uses it: tpuctl down {plan.options.name}",
         )
-    return up(tools.provider, tools.ssh, plan, tools.report).nodes[0]
+    with _within_budget(tools, plan):
+        return up(tools.provider, tools.ssh, plan, tools.report).nodes[0]
+
+
+def _within_budget(tools: Tools, plan: UpPlan) -> AbstractContextManager[None]:
+    """Return a context in which a machine may be made; raises StockoutError where the limits forbid it."""
+    if tools.limits is None or tools.limits.max_price is None or plan.existing:
+        return nullcontext()
+    name = plan.options.name
+    made = {
+        item.name: sum((_amount(tools.node_price(each), item.name) for each in _parts(item)), Decimal(0))
+        for item in take_inventory(tools.provider).allocations
+        if RESTART_LABEL in item.labels and not item.is_over
+    }
+    price = max(_amount(tools.price_of(creation), name) for creation in plan.creations)
+    return tools.limits.spending(name, price, made)
+
+
+def _parts(item: Allocation) -> Sequence[Node | QueuedResource]:
+    return item.nodes or ([item.queued_resource] if item.queued_resource else [])
+
+
+def _amount(price: Price, name: str) -> Decimal:
+    if price.amount is None:
+        raise StockoutError(f"What {name} costs is unknown ({price.reason}), and watch_max_price is set.")
+    return price.amount
 
 
 def _plan(tools: Tools, options: UpOptions, zones: tuple[str, ...]) -> UpPlan:

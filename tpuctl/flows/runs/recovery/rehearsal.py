@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from tpuctl import runs
 from tpuctl.flows.nodes import down, up
-from tpuctl.flows.nodes.lookup import node_state
 from tpuctl.flows.runs import restarts
 from tpuctl.flows.runs.recovery import lease as leases
+from tpuctl.flows.runs.recovery.authority import machine_of, own_node
 from tpuctl.flows.runs.recovery.machine import left_items, plan_machine
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.submission import launch_values
 from tpuctl.nodes import HttpRequest, NodeState
 from tpuctl.recovery.records import Lease
 
@@ -30,11 +29,11 @@ def requests(run: StoredRun, tools: Tools) -> list[HttpRequest]:
     rehearsal.keep_verdict(verdict)
     shown = list(rehearsal.bucket.requests)  # type: ignore[attr-defined]  # a DryRunBucket
     is_bad = restarts.needs_other_machine([*run.earlier_verdicts(verdict.attempt), verdict])
-    name = before.name
-    if is_bad or node_state(tools.provider, before.id) is not NodeState.READY:
-        left = left_items(tools, machine.owner, before)
+    recipe = machine_of(run.bucket.name, run.record, tools.limits)
+    name, node = before.name, own_node(tools.provider, run.bucket, run.record, before)
+    if is_bad or node is None or node.state is not NodeState.READY:
+        left, _ = left_items(tools, run, machine.owner, before)
         shown += down.requests(tools.provider, down.DownPlan(left))
-        recipe = launch_values.restored_machine(run.bucket.name, run.record, machine)
         plan = plan_machine(tools, run.name, recipe, number)
         shown += up.requests(tools.provider, plan)
         name = plan.options.name

@@ -27,6 +27,7 @@ from tpuctl.flows.runs.evidence.decision import ENDED, NEVER_STARTED_AFTER
 from tpuctl.flows.runs.evidence.words import HostState
 from tpuctl.flows.runs.outcome import settle, with_restart
 from tpuctl.flows.runs.recovery import lease as leases
+from tpuctl.flows.runs.recovery.authority import machine_of, own_node
 from tpuctl.flows.runs.recovery.events import BUSY, ENDED_FOR_GOOD, GOES_ON, RESTARTED, WAITS, Event
 from tpuctl.flows.runs.recovery.lease import HeldLease
 from tpuctl.flows.runs.recovery.machine import delete_all, find_or_make, that_bills
@@ -116,6 +117,8 @@ def _recipe(run: StoredRun) -> Machine:
 
 def _restart(run: StoredRun, verdict: Verdict, tools: Tools) -> Event:
     number = verdict.attempt + 1
+    recipe = machine_of(run.bucket.name, run.record, tools.limits)
+    _launch_of(run, tools, None)  # what is missing is said before anything bills
     held = leases.take(run, number, tools.holder)
     if isinstance(held, Lease):
         return Event(run.name, number, BUSY, f"{held.holder} starts it")
@@ -126,10 +129,8 @@ def _restart(run: StoredRun, verdict: Verdict, tools: Tools) -> Event:
         run.keep_verdict(verdict)
         before = run.attempt(verdict.attempt).record.tpu
         is_bad = restarts.needs_other_machine([*run.earlier_verdicts(verdict.attempt), verdict])
-        _launch_of(run, tools, None)  # what is missing is said before anything bills
-        recipe = launch_values.restored_machine(run.bucket.name, run.record, _recipe(run))
         try:
-            node = find_or_make(tools, run.name, recipe, number, before, is_bad=is_bad)
+            node = find_or_make(tools, run, recipe, number, before, is_bad=is_bad)
         except NO_CAPACITY as error:
             return Event(run.name, number, WAITS, error.message)
         with that_bills(run.name, node):
@@ -229,7 +230,11 @@ def _finish_start(run: StoredRun, attempt: StoredAttempt, tools: Tools) -> Event
                 held.keep()
                 return Event(run.name, number, WAITS, f"worker {unknown[0]}: {hosts[unknown[0]].detail}")
         elif len(absent) == len(words):
-            return _launch(run, held, attempt, tools.provider.get_node(attempt.record.tpu.id), tools)
+            machine_of(run.bucket.name, run.record, tools.limits)
+            own = own_node(tools.provider, run.bucket, run.record, attempt.record.tpu)
+            if own is None:
+                return _not_started(run, attempt, "its node was not made for this run", tools)
+            return _launch(run, held, attempt, own, tools)
         started = [worker for worker in words if worker not in absent]
         event = _not_started(run, attempt, "its start was interrupted on some hosts", tools)
         _end_on(run, attempt, started, tools)
@@ -239,7 +244,9 @@ def _finish_start(run: StoredRun, attempt: StoredAttempt, tools: Tools) -> Event
 def _end_on(run: StoredRun, attempt: StoredAttempt, workers: list[int], tools: Tools) -> None:
     """End the supervisors that wait for hosts on which the attempt will never start."""
     try:
-        node = tools.provider.get_node(attempt.record.tpu.id)
+        node = own_node(tools.provider, run.bucket, run.record, attempt.record.tpu)
+        if node is None:
+            return
         keys = tools.provider.host_keys(node.id)
     except TpuctlError:
         return  # they give up by themselves

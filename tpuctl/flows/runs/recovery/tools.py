@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tpuctl.catalogue.prices import Price
+from tpuctl.catalogue.prices import Price, unknown
 from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.nodes import Creation, Node
+from tpuctl.flows.runs.recovery.authority import Limits
+from tpuctl.nodes import Creation, Node, QueuedResource
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
@@ -34,5 +35,8 @@ class Tools:
     report: Report
     values: Mapping[str, str] = field(default_factory=dict)
     """Variables that neither the bucket nor this machine has."""
+    limits: Limits | None = None
+    """What it may make for runs that this machine does not know; None for nothing."""
+    node_price: Callable[[Node | QueuedResource], Price] = lambda _: unknown("nobody asked")
     recorded_price: Callable[[Node], RecordedPrice | None] = lambda _: None
     """Returns what a node costs per hour, for its record."""

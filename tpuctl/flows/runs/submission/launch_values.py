@@ -1,4 +1,8 @@
-"""Keeps on this machine what a run is started with and the bucket must not hold, for its restarts."""
+"""Keeps on this machine what a run was submitted with, for restarts: its record, and what that leaves out.
+
+Whoever may write to the bucket may write a record. What is kept here says which are this user's own: watchers
+start no others without a question or limits, and the values go to nothing else than what was submitted.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import msgspec
 from tpuctl import atomic_files
 from tpuctl.bucket_objects import decoding
 from tpuctl.config.files import state_folder
-from tpuctl.errors import UsageError
+from tpuctl.errors import ConfigError, UsageError, joined_hints
 from tpuctl.flows.nodes.lifetime import users_script
 from tpuctl.flows.runs.submission.plan import SubmitPlan
 from tpuctl.flows.runs.submission.restart_policy import users_metadata
@@ -18,19 +22,21 @@ from tpuctl.flows.runs.submission.specs import Launch
 from tpuctl.masking.text import MASK
 from tpuctl.nodes import Node
 from tpuctl.recovery.records import Machine
-from tpuctl.runs import NOT_STORED, Run
+from tpuctl.runs import NOT_STORED, Run, Tpu
 
 LARGEST = 16 << 20
 """Bytes of a file of values."""
-MOST_FILES = 200
-"""Runs whose values are kept, the newest."""
+MOST_FILES = 1000
+"""Runs of which something is kept, the newest."""
 
 
 class LaunchValues(msgspec.Struct, frozen=True):
     """What one run was started with."""
 
-    token: str
-    """That of run.json: of two runs with one name."""
+    record: Run
+    """What run.json said."""
+    tpu: Tpu
+    """The node to which it was submitted."""
     arguments: tuple[str, ...]
     dependencies: tuple[str, ...]
     environment: dict[str, str]
@@ -38,30 +44,45 @@ class LaunchValues(msgspec.Struct, frozen=True):
     metadata: dict[str, str] = {}
     """Of the machine."""
     startup_script: str = ""
+    is_confirmed: bool = False
+    """Whether it was submitted elsewhere, and somebody said here that it may be started again."""
 
 
 def keep(bucket: str, run: Run, plan: SubmitPlan) -> list[str]:
-    """Write what the record of a run leaves out into a private file, if the run may be started again.
+    """Write the record of a run that may be started again, and what it leaves out, into a private file.
 
-    A disk that takes no file keeps nobody from a submission: a restart asks for the values by name then.
-    Returns the sentence that says so.
+    A disk that takes no file keeps nobody from a submission, nor does a former record with another machine:
+    a restart asks first then, for the values by name. Returns the sentence that says so.
     """
-    hidden = {name: plan.environment[name] for name, value in run.environment.items() if value == NOT_STORED}
-    shown = (run.arguments, run.dependencies, run.setup)
-    secret = (plan.arguments, plan.dependencies, plan.setup)
-    metadata, script = _hidden_settings(run.machine, plan.node)
-    if not run.restarts or not (hidden or shown != secret or metadata or script):
+    if not run.restarts:
         return []
-    values = LaunchValues(run.token, plan.arguments, plan.dependencies, hidden, plan.setup, metadata, script)
-    path = _path(bucket, run.run)
+    hidden = {name: plan.environment[name] for name, value in run.environment.items() if value == NOT_STORED}
+    metadata, script = _hidden_settings(run.machine, plan.node)
+    values = LaunchValues(
+        run, Tpu.of(plan.node), plan.arguments, plan.dependencies, hidden, plan.setup, metadata, script
+    )
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        data = msgspec.json.encode(values)
-        atomic_files.replace_file(path, [data], mode=atomic_files.PRIVATE)
-        _forget_oldest(path.parent)
+        if run.machine != plan.run.machine:
+            raise OSError("it was recorded before, with another machine")
+        _write(bucket, values)
     except OSError as error:
-        return [] if kept(bucket, run) else [_not_kept(run, values, error)]
+        return [] if known(bucket, run) else [_not_kept(run, values, error)]
     return []
+
+
+def confirm(bucket: str, run: Run, tpu: Tpu) -> None:
+    """Keep that a run which was submitted elsewhere may be started again from here, as its record is now."""
+    _write(
+        bucket,
+        LaunchValues(run, tpu, run.arguments, run.dependencies, {}, run.setup, is_confirmed=True),
+    )
+
+
+def _write(bucket: str, values: LaunchValues) -> None:
+    path = _path(bucket, values.record.run)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    atomic_files.replace_file(path, [msgspec.json.encode(values)], mode=atomic_files.PRIVATE)
+    _forget_oldest(path.parent)
 
 
 def _not_kept(run: Run, values: LaunchValues, error: OSError) -> str:
@@ -70,11 +91,12 @@ def _not_kept(run: Run, values: LaunchValues, error: OSError) -> str:
     others = [part for part in parts if getattr(run, part) != getattr(values, part)]
     others += [f"--metadata {key}" for key in values.metadata]
     others += ["--startup-script"] if values.startup_script else []
-    options = " ".join(f"--secret {name}" for name in values.environment)
-    again = f"To start it again: tpuctl watch {run.run} {options}"
+    words = ["tpuctl watch", run.run, *(f"--secret {name}" for name in values.environment)]
+    again = f"To start it again: {' '.join(words)}"
+    missing = ", ".join(["the record", *values.environment, *others])
     return (
-        f"Warning: {', '.join([*values.environment, *others])} of run '{run.run}' could not be kept here"
-        f" ({error.strerror or error}). {'A restart is refused without that.' if others else again}"
+        f"Warning: {missing} of run '{run.run}' could not be kept here ({error.strerror or error})."
+        f" {'A restart is refused without that.' if others else again}"
     )
 
 
@@ -166,13 +188,35 @@ def _missing_variables(run: Run, missing: list[str]) -> UsageError:
 
 
 def kept(bucket: str, run: Run) -> LaunchValues | None:
-    """Return what is kept here of a run; None for nothing."""
+    """Return what the record of a run leaves out, as `known` does; None where it was submitted elsewhere."""
+    values = known(bucket, run)
+    return None if values is None or values.is_confirmed else values
+
+
+def known(bucket: str, run: Run) -> LaunchValues | None:
+    """Return what is kept here of a run; None for nothing, and for another run of its name.
+
+    Raises ConfigError where its record is another one than was submitted: somebody has replaced it.
+    """
     try:
         with _path(bucket, run.run).open("rb") as stream:
             values = decoding.decode(stream.read(LARGEST), LaunchValues)
     except (OSError, decoding.DecodeError):
         return None
-    return values if values.token == run.token else None
+    if values.record.token != run.token:
+        return None
+    changed = [name for name in Run.__struct_fields__ if getattr(run, name) != getattr(values.record, name)]
+    if changed:
+        raise ConfigError(
+            f"Somebody has changed the record of run '{run.run}' since it was submitted here:"
+            f" {', '.join(changed)}. It is not started again, and gets no value that is kept here.",
+            hint=joined_hints(
+                f"See who may write there: gcloud storage buckets get-iam-policy gs://{bucket}",
+                f"Remove it: tpuctl rm {run.run}",
+            ),
+            changed=changed,
+        )
+    return values
 
 
 def _forget_oldest(folder: Path) -> None:

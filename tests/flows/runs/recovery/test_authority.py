@@ -1,0 +1,180 @@
+"""What a watcher does for records that somebody else may have written: only what somebody here has chosen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.crashes.world import CrashWorld
+from tests.flows.runs.recovery.site import ZONE, Site
+from tpuctl import clock, runs
+from tpuctl.catalogue.prices import Price
+from tpuctl.errors import ConfigError, StockoutError
+from tpuctl.flows.runs.outcome import with_restart
+from tpuctl.flows.runs.recovery.authority import Limits, is_allowed, machine_of
+from tpuctl.flows.runs.recovery.events import RESTARTED, WAITS
+from tpuctl.flows.runs.recovery.step import step
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submission import launch_values
+from tpuctl.recovery.records import Disk
+from tpuctl.runs import BY_SILENCE, LOST, Run, Tpu, Verdict, encode
+
+LIMITS = Limits(("v3-8",), (ZONE,), "tpu@p.iam.gserviceaccount.com")
+
+
+def nodes(site: Site) -> dict[str, str]:
+    """Name -> state of every node."""
+    return {node.name.rpartition("/")[2]: str(node.state) for node in site.world.world.nodes.all()}
+
+
+def rewritten(site: Site, **changes: Any) -> Run:
+    """Replace the run's record in the bucket, as a member of the team may."""
+    record = msgspec.structs.replace(site.run.record, **changes)
+    site.bucket.put(site.run.paths.record, encode(record))
+    return record
+
+
+def test_a_run_of_which_nothing_is_known_here_is_not_started_again(world: CrashWorld) -> None:
+    site = Site(world)
+    site.forget_values()
+    site.preempt()
+    with pytest.raises(ConfigError, match="Run 'r1' was not submitted from here") as error:
+        site.step()
+    assert "allow it: tpuctl watch r1" in error.value.hint
+    assert nodes(site) == {"n1": "PREEMPTED"}
+    launch_values.confirm(site.bucket.name, site.run.record, site.run.last_attempt().record.tpu)
+    assert site.steps().action == RESTARTED
+
+
+def test_a_record_that_was_replaced_starts_nothing(world: CrashWorld) -> None:
+    site = Site(world)
+    machine = site.run.record.machine
+    assert machine
+    forged = msgspec.structs.replace(machine, accelerator="v3-512", startup_script="#!/bin/sh\necho attacker")
+    honest = site.run.record
+    site.preempt()
+    for changes, name in (({"machine": forged}, "machine"), ({"bundle_sha256": "1" * 64}, "bundle_sha256")):
+        rewritten(site, **changes)
+        with pytest.raises(ConfigError, match=f"since it was submitted here: {name}"):
+            site.step()
+        assert nodes(site) == {"n1": "PREEMPTED"}
+        site.bucket.put(site.run.paths.record, encode(honest))
+
+
+@pytest.mark.parametrize("basis", [BY_SILENCE, runs.BY_MACHINE])
+@pytest.mark.parametrize("project", ["sim-project", "prod-project"])
+def test_a_node_that_was_not_made_for_the_run_is_neither_used_nor_deleted(
+    world: CrashWorld, project: str, basis: str
+) -> None:
+    """A job has written the next attempt, on another node of the same owner, and how it ended."""
+    site = Site(world)
+    up = world.tpuctl("up", "v3-8", "--name", "mine", "--zone", ZONE, "--framework", "jax", "--yes")
+    assert up.code == 0, up.err
+    site.preempt("n1")
+    mine = Tpu.of(next(node for node in world.provider.list_nodes(ZONE).nodes if node.name == "mine"))
+    forged = msgspec.structs.replace(mine, project=project)
+    now = clock.iso(world.time)
+    record = msgspec.structs.replace(site.run.attempt(1).record, attempt=2, tpu=forged)
+    site.bucket.put(site.run.paths.attempt(2), encode(record))
+    verdict = Verdict("r1", LOST, 2, now, "silent", basis=basis, ended=now, tpu=forged, started=now)
+    site.bucket.put(site.run.paths.verdict, encode(with_restart(site.run, verdict)))
+    assert site.steps().action == RESTARTED
+    assert nodes(site)["mine"] == "READY"
+    assert not [own for own in site.hosts.started if own[0] == mine.uid], "nothing runs there"
+    assert site.run.last_attempt().record.tpu.name == "r1-3"
+
+
+def test_a_node_that_was_not_made_for_the_run_stays_and_is_named(world: CrashWorld) -> None:
+    site = Site(world)
+    now = clock.iso(world.time)
+    tpu = site.run.attempt(1).record.tpu
+    lost = Verdict("r1", LOST, 1, now, "silent", basis=BY_SILENCE, ended=now, tpu=tpu, started=now)
+    site.run.end(with_restart(site.run, lost))
+    assert site.steps().action == RESTARTED
+    assert nodes(site) == {"n1": "READY", "r1-2": "READY"}
+    assert "n1 was not made for this run: it stays, and bills. End it: tpuctl down n1" in site.reports
+
+
+class TestLimits:
+    """A watcher that has submitted nothing itself, such as a scheduled one."""
+
+    def test_what_is_within_them_is_made_as_it_is_configured_here(self, world: CrashWorld) -> None:
+        site = Site(world)
+        site.forget_values()
+        site.preempt()
+        run = StoredRun(site.bucket, "r1")  # type: ignore[arg-type]
+        event = step(run, replace(site.tools(), limits=LIMITS))
+        assert event.action == RESTARTED, event
+        made = next(node for node in world.world.nodes.all() if node.name.endswith("r1-2"))
+        assert made.spec["serviceAccount"]["email"] == "tpu@p.iam.gserviceaccount.com"
+
+    @pytest.mark.parametrize(
+        ("changes", "named"),
+        [
+            ({"accelerator": "v3-512"}, "a v3-512, and watch_types are v3-8"),
+            ({"zones": ("us-east1-d",)}, f"a TPU in us-east1-d, and watch_zones are {ZONE}"),
+            ({"startup_script": "#!/bin/sh", "tags": ("open",)}, "its own tags and startup script"),
+            ({"metadata": {"x": "1"}}, "its own metadata"),
+            ({"disks": (Disk("photos"),)}, "its own disks"),
+            ({"scopes": ("cloud-platform",)}, "its own scopes"),
+            ({"reserved": True}, "its own reserved"),
+        ],
+    )
+    def test_what_a_record_asks_for_beyond_them_is_refused(
+        self, world: CrashWorld, changes: dict[str, Any], named: str
+    ) -> None:
+        site = Site(world)
+        site.forget_values()
+        machine = site.run.record.machine
+        assert machine
+        record = rewritten(site, machine=msgspec.structs.replace(machine, **changes))
+        assert not is_allowed(site.bucket.name, record, LIMITS)
+        with pytest.raises(ConfigError, match=f"asks for {named}"):
+            machine_of(site.bucket.name, record, LIMITS)
+
+    def test_a_record_chooses_no_account_and_no_network(self, world: CrashWorld) -> None:
+        site = Site(world)
+        site.forget_values()
+        machine = site.run.record.machine
+        assert machine
+        chosen = msgspec.structs.replace(
+            machine, service_account="", network="other", subnetwork="other", zones=("us-east1-d", ZONE)
+        )
+        made = machine_of(site.bucket.name, rewritten(site, machine=chosen), LIMITS)
+        assert (made.service_account, made.network, made.subnetwork) == (
+            LIMITS.service_account,
+            "default",
+            "",
+        )
+        assert made.zones == (ZONE,)
+
+    def test_all_machines_together_cost_no_more_than_the_limit(self, world: CrashWorld) -> None:
+        limits = replace(LIMITS, max_price=Decimal(20))
+        with limits.spending("a-2", Decimal(8), {}), limits.spending("b-2", Decimal(8), {}):
+            for others in ({}, {"a-2": Decimal(8)}):
+                with pytest.raises(StockoutError, match="the other machines of restarts cost 16"):
+                    enter(limits, "c-2", others)
+            enter(limits, "a-2", {"a-2": Decimal(8)})
+        with pytest.raises(StockoutError, match="cost 16"):
+            enter(limits, "c-2", {"a-2": Decimal(8), "b-2": Decimal(8)})
+        enter(limits, "c-2", {"a-2": Decimal(8)})
+
+    def test_a_run_beyond_the_limit_of_cost_waits(self, world: CrashWorld) -> None:
+        site = Site(world)
+        site.forget_values()
+        site.preempt()
+        run = StoredRun(site.bucket, "r1")  # type: ignore[arg-type]
+        eight = Price(Decimal(8), "USD")
+        for most, action in ((7, WAITS), (8, RESTARTED)):
+            limits = replace(LIMITS, max_price=Decimal(most))
+            tools = replace(site.tools(), limits=limits, price_of=lambda _: eight, node_price=lambda _: eight)
+            assert step(run, tools).action == action
+
+
+def enter(limits: Limits, name: str, others: dict[str, Decimal]) -> None:
+    with limits.spending(name, Decimal(8), others):
+        pass
