@@ -86,8 +86,11 @@ def test_who_waits_can_be_cancelled_and_wait_again(pipe: list[int]) -> None:
 def test_a_program_that_cannot_be_started_leaves_no_descriptor_open(tmp_path: Path) -> None:
     programs = Programs()
     command = Command("/bin/true", ["true"], {}, tmp_path / "nowhere")
-    before = os.listdir("/proc/self/fd")
+    starts = 20
     for start in (programs.start, lambda command: programs.start_on_terminal(command, (80, 24, 0, 0))):
-        with pytest.raises(OSError, match="nowhere"):
-            start(command)
-        assert os.listdir("/proc/self/fd") == before
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(starts):
+            with pytest.raises(OSError, match="nowhere"):
+                start(command)
+        opened = len(os.listdir("/proc/self/fd")) - before
+        assert opened < starts, "threads of other tests open some, too"
