@@ -140,6 +140,11 @@ ERRORS: dict[str, Template] = {
         resource="{name}",
     ),
     "not_found": Template(Code.NOT_FOUND, "Resource '{name}' was not found", OURS),
+    "no_guest_attribute": Template(
+        Code.NOT_FOUND,
+        "The resource '{path}' of type 'Guest Attribute' was not found.",
+        "Compute Engine: googlecloudsdk/command_lib/compute/ssh_utils.py of gcloud",
+    ),
     "wrong_state": Template(
         Code.INVALID_ARGUMENT,
         BAD_REQUEST + "{call} is not supported while in state {state} [EID: {eid}]",

@@ -303,6 +303,18 @@ def test_a_worker_that_the_node_does_not_have_is_refused(tmp_path: Path, worker:
     play(tmp_path, story)
 
 
+def test_guest_attributes_that_no_worker_has_are_not_found(tmp_path: Path) -> None:
+    """As Compute Engine says it: they may be published later."""
+
+    async def story(world: World, time: ManualTime, _: RecordedHosts) -> None:
+        await ready(world, time)
+        for path in ("hostkeys/ssh", "host", "hostkeys/ssh-ed25519/more"):
+            code, text = refusal(lambda path=path: world.nodes.guest_attributes(NODE, ["0"], path))
+            assert (code, text) == (5, f"The resource '{path}' of type 'Guest Attribute' was not found.")
+
+    play(tmp_path, story)
+
+
 @pytest.mark.parametrize(
     ("workers", "path", "expected"),
     [
@@ -314,9 +326,6 @@ def test_a_worker_that_the_node_does_not_have_is_refused(tmp_path: Path, worker:
             "hostkeys/ssh-ed25519",
             [["hostkeys/ssh-ed25519=AAAA3"], ["hostkeys/ssh-ed25519=AAAA1"]],
         ),
-        (["0"], "hostkeys/ssh", [[]]),
-        (["0"], "host", [[]]),
-        (["0"], "hostkeys/ssh-ed25519/more", [[]]),
     ],
 )
 def test_guest_attributes_are_those_under_a_path_a_list_for_each_worker(

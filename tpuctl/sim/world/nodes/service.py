@@ -152,6 +152,7 @@ class NodeService:
         """Return the guest attributes under `path` (`hostkeys/ssh-ed25519`), a list for each worker.
 
         `workers` are numbers; none means all workers, and so does the empty one that gcloud sends for all.
+        Raises NOT_FOUND where none of them has any there, as Compute Engine does; unverified for Cloud TPU.
         """
         workers = [worker for worker in workers if worker]
         hosts = {str(host.worker): host for host in self._require(name, "get guest attributes").hosts()}
@@ -159,10 +160,13 @@ class NodeService:
         if unknown:
             raise api_error("bad_field", reason=f"{name} has no worker {', '.join(unknown)}")
         attributes = self._state.hosts.guest_attributes
-        return [
+        found = [
             [attribute for attribute in attributes(hosts[worker]) if _is_under(path, attribute)]
             for worker in workers or hosts
         ]
+        if not any(found):
+            raise api_error("no_guest_attribute", path=path)
+        return found
 
     async def preempt(self, name: str, notice: float, grace: float) -> None:
         """Preempt a node: its hosts stop, a running operation fails, it stays listed until it is deleted.
