@@ -28,6 +28,19 @@ locals {
     )
   }
 
+  # A watcher carries out what runs/RUN/run.json and runs/RUN/verdict.json say, so that no job may create them. Files
+  # of these names remain possible in the folders that tpuctl gives to a run's hosts and its program.
+  # extract is empty where its template does not occur: cloud.google.com/iam/docs/conditions-attribute-reference#extract.
+  # A condition has 12 logical operators at most (cloud.google.com/iam/quotas); this one has 8.
+  run_folders = ["attempts", "checkpoints", "outputs", "tensorboard"]
+  no_records = join(" || ", concat(
+    [
+      "!resource.name.startsWith(\"projects/_/buckets/${local.buckets.runs}/objects/runs/\")",
+      "!(resource.name.endsWith(\"/run.json\") || resource.name.endsWith(\"/verdict.json\"))",
+    ],
+    [for folder in local.run_folders : "resource.name.extract(\"/objects/runs/{run}/${folder}/\") != \"\""],
+  ))
+
   # Names of tpuctl's objects: runs/RUN/checkpoints/ and so on; the status is a worker's heartbeat, the decision
   # that by which hosts start and end together. TensorFlow writes a checkpoint and its list of checkpoints
   # ("checkpoint") by way of temporary files that it deletes.
@@ -88,6 +101,15 @@ resource "google_storage_bucket_iam_member" "tpu" {
   bucket = google_storage_bucket.this[each.value.bucket].name
   role   = each.value.role
   member = google_service_account.tpu.member
+
+  dynamic "condition" {
+    for_each = each.value.role == "roles/storage.objectCreator" ? [local.no_records] : []
+
+    content {
+      title      = "runs: no run records"
+      expression = condition.value
+    }
+  }
 }
 
 # Overwriting an object needs the right to delete it.

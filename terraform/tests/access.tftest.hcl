@@ -33,6 +33,19 @@ run "tpu_vms" {
     error_message = "A TPU VM reads datasets, and reads and creates objects of runs."
   }
   assert {
+    condition = { for key, grant in google_storage_bucket_iam_member.tpu : key => one(grant.condition).expression if length(grant.condition) > 0 } == {
+      "runs roles/storage.objectCreator" = join(" || ", [
+        "!resource.name.startsWith(\"projects/_/buckets/demo-project-1-tpuctl-runs/objects/runs/\")",
+        "!(resource.name.endsWith(\"/run.json\") || resource.name.endsWith(\"/verdict.json\"))",
+        "resource.name.extract(\"/objects/runs/{run}/attempts/\") != \"\"",
+        "resource.name.extract(\"/objects/runs/{run}/checkpoints/\") != \"\"",
+        "resource.name.extract(\"/objects/runs/{run}/outputs/\") != \"\"",
+        "resource.name.extract(\"/objects/runs/{run}/tensorboard/\") != \"\"",
+      ])
+    }
+    error_message = "A TPU VM creates no run record and no verdict of a run."
+  }
+  assert {
     condition     = google_project_iam_custom_role.tpu_overwrite[0].permissions == toset(["storage.objects.delete"])
     error_message = "The role for overwriting is for overwriting alone."
   }

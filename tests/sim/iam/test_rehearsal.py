@@ -12,6 +12,7 @@ from tests.sim.iam.attacks import GOOGLE_CLIENT, STANDARD_LIBRARY
 from tests.sim.iam.rehearsal import ADA, COMPLETE, MINIMAL, Example, Start, Tpuctl, grant, job
 from tpuctl.cloud.endpoints import connect
 from tpuctl.config import load
+from tpuctl.polling import Backoff, poll
 
 
 def pictures() -> str:
@@ -174,6 +175,66 @@ def test_a_hostile_job_changes_no_record_of_another_run_and_no_dataset(
     assert {name: after.get(name) for name in before} == before
 
 
+FORGERIES = """
+RUNS, OWN = os.environ["RUNS"], "runs/" + os.environ["TPUCTL_RUN"] + "/"
+SOURCE = at(RUNS, OWN + "outputs/source")
+send("source", "POST", upload(RUNS, OWN + "outputs/source"), b"{}")
+for name in ("runs/forged/run.json", "runs/forged/verdict.json", OWN + "verdict.json"):
+    target, named = at(RUNS, name), json.dumps({"name": name}).encode()
+    start = "/upload/storage/v1/b/%s/o?uploadType=" % RUNS
+    related = b"--x\\r\\nContent-Type: application/json\\r\\n\\r\\n" + named
+    related += b"\\r\\n--x\\r\\nContent-Type: text/plain\\r\\n\\r\\n{}\\r\\n--x--\\r\\n"
+    send("forged media", "POST", upload(RUNS, name), b"{}")
+    send("forged multipart", "POST", start + "multipart", related, "multipart/related; boundary=x")
+    send("forged resumable", "POST", start + "resumable", named)
+    send("forged rewrite", "POST", SOURCE + target.replace("/storage/v1", "/rewriteTo"), b"{}")
+    send("forged copy", "POST", SOURCE + target.replace("/storage/v1", "/copyTo"), b"{}")
+    send("forged move", "POST", SOURCE + "/moveTo/o/" + quoted(name), b"")
+    send("forged compose", "POST", target + "/compose",
+         json.dumps({"sourceObjects": [{"name": OWN + "outputs/source"}]}).encode())
+    send("forged XML put", "PUT", "/" + RUNS + "/" + name, b"{}")
+    send("forged XML parts", "POST", "/" + RUNS + "/" + name + "?uploads", b"")
+for name in ("attempts/2/attempt.json", "attempts/1/verdict.json", "outputs/run.json", "checkpoints/run.json",
+             "checkpoints/1/verdict.json", "tensorboard/verdict.json"):
+    send("honest " + name, "POST", upload(RUNS, "runs/other/" + name), b"{}")
+send("honest file elsewhere", "POST", upload(RUNS, "notes/run.json"), b"{}")
+"""
+
+
+@pytest.mark.parametrize("example", [MINIMAL, COMPLETE], ids=lambda example: example.name)
+def test_a_hostile_job_creates_no_run_and_no_verdict_that_a_watcher_would_obey(
+    rehearse: Start, tpuctl: Tpuctl, example: Example
+) -> None:
+    simulator = rehearse(example)
+    assert tpuctl("up", "v3-8", "--yes").code == 0
+    lines = outcomes(tpuctl, STANDARD_LIBRARY + FORGERIES, "--env", f"RUNS={example.runs}")
+    forged = [line for line in lines if line.startswith("forged ")]
+    assert len(forged) == 2 * 3 * 9, lines
+    assert [line for line in forged if " 403 " not in line or ".create' denied" not in line] == []
+    assert not [name for name in contents(simulator, example) if "/forged/" in name]
+    honest = [line for line in lines if line.startswith("honest ")]
+    assert [line.endswith(" 200") for line in honest[::2]] == [True] * 7, honest
+
+
+def test_with_their_own_rights_hosts_resume_their_run_after_a_reboot(rehearse: Start, tpuctl: Tpuctl) -> None:
+    """They create the verdict of the attempt before, and the record of the next one."""
+    rehearse()
+    assert tpuctl("up", "v3-8", "--name", "n1", "--yes").code == 0
+    script = job(
+        "import os, time\nattempt = os.environ['TPUCTL_ATTEMPT']\nprint('step', attempt, flush=True)\n"
+        "while attempt == '1': time.sleep(0.05)\n"
+    )
+    assert tpuctl("submit", script, "--name", "r1", "--restarts", "2").code == 0
+    poll(
+        lambda: True if "step 1\n" in tpuctl("logs", "r1").out else None, awaiting="step 1", timeout=120,
+        backoff=Backoff(0.2, 1.0),
+    )  # fmt: skip
+    for command in (("drill", "r1", "--reboot", "--notice", "0.5", "--yes"), ("wait", "r1"), ("pull", "r1")):
+        result = tpuctl(*command)
+        assert result.code == 0, (command, result.out, result.err)
+    assert "step 2\n" in tpuctl("logs", "r1").out
+
+
 CHECKPOINTS = """
 RUNS, VICTIM = os.environ["RUNS"], os.environ["VICTIM"]
 send("delete", "DELETE", at(RUNS, VICTIM + "checkpoints/ckpt-1.index"))
@@ -198,14 +259,15 @@ def test_a_hostile_job_deletes_no_complete_checkpoint_where_checkpoints_are_prot
 def test_googles_client_on_a_host_gets_googles_403(rehearse: Start, tpuctl: Tpuctl) -> None:
     simulator = rehearse()
     folder = victim(tpuctl, simulator, MINIMAL)
-    denied = (
-        f"{MINIMAL.account} does not have storage.objects.delete access to the Google Cloud Storage "
-        "object. Permission 'storage.objects.delete' denied on resource (or it may not exist)."
-    )
     settings = ("--env", f"RUNS={MINIMAL.runs}", "--env", f"VICTIM={folder}")
     lines = outcomes(tpuctl, GOOGLE_CLIENT, *settings)
     assert len(lines) == 2
-    assert all(line.startswith("403 ") and denied in line for line in lines)
+    for line, permission in zip(lines, ("storage.objects.create", "storage.objects.delete"), strict=True):
+        assert line.startswith("403 ")
+        assert (
+            f"{MINIMAL.account} does not have {permission} access to the Google Cloud Storage "
+            f"object. Permission '{permission}' denied on resource (or it may not exist)."
+        ) in line
 
 
 def contents(simulator: RunningSimulator, example: Example, but: str = "//") -> dict[str, str]:

@@ -43,23 +43,34 @@ def test_the_minimal_example_is_read_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "deletable"),
+    ("name", "creatable", "deletable"),
     [
-        ("runs/a/checkpoints/ckpt-1.index", True),
-        ("runs/a/attempts/1/workers/0/status.json", True),
-        ("runs/a/attempts/1/barrier/decision.json", True),
-        ("runs/a/attempts/1/barrier/ready/0-abc", False),
-        ("runs/a/tensorboard/events", True),
-        ("runs/a/run.json", False),
-        ("runs/a/verdict.json", False),
-        ("runs/a/attempts/1/attempt.json", False),
-        ("runs/a/attempts/1/workers/0/log/000001.log", False),
-        ("bundles/abc.tar.gz", False),
-        ("bundles/objects/runs/a/checkpoints/x", False),
-        ("elsewhere", False),
+        ("runs/a/checkpoints/ckpt-1.index", True, True),
+        ("runs/a/attempts/1/workers/0/status.json", True, True),
+        ("runs/a/attempts/1/barrier/decision.json", True, True),
+        ("runs/a/attempts/1/barrier/ready/0-abc", True, False),
+        ("runs/a/tensorboard/events", True, True),
+        ("runs/a/run.json", False, False),
+        ("runs/a/verdict.json", False, False),
+        ("runs/attempts/run.json", False, False),
+        ("runs/outputs/verdict.json", False, False),
+        ("runs//outputs/run.json", False, False),
+        ("runs/a/mine/run.json", False, False),
+        ("runs/a/attempts/1/attempt.json", True, False),
+        ("runs/a/attempts/1/verdict.json", True, False),
+        ("runs/a/attempts/1/workers/0/log/000001.log", True, False),
+        ("runs/a/outputs/run.json", True, True),
+        ("runs/a/checkpoints/1/verdict.json", True, True),
+        ("runs/a/tensorboard/run.json", True, True),
+        ("runs/a/run.json.bak", True, False),
+        ("nodes/p.z.n.u/runs/a/1.json", True, False),
+        ("bundles/abc.tar.gz", True, False),
+        ("bundles/objects/runs/a/checkpoints/x", True, False),
+        ("elsewhere", True, False),
+        ("elsewhere/run.json", True, False),
     ],
 )
-def test_conditions_of_the_minimal_example(name: str, deletable: bool) -> None:
+def test_conditions_of_the_minimal_example(name: str, creatable: bool, deletable: bool) -> None:
     state = read_state(RECORDED / "minimal-rights.json")
 
     def policy(bucket: str):  # type: ignore[no-untyped-def]
@@ -69,7 +80,7 @@ def test_conditions_of_the_minimal_example(name: str, deletable: bool) -> None:
     resource = access.object(MINIMAL.runs, name)
     assert resource is not None
     assert access.allows(TPU, "storage.objects.delete", resource) is deletable
-    assert access.allows(TPU, "storage.objects.create", resource)
+    assert access.allows(TPU, "storage.objects.create", resource) is creatable
     assert access.allows(TPU, "storage.objects.get", resource)
     assert not access.allows(TPU, "storage.objects.update", resource)
     assert not access.allows("", "storage.objects.get", resource)

@@ -114,6 +114,11 @@ BREACHES: dict[str, dict[str, dict[str, Lines]]] = {
         "an administrator of a bucket": grant("storage_bucket", TPU, "roles/storage.admin", bucket=RUNS),
         "a writer of datasets": grant("storage_bucket", TPU, "roles/storage.objectUser", bucket=DATA),
         "a creator of datasets": grant("storage_bucket", TPU, "roles/storage.objectCreator", bucket=DATA),
+        "a creator of run records": grant("storage_bucket", TPU, "roles/storage.objectCreator", bucket=RUNS),
+        "a creator of verdicts": grant("storage_bucket", TPU, "roles/storage.objectCreator", bucket=RUNS, **{
+            "condition[0].expression": '!resource.name.endsWith("/run.json")'}),
+        "a creator of another bucket's records": grant("storage_bucket", TPU, "roles/storage.objectCreator", bucket="more", **{
+            "condition[0].expression": f'!resource.name.startsWith("projects/_/buckets/{RUNS}/")'}),
         "a writer of images": grant("artifact_registry_repository", TPU, "roles/artifactregistry.writer"),
         "one that acts as itself": grant("service_account", TPU, "roles/iam.serviceAccountUser"),
         "one that starts jobs": grant("cloud_run_v2_job", TPU, "roles/run.invoker"),

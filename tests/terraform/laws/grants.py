@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.terraform.laws.planned import Planned, Resource, is_later
+from tpuctl.bucket_layout import RunPaths
+from tpuctl.sim.iam.conditions import Condition
 
 PUBLIC = re.compile(r"all_?users|all_?authenticated_?users|//goog/public", re.I)
 
@@ -25,6 +27,7 @@ TPU_PERMISSIONS = {"tpu.nodes.get", "tpu.nodes.delete", "tpu.operations.get", "s
 TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 """A text in a condition: parentheses in it are not the condition's own."""
 CONDITIONED = "storage.objects.delete"
+CREATOR = "roles/storage.objectCreator"
 
 POWERFUL = re.compile(
     r"roles/(owner|editor|viewer|admin|writer|reader)$|[aA]dmin$|Owner$|\.owner$"
@@ -86,6 +89,8 @@ def _beyond_the_list(plan: Planned, grant: Resource, custom: dict[Any, Resource]
             yield f"{grant.address} gives TPU VMs {role}, which is not in their list"
         elif _is_for_datasets(plan, grant) and role not in ON_DATASETS:
             yield f"{grant.address} gives TPU VMs {role} on the bucket of datasets, which they only read"
+        elif role == CREATOR and (records := _records_created_by(grant)):
+            yield f"{grant.address} lets TPU VMs create {', '.join(records)}, which watchers obey"
     elif role not in custom:
         yield f"{grant.address} gives TPU VMs the role {role!r}, which this plan does not define"
     else:
@@ -101,6 +106,17 @@ def _is_limited_to_runs(grant: Resource) -> bool:
     within = f'resource.name.startsWith("projects/_/buckets/{grant.values.get("bucket")}/objects/runs/") && '
     expression = str(conditions[0].get("expression")) if len(conditions) == 1 else ""
     return expression.startswith(within) and "||" not in _outside_parentheses(expression)
+
+
+def _records_created_by(grant: Resource) -> list[str]:
+    """Return the records of a run that the conditions of a grant do not keep anybody from creating."""
+    conditions = [Condition.parse(str(each.get("expression"))) for each in grant.values.get("condition", ())]
+    folder = f"projects/_/buckets/{grant.values.get('bucket')}/objects/"
+    return [
+        name
+        for name in (RunPaths("r1").record, RunPaths("r1").verdict)
+        if all(condition.holds({"resource.name": folder + name}) for condition in conditions)
+    ]
 
 
 def _outside_parentheses(expression: str) -> str:
