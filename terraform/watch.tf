@@ -18,11 +18,13 @@ locals {
     var.watch.package == null ? {} : { TPUCTL_PACKAGE = var.watch.package },
   )
 
-  # What a step overwrites: who starts an attempt now, how a run ended, and what it has left.
+  # What a step overwrites: who starts an attempt now, how a run ended, and what it has left. Files of a program below
+  # outputs/ may have these names, too.
+  not_in_folders = join(" && ", [for folder in local.run_folders : "resource.name.extract(\"/objects/runs/{run}/${folder}/\") == \"\""])
   watch_overwrites = {
     leases   = "resource.name.extract(\"/objects/runs/{run}/attempts/\") != \"\" && resource.name.endsWith(\"/lease.json\")"
-    verdicts = "resource.name.extract(\"/objects/runs/{run}/verdict.json\") != \"\" && resource.name.endsWith(\"/verdict.json\")"
-    results  = "resource.name.extract(\"/objects/runs/{run}/results.json\") != \"\" && resource.name.endsWith(\"/results.json\")"
+    verdicts = "resource.name.endsWith(\"/verdict.json\") && ${local.not_in_folders}"
+    results  = "resource.name.endsWith(\"/results.json\") && ${local.not_in_folders}"
   }
 }
 

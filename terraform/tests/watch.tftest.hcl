@@ -71,8 +71,8 @@ run "rights" {
     condition = { for key, grant in google_storage_bucket_iam_member.watch_overwrite : key => one(grant.condition).expression } == {
       for key, expression in {
         leases   = "resource.name.extract(\"/objects/runs/{run}/attempts/\") != \"\" && resource.name.endsWith(\"/lease.json\")"
-        verdicts = "resource.name.extract(\"/objects/runs/{run}/verdict.json\") != \"\" && resource.name.endsWith(\"/verdict.json\")"
-        results  = "resource.name.extract(\"/objects/runs/{run}/results.json\") != \"\" && resource.name.endsWith(\"/results.json\")"
+        verdicts = "resource.name.endsWith(\"/verdict.json\") && resource.name.extract(\"/objects/runs/{run}/attempts/\") == \"\" && resource.name.extract(\"/objects/runs/{run}/checkpoints/\") == \"\" && resource.name.extract(\"/objects/runs/{run}/outputs/\") == \"\" && resource.name.extract(\"/objects/runs/{run}/tensorboard/\") == \"\""
+        results  = "resource.name.endsWith(\"/results.json\") && resource.name.extract(\"/objects/runs/{run}/attempts/\") == \"\" && resource.name.extract(\"/objects/runs/{run}/checkpoints/\") == \"\" && resource.name.extract(\"/objects/runs/{run}/outputs/\") == \"\" && resource.name.extract(\"/objects/runs/{run}/tensorboard/\") == \"\""
       } : key => "resource.name.startsWith(\"projects/_/buckets/demo-project-1-tpuctl-runs/objects/runs/\") && ${expression}"
     }
     error_message = "The watcher overwrites leases, verdicts and results, and nothing else."

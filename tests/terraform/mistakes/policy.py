@@ -85,6 +85,8 @@ POLICY = [
             "plan watch", 'google_storage_bucket_iam_member.watch["roles/storage.objectCreator"] differs', asserted=("watch", "datasets are not for it")),
     Mistake("a watcher that overwrites everything of an attempt", "watch.tf", " && resource.name.endsWith(\\\"/lease.json\\\")", "",
             "plan watch", 'google_storage_bucket_iam_member.watch_overwrite["leases"] differs', asserted=("watch", "overwrites leases, verdicts")),
+    Mistake("a watcher that overwrites outputs", "watch.tf", 'endsWith(\\"/results.json\\") && ${local.not_in_folders}"', 'endsWith(\\"/results.json\\")"',
+            "plan watch", 'google_storage_bucket_iam_member.watch_overwrite["results"] differs', asserted=("watch", "overwrites leases, verdicts")),
     Mistake("a watcher with a tunnel to every port", "watch.tf", '"destination.port == 22"', '"destination.port > 0"',
             "plan watch", "google_iap_tunnel_iam_member.watch[0] differs", asserted=("watch", "may tunnel to port 22")),
     Mistake("a job that runs as the default account", "watch.tf", "      service_account = google_service_account.watch[0].email\n", "",

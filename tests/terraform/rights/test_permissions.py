@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,11 +11,14 @@ import pytest
 
 from tests.running_simulator import CommandResult
 from tests.sim.iam.rehearsal import COMPLETE, MINIMAL, PROJECT, RECORDED, Example
+from tests.terraform.plans import record
 from tests.terraform.rights.table import README, Row, not_granted, rows, updated
 from tests.terraform.rights.walk import walk
+from tpuctl.bucket_layout import RunPaths
 from tpuctl.cloud.error_table import Failure, explain
 from tpuctl.cloud.iap.endings import ROLE as IAP_ROLE
 from tpuctl.cloud.tpu.error_mapping import SERVICE
+from tpuctl.sim.iam.conditions import Condition
 from tpuctl.sim.iam.policies import Binding, bucket_bindings
 from tpuctl.sim.iam.roles import includes, permissions_of
 from tpuctl.sim.iam.terraform_state import TerraformState, read_state
@@ -70,6 +74,38 @@ def test_a_members_way_needs_what_the_table_has_and_no_more(
     assert walked - asked == set(), "rows that no command needs"
     elsewhere = {row.tested for row in rows() if row.tested.endswith(".py")}
     assert all((README.parents[1] / path.rpartition(" ")[2]).is_file() for path in elsewhere)
+
+
+def test_the_readme_has_the_rights_of_the_watcher() -> None:
+    text = (
+        README.read_text().partition("**What it calls, and so may call**")[2].partition("\n\nIt reads no")[0]
+    )
+    granted = [
+        lines
+        for name, lines in record.of_plan("watch").items()
+        if re.match(r"google_\w+_iam_member\.watch(_overwrite)?\[", name)
+    ]
+    roles = {str(lines["role"]) for lines in granted if str(lines["role"]).startswith("roles/")}
+    assert {f"roles/{role}" for role in re.findall(r": `([a-zA-Z.]+\.[a-zA-Z]+)`", text)} == roles
+    overwritten = [
+        Condition.parse(str(lines["condition[0].expression"]))
+        for lines in granted
+        if str(lines["role"]).endswith("_watch_overwrite")
+    ]
+    run = RunPaths("RUN")
+    objects = [
+        run.record, run.verdict, run.notes, run.stop, run.results, f"{run.outputs}results.json",
+        run.attempt(1), run.attempt_verdict(1), run.launch(1), run.lease(1), run.status(1, 0),
+    ]  # fmt: skip
+    place = f"projects/_/buckets/{MINIMAL.runs}/objects/"
+    allowed = [
+        name
+        for name in objects
+        if any(condition.holds({"resource.name": place + name}) for condition in overwritten)
+    ]
+    assert sorted(re.findall(r"`(runs/RUN/[^`]+)`", text)) == sorted(
+        name.replace("/1/", "/K/") for name in allowed
+    )
 
 
 def test_the_readme_has_the_table() -> None:
