@@ -58,6 +58,13 @@ resource "google_compute_subnetwork" "other" {
   private_ip_google_access = true
 }
 
+locals {
+  subnetworks = merge(
+    { (var.region) = google_compute_subnetwork.this.name },
+    { for region, subnetwork in google_compute_subnetwork.other : region => subnetwork.name },
+  )
+}
+
 resource "google_compute_router" "other" {
   for_each = var.regions
 

@@ -7,7 +7,7 @@ output "tpuctl" {
     zone            = var.zone
     network         = google_compute_network.this.name
     subnetwork      = google_compute_subnetwork.this.name
-    subnetworks     = merge({ (var.region) = google_compute_subnetwork.this.name }, { for region, subnetwork in google_compute_subnetwork.other : region => subnetwork.name })
+    subnetworks     = local.subnetworks
     external_ips    = false
     service_account = google_service_account.tpu.email
     buckets         = { for key, bucket in google_storage_bucket.this : key => "gs://${bucket.name}" }

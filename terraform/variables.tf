@@ -285,13 +285,15 @@ variable "tpu" {
 }
 
 variable "watch" {
-  description = "Start runs again that were preempted, without a laptop: a Cloud Run job for each owner takes a step of tpuctl watch --all by a schedule (cron, UTC). owners are the accounts whose runs they are. package is what pip installs at each start (a version, or the URL of an archive); leave it out for an image that has tpuctl. region is that of the job, where Cloud Run does not exist in the region of the TPUs. Unset: none."
+  description = "Start runs again that were preempted, without a laptop: a Cloud Run job for each owner takes a step of tpuctl watch --all by a schedule (cron, UTC). owners are the accounts whose runs they are. What the job may make is decided here and not in the bucket: TPUs of these types, in these zones (unset: the variable zone), which cost at most max_price together, in US dollars an hour (unset: no limit). image holds tpuctl and is named by its digest. region is that of the job, where Cloud Run does not exist in the region of the TPUs. Unset: none."
   type = object({
-    owners   = set(string)
-    package  = optional(string)
-    image    = optional(string, "docker.io/library/python:3.12-slim")
-    schedule = optional(string, "*/5 * * * *")
-    region   = optional(string)
+    owners    = set(string)
+    types     = set(string)
+    zones     = optional(set(string))
+    max_price = optional(number)
+    image     = string
+    schedule  = optional(string, "*/5 * * * *")
+    region    = optional(string)
   })
   default = null
 
@@ -300,8 +302,20 @@ variable "watch" {
     error_message = "watch.owners are the e-mail addresses of accounts, as tpuctl config show names them: ada@example.com."
   }
   validation {
-    condition     = var.watch == null || try(var.watch.package != null || !startswith(var.watch.image, "docker.io/library/python:"), false)
-    error_message = "watch.package is missing: the image python has no tpuctl."
+    condition     = var.watch == null || try(length(var.watch.types) > 0 && alltrue([for type in var.watch.types : can(regex("^(v[2-4]|v5p|v5litepod|v6e)-[1-9][0-9]*$", type))]), false)
+    error_message = "watch.types are the types of TPU that the job may make, as the Cloud TPU API names them: v3-8, v5litepod-16."
+  }
+  validation {
+    condition     = var.watch == null || try(var.watch.zones == null ? true : (length(var.watch.zones) > 0 && alltrue([for zone in var.watch.zones : can(regex("-[a-z]$", zone)) && contains(concat([var.region], keys(var.regions)), replace(zone, "/-[a-z]$/", ""))])), false)
+    error_message = "watch.zones are zones of the variable region or of regions, such as europe-west4-a: other regions have no subnetwork."
+  }
+  validation {
+    condition     = var.watch == null || try(var.watch.max_price == null ? true : var.watch.max_price > 0, false)
+    error_message = "watch.max_price is the most that all TPUs of restarts cost together, in US dollars an hour: a number above 0."
+  }
+  validation {
+    condition     = var.watch == null || try(can(regex("^[a-z0-9][A-Za-z0-9._/:-]*@sha256:[0-9a-f]{64}$", var.watch.image)), false)
+    error_message = "watch.image is an image with tpuctl, by its digest: REGISTRY/NAME@sha256:DIGEST. What a tag such as :latest names can change, and the job makes and deletes TPUs."
   }
   validation {
     condition     = var.watch == null || try(length(split(" ", var.watch.schedule)) == 5, false)

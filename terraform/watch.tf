@@ -14,8 +14,16 @@ locals {
       TPUCTL_DATA_BUCKET = google_storage_bucket.this["data"].name
       TPUCTL_IAP         = "true"
       TPUCTL_SSH_USER    = "tpuctl"
+
+      # Whoever writes to the bucket asks for machines; what they are, and may cost, is said here.
+      TPUCTL_WATCH_TYPES     = join(",", var.watch.types)
+      TPUCTL_WATCH_ZONES     = join(",", var.watch.zones == null ? [var.zone] : var.watch.zones)
+      TPUCTL_SERVICE_ACCOUNT = google_service_account.tpu.email
+      TPUCTL_NETWORK         = google_compute_network.this.name
+      TPUCTL_SUBNETWORKS     = join(",", [for region, name in local.subnetworks : "${region}=${name}"])
+      TPUCTL_EXTERNAL_IPS    = "false"
     },
-    var.watch.package == null ? {} : { TPUCTL_PACKAGE = var.watch.package },
+    var.watch.max_price == null ? {} : { TPUCTL_WATCH_MAX_PRICE = tostring(var.watch.max_price) },
   )
 
   # What a step overwrites: who starts an attempt now, how a run ended, and what it has left. Files of a program below
@@ -124,10 +132,8 @@ resource "google_cloud_run_v2_job" "watch" {
 
       containers {
         image   = var.watch.image
-        command = var.watch.package == null ? ["tpuctl"] : ["sh", "-c"]
-        args = var.watch.package == null ? ["watch", "--all", "--once"] : [
-          "pip install --quiet --disable-pip-version-check --root-user-action=ignore \"$TPUCTL_PACKAGE\" && exec tpuctl watch --all --once",
-        ]
+        command = ["tpuctl"]
+        args    = ["watch", "--all", "--once"]
 
         dynamic "env" {
           for_each = merge(local.watch_environment, { TPUCTL_OWNER = each.key })

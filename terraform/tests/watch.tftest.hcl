@@ -39,7 +39,7 @@ run "off" {
 
 run "rights" {
   variables {
-    watch = { owners = ["ada@example.com", "bob@example.com"], package = "tpuctl==1.0.0" }
+    watch = { owners = ["ada@example.com", "bob@example.com"], types = ["v3-8"], image = "europe-west4-docker.pkg.dev/demo-project-1/tpuctl/tpuctl@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef" }
   }
 
   assert {
@@ -92,7 +92,7 @@ run "rights" {
 
 run "job" {
   variables {
-    watch = { owners = ["ada@example.com"], package = "tpuctl==1.0.0" }
+    watch = { owners = ["ada@example.com"], types = ["v3-8"], image = "europe-west4-docker.pkg.dev/demo-project-1/tpuctl/tpuctl@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef" }
   }
 
   assert {
@@ -101,21 +101,29 @@ run "job" {
   }
   assert {
     condition = { for entry in one(one(one(google_cloud_run_v2_job.watch["ada@example.com"].template).template).containers).env : entry.name => entry.value } == {
-      TPUCTL_TARGET      = "gcp"
-      TPUCTL_PROJECT     = "demo-project-1"
-      TPUCTL_ZONE        = "europe-west4-a"
-      TPUCTL_BUCKET      = "demo-project-1-tpuctl-runs"
-      TPUCTL_DATA_BUCKET = "demo-project-1-tpuctl-data"
-      TPUCTL_IAP         = "true"
-      TPUCTL_SSH_USER    = "tpuctl"
-      TPUCTL_OWNER       = "ada@example.com"
-      TPUCTL_PACKAGE     = "tpuctl==1.0.0"
+      TPUCTL_TARGET          = "gcp"
+      TPUCTL_PROJECT         = "demo-project-1"
+      TPUCTL_ZONE            = "europe-west4-a"
+      TPUCTL_BUCKET          = "demo-project-1-tpuctl-runs"
+      TPUCTL_DATA_BUCKET     = "demo-project-1-tpuctl-data"
+      TPUCTL_IAP             = "true"
+      TPUCTL_SSH_USER        = "tpuctl"
+      TPUCTL_OWNER           = "ada@example.com"
+      TPUCTL_WATCH_TYPES     = "v3-8"
+      TPUCTL_WATCH_ZONES     = "europe-west4-a"
+      TPUCTL_SERVICE_ACCOUNT = "tpuctl-tpu@demo-project-1.iam.gserviceaccount.com"
+      TPUCTL_NETWORK         = "tpuctl"
+      TPUCTL_SUBNETWORKS     = "europe-west4=tpuctl-europe-west4"
+      TPUCTL_EXTERNAL_IPS    = "false"
     }
-    error_message = "The job must know project, buckets and owner."
+    error_message = "The job must know project, buckets and owner, and the limits of what it makes."
   }
   assert {
-    condition     = endswith(one(one(one(one(google_cloud_run_v2_job.watch["ada@example.com"].template).template).containers).args), "&& exec tpuctl watch --all --once")
-    error_message = "The job must take one step of all runs."
+    condition = (
+      one(one(one(google_cloud_run_v2_job.watch["ada@example.com"].template).template).containers).command == tolist(["tpuctl"]) &&
+      one(one(one(google_cloud_run_v2_job.watch["ada@example.com"].template).template).containers).args == tolist(["watch", "--all", "--once"])
+    )
+    error_message = "The job must take one step of all runs, and install nothing."
   }
   assert {
     condition = (
@@ -131,17 +139,28 @@ run "job" {
   }
 }
 
-run "image" {
+run "limits" {
   variables {
-    watch = { owners = ["ada@example.com"], image = "europe-west4-docker.pkg.dev/demo-project-1/tpuctl/tpuctl:1", region = "europe-west1", schedule = "0 * * * *" }
+    regions = { us-central1 = "10.129.0.0/20" }
+    watch = {
+      owners    = ["ada@example.com"]
+      types     = ["v4-8", "v3-8"]
+      zones     = ["us-central1-b", "europe-west4-b"]
+      max_price = 12.5
+      image     = "europe-west4-docker.pkg.dev/demo-project-1/tpuctl/tpuctl@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+      region    = "europe-west1"
+      schedule  = "0 * * * *"
+    }
   }
 
   assert {
-    condition = (
-      one(one(one(google_cloud_run_v2_job.watch["ada@example.com"].template).template).containers).command == tolist(["tpuctl"]) &&
-      one(one(one(google_cloud_run_v2_job.watch["ada@example.com"].template).template).containers).args == tolist(["watch", "--all", "--once"])
-    )
-    error_message = "An image with tpuctl needs no pip."
+    condition = { for entry in one(one(one(google_cloud_run_v2_job.watch["ada@example.com"].template).template).containers).env : entry.name => entry.value if startswith(entry.name, "TPUCTL_WATCH_") || entry.name == "TPUCTL_SUBNETWORKS" } == {
+      TPUCTL_WATCH_TYPES     = "v3-8,v4-8"
+      TPUCTL_WATCH_ZONES     = "europe-west4-b,us-central1-b"
+      TPUCTL_WATCH_MAX_PRICE = "12.5"
+      TPUCTL_SUBNETWORKS     = "europe-west4=tpuctl-europe-west4,us-central1=tpuctl-us-central1"
+    }
+    error_message = "The job must make what it is allowed to make, and nothing else."
   }
   assert {
     condition     = google_cloud_run_v2_job.watch["ada@example.com"].location == "europe-west1" && google_cloud_scheduler_job.watch["ada@example.com"].region == "europe-west1"
@@ -152,15 +171,39 @@ run "image" {
 run "no_owner" {
   command = plan
   variables {
-    watch = { owners = [], package = "tpuctl" }
+    watch = { owners = [], types = ["v3-8"], image = "europe-west4-docker.pkg.dev/demo-project-1/tpuctl/tpuctl@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef" }
   }
   expect_failures = [var.watch]
 }
 
-run "no_package" {
+run "no_type" {
   command = plan
   variables {
-    watch = { owners = ["ada@example.com"] }
+    watch = { owners = ["ada@example.com"], types = [], image = "europe-west4-docker.pkg.dev/demo-project-1/tpuctl/tpuctl@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef" }
+  }
+  expect_failures = [var.watch]
+}
+
+run "zone_without_subnetwork" {
+  command = plan
+  variables {
+    watch = { owners = ["ada@example.com"], types = ["v3-8"], zones = ["us-central1-b"], image = "europe-west4-docker.pkg.dev/demo-project-1/tpuctl/tpuctl@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef" }
+  }
+  expect_failures = [var.watch]
+}
+
+run "no_price" {
+  command = plan
+  variables {
+    watch = { owners = ["ada@example.com"], types = ["v3-8"], max_price = 0, image = "europe-west4-docker.pkg.dev/demo-project-1/tpuctl/tpuctl@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef" }
+  }
+  expect_failures = [var.watch]
+}
+
+run "image_by_tag" {
+  command = plan
+  variables {
+    watch = { owners = ["ada@example.com"], types = ["v3-8"], image = "europe-west4-docker.pkg.dev/demo-project-1/tpuctl/tpuctl:1" }
   }
   expect_failures = [var.watch]
 }
@@ -168,7 +211,7 @@ run "no_package" {
 run "no_schedule" {
   command = plan
   variables {
-    watch = { owners = ["ada@example.com"], package = "tpuctl", schedule = "each minute" }
+    watch = { owners = ["ada@example.com"], types = ["v3-8"], schedule = "each minute", image = "europe-west4-docker.pkg.dev/demo-project-1/tpuctl/tpuctl@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef" }
   }
   expect_failures = [var.watch]
 }

@@ -15,6 +15,8 @@ from tests.paths import ROOT
 
 SOURCE = ROOT / "terraform"
 EXAMPLES = ("examples/minimal", "examples/complete", "examples/teams")
+IMAGE = f"europe-west4-docker.pkg.dev/demo-project-1/tpuctl/tpuctl@sha256:{'0123456789abcdef' * 4}"
+"""An image with tpuctl, as the watcher of a test is given one."""
 SPARING = {"GOGC": "400"}
 """Terraform collects its garbage less often, which saves a third of its CPU time."""
 VARIABLES = {"TF_VAR_project_id": "demo-project-1", "TF_VAR_billing_account": "012345-6789AB-CDEF01"}
@@ -27,7 +29,7 @@ OF_EXAMPLES: dict[str, dict[str, object]] = {
             "serviceAccount:trainer@demo-project-1.iam.gserviceaccount.com",
         ],
         "ssh_ranges": ["10.8.0.0/16"],
-        "watch": {"owners": ["ada@example.com"], "package": "https://example.com/tpuctl-1.0.0.tar.gz"},
+        "watch": {"owners": ["ada@example.com"], "types": ["v4-8"], "max_price": 20, "image": IMAGE},
     },
     "examples/teams": {
         "teams": {"vision": ["group:vision@example.com"], "speech": ["group:speech@example.com"]}

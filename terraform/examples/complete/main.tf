@@ -68,10 +68,12 @@ variable "accelerator_type" {
 }
 
 variable "watch" {
-  description = "Whose preempted runs are started again, and what pip installs as tpuctl for that. Unset: nobody's."
+  description = "Whose preempted runs are started again, as which types of TPU, for how many US dollars an hour together, and the image with tpuctl that does it, by its digest. Unset: nobody's."
   type = object({
-    owners  = set(string)
-    package = string
+    owners    = set(string)
+    types     = set(string)
+    max_price = number
+    image     = string
   })
   default = null
 }

@@ -11,6 +11,10 @@ import pytest
 
 from tests.running_simulator import CommandResult, RunningSimulator
 from tests.sim.iam.rehearsal import COMPLETE, PROJECT, Tpuctl, grant, start
+from tests.terraform.plans import record
+from tests.terraform.plans.stanzas import nested
+from tpuctl.config.formats import normalize
+from tpuctl.config.settings import SETTINGS
 from tpuctl.flows.runs.evidence import decision
 
 WATCHER = f"serviceAccount:vision-team-watch@{PROJECT}.iam.gserviceaccount.com"
@@ -19,7 +23,24 @@ JOB = (
     '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'
     "import os, time\nwhile os.environ['TPUCTL_ATTEMPT'] == '1': time.sleep(0.05)\nprint('trained')\n"
 )
+JOBS = "module.base.google_cloud_run_v2_job.watch"
+"""The scheduled jobs in the plan of examples/complete."""
 NOTHING: Callable[[dict[str, Any]], bool] = lambda resource: False  # noqa: E731
+
+
+def environment() -> dict[str, str]:
+    """Return the environment that examples/complete gives its scheduled job."""
+    (lines,) = (lines for name, lines in record.of_plan("complete").items() if name.startswith(JOBS))
+    container = nested(lines)["template"][0]["template"][0]["containers"][0]
+    return {entry["name"]: entry["value"] for entry in container["env"]}
+
+
+def test_the_environment_of_the_job_is_one_that_tpuctl_reads() -> None:
+    for variable, value in environment().items():
+        setting = variable.removeprefix("TPUCTL_").lower()
+        assert setting in SETTINGS or setting.startswith("watch_"), variable
+        if setting in SETTINGS and setting != "target":
+            assert normalize(setting, value, variable)
 
 
 @contextmanager
@@ -38,11 +59,13 @@ def preempted(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tpuctl: Tpuctl
 ) -> Callable[..., CommandResult]:
     """A run whose TPU a member made and the provider took back, and a step of the watcher's."""
-    monkeypatch.setenv("TPUCTL_OWNER", "ada@example.com")
+    for variable, value in environment().items():
+        if variable not in ("TPUCTL_TARGET", "TPUCTL_SSH_USER"):
+            monkeypatch.setenv(variable, value)
     monkeypatch.setattr(decision, "CHECK_NODE_AFTER", 2.0)
     Path("job.py").write_text(JOB)
     with simulator(monkeypatch, tmp_path, None) as running:
-        up = tpuctl("up", "v3-8", "--name", "n1", "--spot", "--framework", "jax", "--yes")
+        up = tpuctl("up", "v4-8", "--name", "n1", "--spot", "--framework", "jax", "--yes")
         assert up.code == 0, up.err
         submitted = tpuctl("submit", "job.py", "--name", "r1")
         assert submitted.code == 0, submitted.err

@@ -63,7 +63,7 @@ ACCESS = [
     Mistake("a budget of all projects", "budget.tf", '    projects        = ["projects/${data.google_project.this[0].number}"]\n', "", "plan budget", "- budget_filter[0].projects"),
     Mistake("a budget that alerts nobody", "budget.tf", "for_each = var.budget.thresholds", "for_each = []", "plan budget", "- threshold_rules[0].threshold_percent"),
     Mistake("a step that is repeated", "watch.tf", "max_retries = 0", "max_retries = 3", "plan watch", "template[0].template[0].max_retries = 3"),
-    Mistake("a job of any image", "watch.tf", "image   = var.watch.image", 'image   = "docker.io/library/python:latest"', "plan watch-by-image", "python:latest"),
+    Mistake("a job of any image", "watch.tf", "image   = var.watch.image", 'image   = "docker.io/library/python:latest"', "plan watch", "python:latest"),
     Mistake("storage that costs to read", "storage.tf", '"STANDARD"', '"NEARLINE"', "plan plain", '+ storage_class = "NEARLINE"'),
     Mistake("an argument whose change replaces the resource", "network.tf", "  ip_cidr_range            = var", '  purpose                  = "PRIVATE"\n  ip_cidr_range            = var', "plan plain", '+ purpose = "PRIVATE"'),
     Mistake("a base that says it has external addresses", "outputs.tf", "external_ips    = false", "external_ips    = true", "plan plain", "+ external_ips = true"),

@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.terraform.workbench import EXAMPLES
+from tests.terraform.workbench import EXAMPLES, IMAGE
 
 REQUIRED = {"project_id": "demo-project-1", "region": "europe-west4", "zone": "europe-west4-a"}
 PLAIN = {**REQUIRED, "members": ["user:ada@example.com"], "protection": "records"}
 KEY = "projects/keys/locations/europe-west4/keyRings/training/cryptoKeys/buckets"
-WATCHED = {"owners": ["ada@example.com", "bob@example.com"], "package": "tpuctl==1.0.0"}
-IMAGE = "europe-west4-docker.pkg.dev/demo-project-1/tpuctl/tpuctl:1"
+WATCHED = {"owners": ["ada@example.com", "bob@example.com"], "types": ["v3-8"], "image": IMAGE}
 TPU = {"accelerator_type": "v3-8", "runtime_version": "tpu-ubuntu2204-base"}
 
 
@@ -55,7 +54,7 @@ OF_MODULE = [
     _with("tpu", tpu={**TPU, "name": "kept", "reserved": True}),
     _with("spot-tpu", tpu={**TPU, "spot": True}),
     _with("watch", watch=WATCHED),
-    _with("watch-by-image", watch={"owners": ["ada@example.com"], "image": IMAGE, "schedule": "0 * * * *", "region": "europe-west1"}),
+    _with("watch-within-limits", regions={"us-central1": "10.129.0.0/20"}, watch={"owners": ["ada@example.com"], "types": ["v4-8", "v3-8"], "zones": ["europe-west4-b", "us-central1-b"], "max_price": 12.5, "image": IMAGE, "schedule": "0 * * * *", "region": "europe-west1"}),
     _with("days", bundle_days=0, log_days=1, soft_delete_days=0),
     _with("names", name="team-2", bucket_names={"data": "pictures", "runs": "models"}, labels={"team": "vision", "managed-by": "mine"}),
     _with("network", subnet_cidr="192.168.8.0/21", mtu=1460),

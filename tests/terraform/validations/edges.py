@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tests.terraform.workbench import IMAGE
+
 POOL = "iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p"
 ACCOUNT = "012345-6789AB-CDEF01"
 KEY = "projects/p/locations/europe-west4/keyRings/r/cryptoKeys/k"
@@ -26,6 +28,7 @@ NO_BUCKET = "A bucket's name has 3 to 63"
 NO_LABEL = "Labels have lower-case letters"
 NO_KEY = "kms_key has the form"
 NO_TYPE = "tpu.accelerator_type is a type"
+WATCH = {"owners": ["a@b"], "types": ["v3-8"], "image": IMAGE}
 NO_OWNER = "watch.owners are the e-mail addresses"
 
 PLAIN = {"project_id": "demo-project-1", "region": "europe-west4", "zone": "europe-west4-a"}
@@ -75,8 +78,8 @@ ACCEPTED: dict[str, list[Any]] = {
         {"accelerator_type": "v6e-1", "runtime_version": "r", "spot": True},
     ],
     "watch": [
-        None, {"owners": ["a@b"], "package": "tpuctl"}, {"owners": ["a@b", "c@d"], "image": "eu.gcr.io/p/i"},
-        {"owners": ["a@b"], "package": "tpuctl", "region": None},
+        None, WATCH, WATCH | {"owners": ["a@b", "c@d"], "types": ["v2-8", "v5p-12288"]}, WATCH | {"image": f"a:5000/b/C:1@sha256:{'f' * 64}"},
+        WATCH | {"region": None, "zones": None, "max_price": None}, WATCH | {"zones": ["europe-west4-a", "europe-west4-z"], "max_price": 0.01},
     ],
 }  # fmt: skip
 """Variable -> values that it takes; null is the default."""
@@ -184,15 +187,21 @@ REFUSED: dict[str, dict[str, list[Any]]] = {
         'attribute "runtime_version" is required': [{"accelerator_type": "v3-8"}],
     },
     "watch": {
-        NO_OWNER: [
-            {"owners": [], "package": "p"}, {"owners": [""], "package": "p"}, {"owners": ["ada"], "package": "p"},
-            {"owners": ["user:a@b", "a b@c"], "package": "p"}, {"owners": None, "package": "p"}, {"owners": ["a@b\n"], "package": "p"},
+        NO_OWNER: [WATCH | {"owners": owners} for owners in ([], [""], ["ada"], ["user:a@b", "a b@c"], None, ["a@b\n"])],
+        "watch.types are the types": [WATCH | {"types": types} for types in ([], None, [""], ["v3"], ["v3-8", "a100"], ["v3-8,v4-512"], ["v3-8\n"])],
+        "watch.zones are zones of": [
+            WATCH | {"zones": zones} for zones in ([], [""], ["europe-west4"], ["europe-west4-a", "us-central1-a"], ["europe-west4-a,us-central1-a"],
+                                                   ["europe-west4-A"], ["europe-west4-a\n"])
         ],
-        "watch.package is missing": [{"owners": ["a@b"]}, {"owners": ["a@b"], "image": "docker.io/library/python:3.13"}],
-        "watch.schedule has the five fields": [
-            {"owners": ["a@b"], "package": "p", "schedule": schedule} for schedule in ("", "* * * *", "* * * * * *", "hourly")
+        "watch.max_price is the most": [WATCH | {"max_price": price} for price in (0, -1)],
+        "watch.image is an image": [
+            WATCH | {"image": image} for image in (None, "", "docker.io/library/python:3.12-slim", "eu.gcr.io/p/i:1", "eu.gcr.io/p/i@sha256:abc",
+                                                   f"eu.gcr.io/p/i@sha256:{'A' * 64}", f"@sha256:{'a' * 64}", f"a b@sha256:{'a' * 64}", f"a@sha256:{'a' * 64}\n")
         ],
-        "watch.region has the form": [{"owners": ["a@b"], "package": "p", "region": region} for region in ("EU", "", "europe-west4-a")],
+        "watch.schedule has the five fields": [WATCH | {"schedule": schedule} for schedule in ("", "* * * *", "* * * * * *", "hourly")],
+        "watch.region has the form": [WATCH | {"region": region} for region in ("EU", "", "europe-west4-a")],
+        "are required": [{"owners": ["a@b"]}],
+        'attribute "types" is required': [{"owners": ["a@b"], "image": IMAGE}],
     },
     "zone": {
         "zone must be in region": ["europe-west4", "europe-west1-a", "europe-west4-", "europe-west4-aa", "europe-west4-A", "europe-west4-1",
