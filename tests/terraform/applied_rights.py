@@ -17,7 +17,7 @@ from tests.terraform.provider_schema import VERSIONS
 from tests.terraform.workbench import Workbench
 
 RECORDED = Path(__file__).parent / "recorded"
-EXAMPLES = ("minimal", "complete")
+EXAMPLES = ("minimal", "complete", "teams")
 
 KINDS = {
     "google_compute_firewall": (

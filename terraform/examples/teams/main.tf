@@ -1,4 +1,7 @@
-# Two teams in one project whose jobs cannot reach each other's runs: a base for each.
+# Two teams in one project: a base for each. Their jobs reach no bucket of the other team. Their members do, if they mean
+# to: who may use TPUs and IAP in a project reaches every TPU of it, and acts as that TPU's account. And every job may read
+# any TPU of the project that it can name, with its metadata and startup script. Where members must be kept apart,
+# have a project for each team, and apply examples/minimal in each.
 
 terraform {
   required_version = ">= 1.9"

@@ -31,6 +31,7 @@ class Example:
     data: str
     runs: str
     account: str
+    project: str = PROJECT
 
 
 MINIMAL = Example(
@@ -65,21 +66,22 @@ def start(
     *,
     user: str | None = None,
     dropped: Callable[[dict[str, Any]], bool] = lambda resource: False,
+    state: Path | None = None,
 ) -> RunningSimulator:
     """Start the simulator that commands find, and point them at the example's project.
 
-    `dropped` tells which resources are missing from the state.
+    `dropped` tells which resources are missing from the state, and `state` is another one than the example's.
     """
     settings = {
         "TARGET": "sim",
-        "PROJECT": PROJECT,
+        "PROJECT": example.project,
         "BUCKET": example.runs,
         "DATA_BUCKET": example.data,
         "SERVICE_ACCOUNT": example.account,
     }
     for name, value in settings.items():
         monkeypatch.setenv(f"TPUCTL_{name}", value)
-    state = state_without(example, dropped, folder / "iam.json")
+    state = state or state_without(example, dropped, folder / "iam.json")
     return RunningSimulator(folder / "state" / "sim", iam=enforcement(state, user or example.member))
 
 
