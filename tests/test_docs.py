@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -50,15 +51,31 @@ def test_contributing_lists_every_target_of_make() -> None:
     assert table in (ROOT / "CONTRIBUTING.md").read_text()
 
 
-def test_no_file_names_a_machine_path_or_an_index() -> None:
-    words = ("/root" + "/", "/home" + "/runner", "file://" + "/opt", "--index-" + "url", "--extra-" + "index")
-    wrong = []
+def texts() -> Iterator[tuple[Path, str]]:
+    """Yield the files of the checkout that people and programs read, with their text."""
     generated = {".git", ".venv", ".demo", ".tensorflow", ".beam"}
     generated |= {".hypothesis", ".pytest_cache", ".mypy_cache", ".ruff_cache"}
-    for path in (
-        path for top in ROOT.iterdir() if top.name not in generated for path in (top, *top.rglob("*"))
-    ):
-        if path.is_file() and path.suffix in {".py", ".md", ".toml", ".txt", ""}:
-            text = path.read_text(errors="ignore")
-            wrong += [f"{path}: {word}" for word in words if word in text]
-    assert wrong == []
+    suffixes = {".py", ".md", ".toml", ".txt", ".yml", ".tf", ".hcl", ".ipynb", ".sh", ""}
+    for top in ROOT.iterdir():
+        for path in (top, *top.rglob("*")) if top.name not in generated else ():
+            if path.is_file() and path.suffix in suffixes:
+                yield path, path.read_text(errors="ignore")
+
+
+def test_no_file_names_a_machine_path_or_an_index() -> None:
+    words = ("/root" + "/", "/home" + "/runner", "file://" + "/opt", "--index-" + "url", "--extra-" + "index")
+    assert [f"{path}: {word}" for path, text in texts() for word in words if word in text] == []
+
+
+BY_NAME = re.compile(
+    r"""(?:\binstall(?:\s+-\S+)*|\buvx|\buv\s+add|\bpipx\s+run)[\s'"]+tpuctl\b(?![-_]|\S*\s+@\s)|(?<![\w-])tpuctl(?:\[[a-z,]+\])?[=~<>]=\S"""
+)
+
+
+def test_nothing_installs_tpuctl_by_a_name_that_somebody_else_can_take() -> None:
+    """No package index has it under our name: installs are from a clone, a wheel or a commit."""
+    name = "tpuctl"
+    wrong = (f"pip install {name}", f"pip install -q\n'{name}[sim]'", f"{name}[parquet]==1", f"uvx {name} ls")
+    right = ("pip install '.[sim]'", f'pip install "{name} @ git+https://x/y@c"', f"{name} ls")
+    assert [bool(BY_NAME.search(text)) for text in (*wrong, *right)] == [True] * 4 + [False] * 3
+    assert [f"{path}: {match[0]}" for path, text in texts() for match in BY_NAME.finditer(text)] == []

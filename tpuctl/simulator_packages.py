@@ -15,5 +15,5 @@ def check_installed() -> None:
     if missing:
         raise ConfigError(
             f"The simulator needs packages that are not installed: {', '.join(missing)}.",
-            hint="Install them: pip install 'tpuctl[sim]'",
+            hint="Install them in the clone of tpuctl: pip install '.[sim]'",
         )

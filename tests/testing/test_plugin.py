@@ -59,4 +59,4 @@ def test_a_run_that_does_not_use_it_does_not_miss_the_extra(tmp_path: Path) -> N
 def test_a_run_that_uses_it_is_told_what_to_install(tmp_path: Path) -> None:
     result = run(tmp_path, "def test_it(tpu_simulator): pass", "-c", WITHOUT_EXTRA)
     assert result.returncode == 1
-    assert "pip install 'tpuctl[sim]'" in result.stdout
+    assert "pip install '.[sim]'" in result.stdout

@@ -212,7 +212,7 @@ def test_missing_packages_are_named(folder: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(simulator_packages, "PACKAGES", ("aiohttp", "no_such_server", "nor_this"))
     with pytest.raises(ConfigError, match=r"not installed: no_such_server, nor_this\.") as missing:
         simulator_process.ensure(folder)
-    assert "pip install 'tpuctl[sim]'" in missing.value.hint
+    assert "pip install '.[sim]'" in missing.value.hint
     assert not folder.exists()
 
 

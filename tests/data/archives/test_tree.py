@@ -134,4 +134,4 @@ def test_zstandard_without_its_library_is_said(tree: Tree, monkeypatch: pytest.M
     with pytest.raises(ConfigError) as caught:
         read(file)
     assert caught.value.message == "Reading .tar.zst needs pyarrow, which is not installed."
-    assert caught.value.hint == "Install it: pip install 'tpuctl[parquet]'."
+    assert caught.value.hint == "Install it: pip install pyarrow."

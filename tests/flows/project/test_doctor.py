@@ -231,7 +231,7 @@ def test_the_version_of_python_and_missing_packages_are_said(
     results = findings(lambda: cloud)
     assert results["python"] == Finding(
         "python", FAILED, "Packages are missing: no_such_package, no_such_parent.package.",
-        "Run 'pip install tpuctl'.",
+        "Run 'pip install .' in the clone of tpuctl.",
     )  # fmt: skip
     skipped = {name: finding.text for name, finding in results.items() if finding.state == SKIPPED}
     assert (skipped["credentials"], skipped["ssh key"]) == ("needs python", "needs python")

@@ -71,7 +71,7 @@ def dataflow(
     _show(estimate, settings.machine_type)
     if not checked:
         output.note("Apache Beam is not installed here: the options of Beam were not checked.")
-    output.note(f"requirements.txt has one line: {flow.REQUIREMENT}")
+    output.note(f"Workers install {flow.WHEEL}, which this makes here: pip wheel --no-deps CLONE-OF-TPUCTL")
     output.hint(shlex.join(words))
 
 

@@ -107,6 +107,6 @@ def _zstandard(stream: IO[bytes]) -> Any:
     except ImportError as error:
         raise ConfigError(
             "Reading .tar.zst needs pyarrow, which is not installed.",
-            hint="Install it: pip install 'tpuctl[parquet]'.",
+            hint="Install it: pip install pyarrow.",
         ) from error
     return pyarrow.CompressedInputStream(pyarrow.PythonFile(stream, "r"), "zstd")

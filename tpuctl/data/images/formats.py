@@ -131,7 +131,7 @@ def _plugin(name: str) -> Callable[[io.BytesIO], ImageFile]:
         loaded: Any = import_module(module)
     except ImportError as error:
         raise InvalidImage(
-            f"is a {name} image, which needs pillow-heif", hint="Install it: pip install 'tpuctl[heif]'."
+            f"is a {name} image, which needs pillow-heif", hint="Install it: pip install pillow-heif."
         ) from error
     return loaded.__dict__[plugin]  # type: ignore[no-any-return]  # a class of images
 

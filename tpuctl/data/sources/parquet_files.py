@@ -300,7 +300,7 @@ def _library() -> ModuleType:
     except ImportError as error:
         raise ConfigError(
             "Reading Parquet needs pyarrow, which is not installed.",
-            hint="Install it: pip install 'tpuctl[parquet]'.",
+            hint="Install it: pip install pyarrow.",
         ) from error
     # Arrow's own allocator does not give freed memory back: memory would grow with the source
     pyarrow.set_memory_pool(pyarrow.system_memory_pool())

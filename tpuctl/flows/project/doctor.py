@@ -107,7 +107,9 @@ def _python(config: Config, connected: Connect) -> str:
     version = ".".join(map(str, sys.version_info[:3]))
     missing = [name for name in PACKAGES if not _is_installed(name)]
     if missing:
-        raise ConfigError(f"Packages are missing: {', '.join(missing)}.", hint="Run 'pip install tpuctl'.")
+        raise ConfigError(
+            f"Packages are missing: {', '.join(missing)}.", hint="Run 'pip install .' in the clone of tpuctl."
+        )
     return f"Python {version}, all packages"
 
 

@@ -20,7 +20,7 @@ from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError
 from tpuctl.flows.datasets.beam import dataflow
 from tpuctl.flows.datasets.beam import upload as beam_upload
-from tpuctl.flows.datasets.beam.dataflow import Settings, beam_options, estimate
+from tpuctl.flows.datasets.beam.dataflow import WHEEL, Settings, beam_options, estimate
 from tpuctl.flows.datasets.beam.worker import Task
 from tpuctl.flows.datasets.plan import make_plan
 from tpuctl.flows.datasets.request import UploadRequest
@@ -169,7 +169,7 @@ class TestNumbers:
             "--temp_location=gs://my-bucket/dataflow/temp",
             "--staging_location=gs://my-bucket/dataflow/staging",
             f"--job_name=tpuctl-pets-{'x' * 48}", "--machine_type=n1-standard-2", "--num_workers=3",
-            "--max_num_workers=3", "--requirements_file=requirements.txt",
+            "--max_num_workers=3", f"--extra_package={WHEEL}",
         ]  # fmt: skip
 
 
@@ -178,7 +178,7 @@ class TestGooglesClient:
 
     @pytest.fixture(autouse=True)
     def client(self) -> Any:
-        reason = "Beam's part for Google Cloud is not installed here: pip install 'tpuctl[beam]'"
+        reason = "Beam's part for Google Cloud is not installed here: pip install 'apache-beam[gcp]'"
         return pytest.importorskip("apache_beam.runners.dataflow.internal.apiclient", reason=reason)
 
     def test_the_options_are_those_that_it_takes(self, request_: UploadRequest) -> None:

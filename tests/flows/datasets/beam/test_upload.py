@@ -39,7 +39,9 @@ THREADS = ("--direct_num_workers=2", "--direct_running_mode=multi_threading")
 @pytest.fixture
 def beam() -> None:
     """Beam, where it is installed."""
-    pytest.importorskip("apache_beam", reason="Apache Beam is not installed here: pip install 'tpuctl[beam]'")
+    pytest.importorskip(
+        "apache_beam", reason="Apache Beam is not installed here: pip install 'apache-beam[gcp]'"
+    )
 
 
 def pets(root: Path, *, skip_bad: bool = False) -> UploadRequest:
@@ -188,7 +190,7 @@ class TestCommand:
         result = tpuctl("data", "upload", "pets", str(pictures), "--runner", "beam")
         assert result.code == 3
         assert "needs Apache Beam, which is not installed" in result.err
-        assert "pip install 'tpuctl[beam]'" in result.err
+        assert "pip install 'apache-beam[gcp]'" in result.err
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -288,7 +290,7 @@ class TestPipeline:
     ) -> None:
         result = tpuctl("data", "upload", "pets", "nowhere", "--runner", "beam", "--", *options)
         if "nowhere does not" in result.err or "cannot be imported: Google Cloud Dataflow" in result.err:
-            pytest.skip("Beam is here without its part for Google Cloud: pip install 'tpuctl[beam]'")
+            pytest.skip("Beam is here without its part for Google Cloud: pip install 'apache-beam[gcp]'")
         assert (result.code, message in result.err) == (2, True), result.err
 
     def test_an_interrupted_upload_publishes_nothing_and_is_taken_up_again(

@@ -70,6 +70,6 @@ def sound_library() -> Any:
     except (ImportError, OSError) as error:  # OSError: it is installed without libsndfile
         raise ConfigError(
             "Reading FLAC needs soundfile, which is not installed.",
-            hint="Install it: pip install 'tpuctl[audio]'.",
+            hint="Install it: pip install soundfile.",
         ) from error
     return soundfile

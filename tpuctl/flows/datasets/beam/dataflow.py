@@ -12,8 +12,8 @@ from tpuctl.data.plan import DatasetPlan
 from tpuctl.errors import UsageError
 from tpuctl.flows.datasets.request import UploadRequest
 
-REQUIREMENT = f"tpuctl[parquet]=={__version__}"
-"""What workers install."""
+WHEEL = f"tpuctl-{__version__}-py3-none-any.whl"
+"""What workers install, a file of this machine: no package index has tpuctl. Beam itself brings pyarrow."""
 MACHINE_TYPE = "n1-standard-2"
 RATE = 20_000_000
 """Bytes of shards that one vCPU makes in a second: assumed, and low for pictures."""
@@ -110,7 +110,7 @@ def beam_options(request: UploadRequest, settings: Settings, workers: int) -> li
         f"--machine_type={settings.machine_type}",
         f"--num_workers={workers}",
         f"--max_num_workers={workers}",
-        "--requirements_file=requirements.txt",
+        f"--extra_package={WHEEL}",
     ]
 
 

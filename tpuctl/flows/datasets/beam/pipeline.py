@@ -183,7 +183,7 @@ def _runner(name: str) -> PipelineRunner:
     except (ImportError, AttributeError) as error:
         raise _wrong(
             f"the runner {name} cannot be imported: {error}",
-            "Those of Google Cloud need apache-beam[gcp]: pip install 'tpuctl[beam]'",
+            "Those of Google Cloud need more of it: pip install 'apache-beam[gcp]'",
         ) from error
 
 

@@ -162,6 +162,6 @@ def _pipeline() -> ModuleType:
             raise
         raise ConfigError(
             "--runner beam needs Apache Beam, which is not installed.",
-            hint="Install it: pip install 'tpuctl[beam]'",
+            hint="Install it: pip install 'apache-beam[gcp]'",
         ) from error
     return pipeline
