@@ -190,7 +190,7 @@ REFUSED: dict[str, dict[str, list[Any]]] = {
         NO_OWNER: [WATCH | {"owners": owners} for owners in ([], [""], ["ada"], ["user:a@b", "a b@c"], None, ["a@b\n"])],
         "watch.types are the types": [WATCH | {"types": types} for types in ([], None, [""], ["v3"], ["v3-8", "a100"], ["v3-8,v4-512"], ["v3-8\n"])],
         "watch.zones are zones of": [
-            WATCH | {"zones": zones} for zones in ([], [""], ["europe-west4"], ["europe-west4-a", "us-central1-a"], ["europe-west4-a,us-central1-a"],
+            WATCH | {"zones": zones} for zones in ([], [""], ["europe-west4"], ["europe-west4-a", "asia-east1-a"], ["europe-west4-a,asia-east1-a"],
                                                    ["europe-west4-A"], ["europe-west4-a\n"])
         ],
         "watch.max_price is the most": [WATCH | {"max_price": price} for price in (0, -1)],

@@ -14,7 +14,7 @@ from tests.terraform.workbench import Workbench
 
 FOLDER = "edges"
 SOURCE = {"source": "./module"}
-READ_BY_OTHERS = ("name", "project_id", "region", "regions", "subnet_cidr")
+READ_BY_OTHERS = ("name", "project_id", "region", "subnet_cidr")
 """Variables that the rules of others read: a call with a value at their edge has none of the others."""
 RULE = re.compile(r"variables\.tf:(\d+),")
 VARIABLE = re.compile(r'^variable "(\w+)"')
