@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from tests.sim.iam.rehearsal import MINIMAL, RECORDED
+from tests.terraform.plans import record
+from tests.terraform.plans.stanzas import nested
 from tpuctl.errors import UsageError
 from tpuctl.sim.iam.access import Access
 from tpuctl.sim.iam.policies import Resource
@@ -85,6 +87,18 @@ def test_conditions_of_the_minimal_example(name: str, creatable: bool, deletable
     assert not access.allows(TPU, "storage.objects.update", resource)
     assert not access.allows("", "storage.objects.get", resource)
     assert not access.allows("user:eve@example.com", "storage.objects.get", resource)
+
+
+def test_without_protection_a_job_can_forge_what_a_watcher_reads(tmp_path: Path) -> None:
+    grant = record.of_plan("no-protection")[
+        'google_storage_bucket_iam_member.tpu["runs roles/storage.objectUser"]'
+    ]
+    state = state_of(tmp_path, ("google_storage_bucket_iam_member", nested(grant)))
+    access = Access(state.policies, lambda bucket: ("p", {"bindings": state.bucket_policies[bucket]}))
+    for name in ("runs/a/run.json", "runs/a/verdict.json"):
+        resource = access.object(MINIMAL.runs, name)
+        assert resource is not None
+        assert access.allows(TPU, "storage.objects.create", resource)
 
 
 def test_the_default_account_is_an_editor_as_at_google() -> None:
