@@ -47,6 +47,7 @@ def ask(what, url):
 ask("bucket", "https://storage.googleapis.com/storage/v1/b/BUCKET/o?prefix=runs/")
 ask("object", "https://storage.googleapis.com/storage/v1/b/BUCKET/o/runs%2Fr1%2Frun.json?alt=media")
 ask("nodes", "NODES")
+send("write", "POST", upload("BUCKET", "runs/r1/outputs/mine"), b"{}")
 ask("node", "NODES/theirs")
 """
 Switch = Callable[[Example, str], RunningSimulator]
@@ -98,10 +99,9 @@ def make_theirs(tpuctl: Tpuctl) -> None:
 
 
 def answers(text: str) -> dict[str, str]:
-    """Return what each question was answered, by its name."""
-    return dict(
-        line.split(" ", 1) for line in text.splitlines() if line.startswith(("bucket", "object", "node"))
-    )
+    """Return what each question was answered, by its name; of two ways to write, the second."""
+    asked = ("bucket", "object", "node", "write")
+    return dict(line.split(" ", 1) for line in text.splitlines() if line.startswith(asked))
 
 
 def ask_by_a_job(tpuctl: Tpuctl, example: Example) -> dict[str, str]:
@@ -120,7 +120,7 @@ def test_jobs_of_two_teams_in_a_project_reach_nothing_of_each_others_buckets_and
     make_theirs(tpuctl)
     as_member(SPEECH, "speech")
     answered = ask_by_a_job(tpuctl, VISION)
-    assert [answered[what] for what in ("bucket", "object", "nodes")] == ["403"] * 3
+    assert [answered[what][:3] for what in ("bucket", "object", "nodes", "write")] == ["403"] * 4
     assert answered["node"].startswith("200 ")
     assert "not-so-secret" in answered["node"], "every job reads the metadata of every TPU that it can name"
 
@@ -140,6 +140,9 @@ def test_members_of_two_teams_in_a_project_reach_each_others_tpus_and_so_their_b
     answered = answers(reached.out)
     assert answered["object"].startswith('200 { "')
     assert "r1/run.json" in answered["bucket"]
+    assert answered["write"] == "200"
+    deleted = tpuctl("down", "theirs", "--yes")
+    assert deleted.code == 0, deleted.err
 
 
 def test_members_and_jobs_of_teams_with_a_project_each_reach_nothing_of_each_other(
@@ -156,7 +159,10 @@ def test_members_and_jobs_of_teams_with_a_project_each_reach_nothing_of_each_oth
         refused = tpuctl(*command)
         assert refused.code != 0, (command, refused.out)
         assert "does not have storage.objects" in refused.err or "tpu.nodes" in refused.err, refused.err
-    assert ask_by_a_job(tpuctl, MINIMAL) == dict.fromkeys(("bucket", "object", "nodes", "node"), "403")
+    answered = ask_by_a_job(tpuctl, MINIMAL)
+    assert {what: text[:3] for what, text in answered.items()} == dict.fromkeys(
+        ("bucket", "object", "nodes", "node", "write"), "403"
+    )
 
 
 def test_the_documents_say_so() -> None:
