@@ -21,6 +21,11 @@ Text = Annotated[str, Meta(max_length=131_072)]
 """Linux passes no longer argument or variable to a program (MAX_ARG_STRLEN)."""
 ResourceName = Annotated[str, Meta(pattern=r"\A[a-z0-9](?:[a-z0-9.:-]{0,98}[a-z0-9])?\Z")]
 """A project, zone or node; older projects have a domain, `example.com:name`."""
+PackageName = Annotated[str, Meta(pattern=r"\A[a-z0-9][a-z0-9-]{0,199}\Z")]
+"""Of a package, normalized as in PEP 503; with PackageVersion as inventory.py of the worker lists them."""
+PackageVersion = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._+!-]{0,199}\Z")]
+PythonVersion = Annotated[str, Meta(pattern=r"\A[0-9]{1,3}(?:\.[0-9]{1,5}){0,3}[A-Za-z0-9.+-]{0,40}\Z")]
+"""`3.11.7`, also `3.13.0rc1` and `3.12.3+`."""
 Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 Crc32c = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9+/]{6}==\Z")]
 FileName = Annotated[str, Meta(pattern=r"\A(?!\.)[^/\\\x00-\x1f\x7f]{1,300}\Z")]

@@ -9,7 +9,18 @@ from typing import Annotated
 import msgspec
 
 from tpuctl import clock
-from tpuctl.bucket_objects.fields import AttemptNumber, Count, Crc32c, Label, Line, Sha256, Word
+from tpuctl.bucket_objects.fields import (
+    AttemptNumber,
+    Count,
+    Crc32c,
+    Label,
+    Line,
+    PackageName,
+    PackageVersion,
+    PythonVersion,
+    Sha256,
+    Word,
+)
 
 MOST_PACKAGES = 5000
 MOST_FILES = 10_000
@@ -18,16 +29,15 @@ MOST_BYTES = 4 << 20
 """Of the record of results, about."""
 SCHEMA = 1
 
-Versions = Annotated[dict[Label, Label], msgspec.Meta(max_length=MOST_PACKAGES)]
-"""Name of a package, normalized as in PEP 503 -> its version."""
+Versions = Annotated[dict[PackageName, PackageVersion], msgspec.Meta(max_length=MOST_PACKAGES)]
+"""Package -> its version."""
 FileName = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
 
 
 class HostEnvironment(msgspec.Struct, frozen=True):
     """environment.json of a worker: the Python and the packages that its script could import."""
 
-    python: Label
-    """Its version."""
+    python: PythonVersion
     implementation: Label = ""
     system: Label = ""
     release: Label = ""
@@ -37,7 +47,7 @@ class HostEnvironment(msgspec.Struct, frozen=True):
     """What was installed for the script."""
     image: Versions = {}
     """Everything else."""
-    urls: Annotated[dict[Label, Line], msgspec.Meta(max_length=MOST_PACKAGES)] = {}
+    urls: Annotated[dict[PackageName, Line], msgspec.Meta(max_length=MOST_PACKAGES)] = {}
     """Where packages are from that come from no index, without passwords."""
     schema: int = SCHEMA
 

@@ -222,6 +222,14 @@ class TestEnd:
         assert known["duration"][0] == "1h30m"
         assert site.describe().label == "failed"
 
+    def test_an_attempt_that_was_added_after_the_end_does_not_count(self, site: Site) -> None:
+        site.submit()
+        site.say(*(replace(STATUS, worker=worker, state=FINISHED, exit_code=0) for worker in range(4)))
+        site.run.end(Verdict("r1", runs.SUCCEEDED, 1, LATER, "all ended", 0, runs.BY_WORKERS, tpu=TPU))
+        before = site.facts()
+        site.run.create_attempt(msgspec.structs.replace(ATTEMPT, attempt=2))
+        assert site.facts() == before
+
     def test_a_success_has_an_exit_code_and_one_of_an_earlier_version_no_basis(self, site: Site) -> None:
         site.submit()
         site.run.end(Verdict("r1", runs.SUCCEEDED, 1, LATER, "all ended", 0))

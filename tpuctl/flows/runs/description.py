@@ -86,7 +86,7 @@ class RunDescription:
         yield from self._notes()
         yield from self._end()
         yield from self._stop()
-        for number in self.run.attempt_numbers():
+        for number in self.run.attempt_numbers(self.verdict):
             yield from self._attempt(self.run.attempt(number))
         yield from self._workers()
         for name, folder in (
@@ -227,7 +227,7 @@ class RunDescription:
         if self.state is None:
             return
         try:
-            attempt = self.run.last_readable_attempt()
+            attempt = self.run.last_readable_attempt(self.verdict)
             words = attempt.words()
         except TpuctlError as error:
             yield Fact("workers", f"unknown: {error.message}", "bucket")

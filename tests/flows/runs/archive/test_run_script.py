@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.bucket_objects.records import RUN
-from tests.hostile.text import ESCAPES
+from tests.hostile.text import ESCAPES, steers
 from tpuctl.datasets import PinnedDataset
 from tpuctl.flows.runs.archive import run_script
 from tpuctl.job_header import Header, ToolTable
@@ -22,7 +22,11 @@ def test_folders_are_those_of_hosts() -> None:
     assert run_script.FOLDERS == FOLDERS
 
 
-TEXTS = ("$(touch owned)", "`touch owned`", "'; touch owned; '", "a\nb", "-x", "", "*", ESCAPES["title"])
+TEXTS = (
+    "$(touch owned)", "`touch owned`", "'; touch owned; '", "-x", "", "*", "%s\\033", "a\n\n", "\n", "größer",
+    *(text for text in ESCAPES.values() if not set(text) & {"\0", "\udc9b"}),
+)  # fmt: skip
+"""No program gets a NUL, and no record has half a pair."""
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -33,7 +37,9 @@ def test_no_text_of_the_record_is_more_than_a_word(tmp_path: Path, text: str) ->
     )  # fmt: skip
     header = Header(tpuctl=ToolTable(env={"OWN": text}))
     (tmp_path / "code").mkdir()
-    (tmp_path / "run.sh").write_text(run_script.run_script(record, header))
+    script = run_script.run_script(record, header)
+    assert not steers(script.replace("\n", ""))
+    (tmp_path / "run.sh").write_text(script)
     (tmp_path / "show").write_text('#!/bin/sh\nprintf "%s\\0" "$@" "$GIVEN" "$OWN" "$TPUCTL_ACCELERATOR"\n')
     (tmp_path / "show").chmod(0o700)
     shown = subprocess.run(
@@ -46,6 +52,18 @@ def test_no_text_of_the_record_is_more_than_a_word(tmp_path: Path, text: str) ->
     words = shown.stdout.decode().split("\0")
     assert words == [record.script, text, "end", text, text, text, ""]
     assert not list(tmp_path.rglob("owned"))
+
+
+def test_a_name_that_is_none_of_a_variable_is_not_in_it(tmp_path: Path) -> None:
+    names = ('A:-$(touch owned)}"; :; : "${B', "a.b", "ÄB", "")
+    record = msgspec.structs.replace(
+        RUN, environment=dict.fromkeys(names, NOT_STORED), arguments=(), seeds={}
+    )
+    (tmp_path / "code").mkdir()
+    (tmp_path / "run.sh").write_text(run_script.run_script(record, Header()))
+    subprocess.run(["sh", "run.sh"], cwd=tmp_path, check=True, env={"PYTHON": "/bin/true"})
+    assert not list(tmp_path.rglob("owned"))
+    assert run_script.missing_variables(record, Header()) == sorted(names), "the README names them"
 
 
 def test_seeds_count_as_stored() -> None:

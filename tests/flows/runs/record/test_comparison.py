@@ -72,6 +72,14 @@ def side(bucket: Bucket) -> Callable[..., Side]:
     return write
 
 
+def test_an_attempt_that_was_added_after_the_end_is_no_difference(side: Callable[..., Side]) -> None:
+    first, second = side("r1"), side("r2")
+    second.run.create_attempt(msgspec.structs.replace(ATTEMPT, attempt=2))
+    other = HostEnvironment("3.9.1", installed={"numpy": "0.1"})
+    second.run.bucket.create(second.run.paths.environment(2, 0), encode(other))
+    assert not compare(first, second).differences
+
+
 def rows(comparison: Comparison) -> dict[str, tuple[str | None, str | None]]:
     return {f"{each.part} {each.name}": (each.first, each.second) for each in comparison.differences}
 
@@ -211,7 +219,8 @@ def test_machines_are_compared_by_what_a_result_may_depend_on(side: Callable[...
             tpu=msgspec.structs.replace(ATTEMPT.tpu, name="n2", zone="z", runtime="new", spot=True, hosts=1),
         )
     )  # fmt: skip
-    again = Side(StoredRun(second.run.bucket, "r2"), second.verdict)
+    assert second.verdict
+    again = Side(StoredRun(second.run.bucket, "r2"), msgspec.structs.replace(second.verdict, attempt=2))
     assert rows(compare(first, again)) == {
         "machine attempts": ("1", "2"), "machine runtime": ("base", "new"), "machine hosts": ("4", "1"),
         "machine spot": ("no", "yes"),

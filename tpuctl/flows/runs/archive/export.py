@@ -9,7 +9,7 @@ import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, cast
 
 from tpuctl.atomic_files import part_file
@@ -19,7 +19,7 @@ from tpuctl.errors import NotFoundError, StateError, UsageError
 from tpuctl.flows.datasets.lookup import find_manifest
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs import results
-from tpuctl.flows.runs.archive.pinned_packages import pinned_packages
+from tpuctl.flows.runs.archive.pinned_packages import SUBMIT_ANEW, pinned_packages
 from tpuctl.flows.runs.archive.readme import Contents, readme
 from tpuctl.flows.runs.archive.run_script import missing_arguments, missing_variables, run_script
 from tpuctl.flows.runs.code.bundles import Bundle
@@ -27,7 +27,8 @@ from tpuctl.flows.runs.record import packages, stored_code
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.local.object_names import UnsafeNameError, local_parts
 from tpuctl.object_content import ContentDigest
-from tpuctl.runs import Verdict, encode
+from tpuctl.runs import Run, Verdict, encode
+from tpuctl.text import printable
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object
@@ -61,13 +62,15 @@ def export(
     """Write the archive of a run that has ended, complete or not at all.
 
     Raises NotFoundError where its code, or with `with_data` its dataset, is gone, StateError where one of
-    them is not what the record says, UsageError for a place that cannot be written.
+    them is not what the record says, or the record names files elsewhere, UsageError for a place that cannot
+    be written.
     """
     record = run.record
+    _check_paths(record)
     manifest = _manifest(data_bucket, run) if with_data else None
     code = stored_code.fetch(run.bucket, record)
     contents = Contents(
-        record, verdict, stored_code.header_of(code), packages.environment_of(run),
+        record, verdict, stored_code.header_of(code), packages.environment_of(run, verdict),
         results.ensured(run.bucket, run.paths, verdict), manifest is not None, _hosts(run, verdict),
     )  # fmt: skip
     try:
@@ -107,22 +110,39 @@ def _write(writer: _Writer, contents: Contents, code: Bundle) -> None:
             sources.append(data)
         writer.add("/".join(("code", *parts)), data)
     pinned = pinned_packages(record, contents.header, contents.environment, sources)
-    writer.add("README.md", readme(contents).encode())
+    writer.add("README.md", readme(contents, pinned.unnamed).encode())
     writer.add("requirements.txt", _lines(pinned.requirements))
     writer.add("constraints.txt", _lines(pinned.constraints))
     writer.add("run.sh", run_script(record, contents.header).encode(), mode=EXECUTABLE)
-    writer.add("record/run.json", encode(record))
-    writer.add("record/verdict.json", encode(contents.verdict))
+    writer.add("record/run.json", _json(record))
+    writer.add("record/verdict.json", _json(contents.verdict))
     if contents.environment:
-        writer.add("record/environment.json", encode(contents.environment))
+        writer.add("record/environment.json", _json(contents.environment))
     if contents.results:
-        writer.add("record/results.json", encode(contents.results))
+        writer.add("record/results.json", _json(contents.results))
         program = resources.files("tpuctl.flows.runs.archive") / "compare.py"
         writer.add("compare.py", program.read_bytes(), mode=EXECUTABLE)
 
 
 def _lines(lines: tuple[str, ...]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _json(record: object) -> bytes:
+    """Return a record as JSON that a terminal shows as it is."""
+    return printable.json(encode(record).decode()).encode()
+
+
+def _check_paths(record: Run) -> None:
+    """Raise StateError for a lock file or a folder of wheels, which README.md names, outside of the code."""
+    for name in (record.requirements, record.wheelhouse):
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or printable.line(name) != name:
+            raise StateError(
+                f"The record of run '{record.run}' names {name!a}, which is no file of its code.",
+                hint=SUBMIT_ANEW,
+                run=record.run,
+            )
 
 
 def _safe(name: str, run: str) -> tuple[str, ...]:

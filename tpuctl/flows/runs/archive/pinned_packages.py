@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from tpuctl.errors import StateError
 from tpuctl.flows.runs.code.imports import import_statements
+from tpuctl.flows.runs.record.packages import is_pin
 from tpuctl.job_header import Header
 from tpuctl.provenance.records import HostEnvironment
 from tpuctl.runs import Run
@@ -19,8 +21,7 @@ OTHER_NAMES = {
     "yaml": "pyyaml",
 }  # fmt: skip
 """Module -> the package that has it, where that is called otherwise."""
-_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*")
-_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+SUBMIT_ANEW = "Submit the script from your own files: tpuctl submit"
 
 
 @dataclass(frozen=True)
@@ -31,32 +32,45 @@ class PinnedPackages:
     """What the script asks for, and what it imports of the image."""
     constraints: tuple[str, ...]
     """The version of every package that it could import: pip installs only what is required."""
+    unnamed: tuple[str, ...] = ()
+    """Packages without a line: they came from an address that only the host names, and from no index."""
 
 
 def pinned_packages(
     record: Run, header: Header, environment: HostEnvironment | None, sources: Iterable[bytes]
 ) -> PinnedPackages:
-    """Return the packages of a run; `sources` is its code, whose imports name packages of the image."""
+    """Return the packages of a run; `sources` is its code, whose imports name packages of the image.
+
+    Every line is a requirement of PEP 508 that the record or the header has, or a name with a version:
+    anybody may have written what the host says. Raises StateError for a record that asks for something else.
+    """
     versions = environment.resolved if environment else dict(record.pins)
     urls = environment.urls if environment else {}
-    lines = {}
-    for text in record.dependencies or header.dependencies:
-        requirement = requirements.parse(text)
-        lines[requirement.name] = _pinned(requirement, versions)
+    asked = [_requirement(text, record) for text in record.dependencies or header.dependencies]
+    lines = {requirement.name: _pinned(requirement, versions) for requirement in asked}
     needed = {*(environment.installed if environment else ()), *record.pins}
     if environment:
         needed |= set(_imported(sources)) & environment.image.keys()
-    for name in needed - lines.keys():
-        if name in urls:
-            lines[name] = f"{name} @ {urls[name]}"
-        elif name in versions and _is_plain(name, versions[name]):
+    unnamed = (needed & urls.keys()) - lines.keys()
+    for name in needed - lines.keys() - unnamed:
+        if name in versions and is_pin(name, versions[name]):
             lines[name] = f"{name}=={versions[name]}"
     constraints = (
         f"{name}=={version}"
         for name, version in sorted(versions.items())
-        if name not in urls and _is_plain(name, version)
+        if name not in urls and is_pin(name, version)
     )
-    return PinnedPackages(tuple(line for _, line in sorted(lines.items())), tuple(constraints))
+    pinned = tuple(line for _, line in sorted(lines.items()))
+    return PinnedPackages(pinned, tuple(constraints), tuple(sorted(unnamed)))
+
+
+def _requirement(text: str, record: Run) -> Requirement:
+    try:
+        return requirements.parse(text)
+    except requirements.RequirementError as error:
+        raise StateError(
+            f"The record of run '{record.run}' is wrong: {error}.", hint=SUBMIT_ANEW, run=record.run
+        ) from error
 
 
 def _pinned(requirement: Requirement, versions: dict[str, str]) -> str:
@@ -67,14 +81,9 @@ def _pinned(requirement: Requirement, versions: dict[str, str]) -> str:
         url = re.sub("//[^/]*@", "//", requirement.url)
         return f"{requirement.name}{extras} @ {url}{' ' * bool(marker)}{marker}"
     version = versions.get(requirement.name, "")
-    if version and _is_plain(requirement.name, version):
+    if version and is_pin(requirement.name, version):
         return f"{requirement.name}{extras}=={version}{marker}"
     return requirement.text
-
-
-def _is_plain(name: str, version: str) -> bool:
-    """Whether a name and a version from a host are such, and no option of pip."""
-    return bool(_NAME.fullmatch(name) and _VERSION.fullmatch(version))
 
 
 def _imported(sources: Iterable[bytes]) -> Iterator[str]:

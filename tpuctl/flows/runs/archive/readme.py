@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tpuctl.flows.runs.archive.run_script import missing_arguments, missing_variables
+from tpuctl.flows.runs.archive.run_script import is_variable, missing_arguments, missing_variables
 from tpuctl.job_header import Header
 from tpuctl.provenance.records import HostEnvironment, Results
 from tpuctl.runs import Run, Verdict
@@ -26,16 +27,25 @@ class Contents:
     hosts: int
 
 
-def readme(contents: Contents) -> str:
-    """Return README.md."""
+_RELEASE = re.compile(r"[0-9]{1,3}(\.[0-9]{1,5})?")
+"""Of Python, as the names of its commands have it."""
+_MARKDOWN = re.compile(r"[\\`<\[]")
+"""What begins a link, an image, code or HTML."""
+
+
+def readme(contents: Contents, unnamed: Sequence[str] = ()) -> str:
+    """Return README.md; `unnamed` are packages that have no line in requirements.txt.
+
+    No text of a record is more than words in it: neither a line of its own nor a command nor markup.
+    """
     record, verdict = contents.record, contents.verdict
     return "\n".join(
         [
             f"# The run {record.run}",
             "",
-            f"It was submitted at {record.created} for {_line(record.accelerator)}, and {verdict.outcome}.",
+            f"It was submitted at {record.created} for {_prose(record.accelerator)}, and {verdict.outcome}.",
             "",
-            f"    {_line(shlex.join((record.script, *record.arguments)))}",
+            f"    {printable.line(shlex.join((record.script, *record.arguments)))}",
             "",
             *_facts(contents),
             "",
@@ -50,7 +60,7 @@ def readme(contents: Contents) -> str:
             " `record/results.json`. A script whose random numbers have seeds writes the same bytes on the"
             " same kind of processor.",
             "",
-            *_missing(contents),
+            *_missing(contents, unnamed),
             *_files(contents),
         ]
     )
@@ -58,8 +68,8 @@ def readme(contents: Contents) -> str:
 
 def commands(contents: Contents) -> Iterator[str]:
     """Yield what somebody types."""
-    version = contents.environment.python if contents.environment else ""
-    yield f"python{'.'.join(version.split('.')[:2]) or '3'} -m venv .venv"
+    release = _RELEASE.match(contents.environment.python) if contents.environment else None
+    yield f"python{release[0] if release else '3'} -m venv .venv"
     record = contents.record
     if record.requirements:
         yield f".venv/bin/pip install -r {shlex.quote(f'code/{record.requirements}')} -c constraints.txt"
@@ -81,25 +91,28 @@ def _facts(contents: Contents) -> Iterator[str]:
         "results (SHA-256 of names and checksums)": contents.results.digest if contents.results else "",
         "submitted again from": record.origin,
     }
-    yield from (f"- {name}: {_line(value)}" for name, value in facts.items() if value)
+    yield from (f"- {name}: {_prose(value)}" for name, value in facts.items() if value)
 
 
 def _python(contents: Contents) -> str:
     environment = contents.environment
     if environment is None:
-        return f"Python {contents.record.requires_python}".strip()
-    return f"Python {environment.python} on {environment.system} ({environment.processor})"
+        return _prose(f"Python {contents.record.requires_python}".strip())
+    return _prose(f"Python {environment.python} on {environment.system} ({environment.processor})")
 
 
-def _missing(contents: Contents) -> Iterator[str]:
-    notes = list(_notes(contents))
+def _missing(contents: Contents, unnamed: Sequence[str]) -> Iterator[str]:
+    notes = list(_notes(contents, unnamed))
     if notes:
-        yield from ("## What is not in here", "", *(f"- {_line(note)}" for note in notes), "")
+        yield from ("## What is not in here", "", *(f"- {note}" for note in notes), "")
 
 
-def _notes(contents: Contents) -> Iterator[str]:
+def _notes(contents: Contents, unnamed: Sequence[str]) -> Iterator[str]:
     record = contents.record
     for name in missing_variables(record, contents.header):
+        if not is_variable(name):
+            yield f"The variable {_prose(name)}: no shell sets one of this name."
+            continue
         yield f"The value of the variable {name}: set it before you run it, `export {name}=...`."
     for number in missing_arguments(record):
         yield (
@@ -115,12 +128,17 @@ def _notes(contents: Contents) -> Iterator[str]:
         )
     if contents.environment is None:
         yield "The versions of its packages: the run has no record of them."
+    if unnamed:
+        yield (
+            f"Packages that are on no index: {_prose(', '.join(unnamed))}. `record/environment.json` has the"
+            " addresses that the host had them from: install only what you trust."
+        )
     if contents.hosts > 1:
         yield f"The {contents.hosts} hosts: run.sh runs the script of worker 0 alone."
     if contents.results and contents.results.left_out:
         yield f"The checksums of {contents.results.left_out} files: only the first ones are listed."
     if record.setup:
-        yield f"What its set-up command has made on the hosts: {record.setup}"
+        yield f"What its set-up command has made on the hosts: {_prose(record.setup)}"
 
 
 def _files(contents: Contents) -> Iterator[str]:
@@ -134,6 +152,6 @@ def _files(contents: Contents) -> Iterator[str]:
     yield ""
 
 
-def _line(text: str) -> str:
-    """Return text as one printable line."""
-    return printable.line(text)
+def _prose(text: str) -> str:
+    """Return text as words of one printable line."""
+    return _MARKDOWN.sub(r"\\\g<0>", printable.line(text))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from tpuctl.job_header import Header
 from tpuctl.masking.text import MASK
 from tpuctl.runs import NOT_STORED, Run
-from tpuctl.shells import quoted_path
+from tpuctl.text import printable
 
 FOLDERS = (
     ("TPUCTL_MODEL_DIR", "AIP_MODEL_DIR", "outputs"),
@@ -30,6 +30,11 @@ def missing_variables(record: Run, header: Header) -> list[str]:
     return sorted(name for name in record.environment if name not in known)
 
 
+def is_variable(name: str) -> bool:
+    """Whether a shell can set a variable of this name."""
+    return name.isidentifier() and name.isascii()
+
+
 def missing_arguments(record: Run) -> list[int]:
     """Return which arguments, counted from 1, are not stored, as they look like secrets."""
     return [number for number, argument in enumerate(record.arguments, start=1) if MASK in argument]
@@ -44,7 +49,7 @@ def run_script(record: Run, header: Header) -> str:
     if record.setup:
         lines.append(f"# The hosts ran before: {ascii(record.setup)[1:-1]}")
     words = [
-        f'"$ARGUMENT_{number}"' if MASK in argument else shlex.quote(argument)
+        f'"$ARGUMENT_{number}"' if MASK in argument else _word(argument)
         for number, argument in enumerate(record.arguments, start=1)
     ]
     lines += [
@@ -55,7 +60,8 @@ def run_script(record: Run, header: Header) -> str:
 
 
 def _script(record: Run) -> str:
-    return quoted_path(record.script)
+    """Return the path of the script, which Python takes for no option."""
+    return _word(f"./{record.script}" if record.script.startswith("-") else record.script)
 
 
 def _folders() -> Iterator[str]:
@@ -67,14 +73,14 @@ def _folders() -> Iterator[str]:
 def _variables(record: Run, header: Header) -> Iterator[str]:
     yield f"export TPUCTL_RUN={record.run} TPUCTL_ATTEMPT=1 TPUCTL_WORKER=0 TPUCTL_WORKERS=1"
     yield "export PYTHONUNBUFFERED=1"
-    yield f"export TPUCTL_ACCELERATOR={shlex.quote(record.accelerator)}"
+    yield f"export TPUCTL_ACCELERATOR={_word(record.accelerator)}"
     if record.framework == "tensorflow":
         yield 'export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-1}"'
     if record.dataset:
         yield f'export TPUCTL_DATA_DIR="${{TPUCTL_DATA_DIR:-$here/data/{record.dataset}}}"'
     for name, value in sorted(_known_variables(record, header).items()):
-        yield f"export {name}={shlex.quote(value)}"
-    for name in missing_variables(record, header):
+        yield f"export {name}={_word(value)}"
+    for name in filter(is_variable, missing_variables(record, header)):
         yield f': "${{{name}:?a variable of the script, whose value was not stored}}"'
 
 
@@ -84,6 +90,23 @@ def _known_variables(record: Run, header: Header) -> Mapping[str, str]:
     for name, stored in record.environment.items():
         seed, own = record.seeds.get(name), header.tpuctl.env.get(name)
         value = stored if stored != NOT_STORED else seed if seed is not None else own
-        if value is not None and MASK not in value and name.isidentifier() and name.isascii():
+        if value is not None and MASK not in value and is_variable(name):
             known[name] = value
     return known
+
+
+def _word(text: str) -> str:
+    """Return text as one word of a shell that a terminal shows as it is: other characters are octal bytes."""
+    if printable.line(text) == text:
+        return shlex.quote(text)
+    body = text.rstrip("\n")  # which a substitution leaves out
+    shown = "".join(character if _is_plain(character) else _octal(character) for character in body)
+    return f"\"$(printf '{shown}')\"" + "'\n'" * (len(text) - len(body))
+
+
+def _is_plain(character: str) -> bool:
+    return character.isascii() and character.isprintable() and character not in "'%\\"
+
+
+def _octal(character: str) -> str:
+    return "".join(f"\\{byte:03o}" for byte in character.encode("utf-8", "surrogatepass"))

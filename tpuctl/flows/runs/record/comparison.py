@@ -107,7 +107,7 @@ def _compare_code(comparison: Comparison, first: Side, second: Side) -> None:
 
 
 def _compare_packages(comparison: Comparison, first: Side, second: Side) -> None:
-    environments = [packages.environment_of(side.run) for side in (first, second)]
+    environments = [packages.environment_of(side.run, side.verdict) for side in (first, second)]
     for side, environment in zip((first, second), environments, strict=True):
         if environment is None:
             comparison.unknown.append(f"The packages of run '{side.run.name}' are not recorded.")
@@ -128,8 +128,8 @@ def _data(record: Run) -> dict[str, str]:
 
 def _machine(side: Side) -> dict[str, str]:
     """What a result may depend on: not the node's name and zone."""
-    attempts = side.run.attempt_numbers()
-    tpu: Tpu | None = side.run.last_readable_attempt().record.tpu if attempts else None
+    attempts = side.run.attempt_numbers(side.verdict)
+    tpu: Tpu | None = side.run.last_readable_attempt(side.verdict).record.tpu if attempts else None
     known = {"accelerator": side.record.accelerator, "attempts": str(len(attempts))}
     if tpu is None:
         return known

@@ -34,7 +34,7 @@ from tpuctl.masking.text import MASK, masked
 from tpuctl.nodes import Node
 from tpuctl.provenance.seeds import seeds_of
 from tpuctl.recovery.records import Machine
-from tpuctl.runs import NOT_STORED, Run, check_name, submitter
+from tpuctl.runs import NOT_STORED, Run, Verdict, check_name, submitter
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
@@ -75,7 +75,8 @@ def plan_repetition(
     arguments, setup = _arguments(record, values, request), _setup(record, header, values)
     shown, hidden = masked_arguments(arguments), (*request.secrets, *(record.not_kept or ()))
     node = find_ready(provider, request.tpu, None if request.tpu else record.accelerator, owner)
-    pinned = packages.pins(run, header)
+    verdict = run.verdict()
+    pinned = packages.pins(run, header, verdict)
     new = msgspec.structs.replace(
         _renewed(record, request, node, owner, at),
         arguments=shown.arguments,
@@ -101,7 +102,7 @@ def plan_repetition(
         setup=setup,
         setup_timeout=record.setup_timeout,
         secrets=(*shown.values, *_secrets_in(setup), *_unstored(new, environment)),
-        notes=(*_notes(run, new, node), *pinned.notes, *resumption.note(new)),
+        notes=(*_notes(run, new, node, verdict), *pinned.notes, *resumption.note(new)),
         is_named=bool(request.name),
     )  # fmt: skip
 
@@ -232,10 +233,11 @@ def _machine(record: Run, node: Node, owner: str) -> Machine:
     return msgspec.structs.replace(machine, zones=zones)
 
 
-def _notes(run: StoredRun, new: Run, node: Node) -> list[str]:
+def _notes(run: StoredRun, new: Run, node: Node, verdict: Verdict | None) -> list[str]:
     """Return sentences about what is not as it was."""
     notes = []
-    before = run.last_readable_attempt().record.tpu if run.attempt_numbers() else None
+    numbers = run.attempt_numbers(verdict)
+    before = run.last_readable_attempt(verdict).record.tpu if numbers else None
     if node.accelerator != run.record.accelerator:
         notes.append(
             f"Warning: run '{run.name}' was on {run.record.accelerator}, and this is {node.accelerator}."
