@@ -19,7 +19,7 @@ LAYERS = {
     "errors": set(),
     "records": set(),
     "facts": {"errors", "records"},
-    "data": {"errors", "facts"},
+    "data": {"errors", "facts", "records"},
     "worker": {"records"},
     "keeper": {"records", "worker"},
     "copier": {"records"},
@@ -37,8 +37,8 @@ LAYERS = {
 TOP = {"__main__.py": "cli", "__init__.py": "public"}
 """Files of the top package that may import what is above the facts; `public` has the names of the API."""
 RECORDS = {
-    "worker.records", "worker.light_dataclass", "worker.requirements", "keeper.records",
-    "local.confined_folder",
+    "worker.records", "worker.light_dataclass", "worker.requirements", "worker.preparation.tar_files",
+    "keeper.records", "local.confined_folder",
 }  # fmt: skip
 FACTS = {
     "accelerators", "atomic_files", "bucket_layout", "clock", "datasets", "durations", "job_header",
@@ -284,6 +284,10 @@ def layer(dotted: str) -> str:
         ["local", "confined_folder"],
     ):
         return "records"  # read on the laptop and on the host: standard library only
+    if parts[:3] == ["worker", "preparation", "tar_files"]:
+        return "records"
+    if parts[0] == "text":
+        return "errors"  # errors are shown everywhere, and are text
     if parts[0] in LAYERS:
         return parts[0]
     return "facts"

@@ -112,6 +112,6 @@ def write(stories: Sequence[Story], folder: Path) -> None:
 def _stories(file: Path) -> Iterator[Story]:
     space = Budget(file)
     for member in members(file):
-        if member.plain and _FILE.search(member.name) and (stream := member.open()):
-            with stream:
+        if member.plain and _FILE.search(member.name):
+            with member.open() as stream:
                 yield from parse(b"".join(space.blocks(stream)).decode("latin-1"))

@@ -5,34 +5,27 @@ from __future__ import annotations
 import gzip
 import re
 import shutil
-import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path, PurePosixPath
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, cast
 
 from tpuctl.errors import UsageError
 from tpuctl.local.object_names import UnsafeNameError, local_parts
+from tpuctl.worker.preparation.tar_files import FILE, FOLDER, TarError, TarReader
 
 Unpack = Callable[[Sequence[Path], Path], None]
 """Called with the files and an empty folder, which it fills with a source for `tpuctl data upload`."""
 
 _LITTER = ("Thumbs.db", ".DS_Store", "desktop.ini")
-DAMAGED = (
-    zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, NotImplementedError
-)  # fmt: skip
+DAMAGED = (zipfile.BadZipFile, TarError, gzip.BadGzipFile, zlib.error, EOFError, NotImplementedError)
 """Raised when an archive is read that is incomplete, or is none."""
 _RATIO, _LEAST = 100, 64 << 20
 """How many times its own size an archive may unpack to, and the bytes that it always may."""
 MOST_MEMBERS = 1_000_000
 _BLOCK = 1 << 20
-_EXTENDED = (
-    tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME,
-    tarfile.GNUTYPE_LONGLINK,
-)  # fmt: skip
-"""Types of headers that tarfile reads into memory."""
-_LONGEST_HEADER = 1 << 20
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
@@ -59,24 +52,13 @@ class Budget:
             yield block
 
 
-class _BoundedInfo(tarfile.TarInfo):
-    """A member of a tar archive; one whose extended header would fill the memory is damage."""
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _BoundedInfo:
-        info = super().frombuf(buf, encoding, errors)
-        if info.type in _EXTENDED and info.size > _LONGEST_HEADER:
-            raise tarfile.ReadError(f"an extended header of {info.size} bytes")
-        return info
-
-
 class _Member(NamedTuple):
     """A file or link in an archive."""
 
     name: str
     plain: bool
     """Not a link, nor a device."""
-    open: Callable[[], IO[bytes] | None]
+    open: Callable[[], AbstractContextManager[IO[bytes]]]
 
 
 def copied(files: Sequence[Path], folder: Path) -> None:
@@ -105,10 +87,9 @@ def _unpack(file: Path, folder: Path, places: Mapping[str, str]) -> None:
                 continue
             if not member.plain:
                 raise _unsafe(file, member.name, "is a link or a device")
-            stream = member.open()
-            if stream is not None:
+            with member.open() as stream:
                 _write(stream, folder / _safe(file, member.name, target), space)
-                written += 1
+            written += 1
     except DAMAGED as error:
         raise damaged(file, str(error)) from error
     if not written:
@@ -138,10 +119,15 @@ def _of_zip(file: Path) -> Iterator[_Member]:
 
 
 def _of_tar(file: Path) -> Iterator[_Member]:
-    with tarfile.open(file, "r|*", tarinfo=_BoundedInfo) as archive:
-        for info in archive:
-            if not info.isdir():
-                yield _Member(info.name, info.isfile(), lambda info=info: archive.extractfile(info))  # type: ignore[misc]
+    with file.open("rb") as packed:
+        is_packed = packed.read(2) == b"\x1f\x8b"
+        packed.seek(0)
+        reader = TarReader(cast("IO[bytes]", gzip.GzipFile(fileobj=packed)) if is_packed else packed)
+        for member in reader:
+            if member.kind != FOLDER:
+                yield _Member(
+                    member.name, member.kind == FILE, lambda: nullcontext(cast("IO[bytes]", reader))
+                )
 
 
 def _target(name: str, places: Mapping[str, str]) -> str | None:
@@ -165,7 +151,7 @@ def _safe(file: Path, name: str, target: str) -> PurePosixPath:
 
 def _write(stream: IO[bytes], path: Path, space: Budget) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with stream, path.open("xb") as file:
+    with path.open("xb") as file:
         for block in space.blocks(stream):
             file.write(block)
 

@@ -7,12 +7,12 @@ import hashlib
 import io
 import os
 import shutil
-import tarfile
 import time
 import zlib
-from typing import IO, Iterator
+from typing import IO, Iterator, Tuple
 
 from tpuctl.worker import gcs, timing
+from tpuctl.worker.preparation.tar_files import FILE, FOLDER, Member, TarError, TarReader, TooMuchError
 from tpuctl.worker.records import Spec
 
 PART = 4 * 1024 * 1024
@@ -45,16 +45,16 @@ def _fetch(bucket: gcs.Bucket, spec: Spec, folder: str) -> None:
     """
     with _scratch(os.path.dirname(folder), spec.bundle_size) as archive:
         _download(bucket, spec, archive)
-        for member in _members(archive, spec.unpacked_size):
+        for member, _ in _members(archive, spec.unpacked_size):
             _check(member)
         os.makedirs(folder)
-        for member in _members(archive, spec.unpacked_size):
+        for member, content in _members(archive, spec.unpacked_size):
             target = os.path.join(folder, member.name)
-            if member.isdir():
+            if member.kind == FOLDER:
                 os.makedirs(target, exist_ok=True)
             else:
                 os.makedirs(os.path.dirname(target), exist_ok=True)
-                _write(member, target)
+                _write(member, content, target)
 
 
 def _scratch(folder: str, size: int) -> IO[bytes]:
@@ -87,54 +87,31 @@ def _download(bucket: gcs.Bucket, spec: Spec, archive: IO[bytes]) -> None:
 _REPLACED = "it was replaced after the run was submitted; submit it again"
 
 
-class _Member(tarfile.TarInfo):
-    """A member whose content can be read until the next one is asked for."""
+def _members(archive: IO[bytes], most: int) -> Iterator[Tuple[Member, TarReader]]:
+    """Yield the members of a tar.gz in order, each with what reads its content until the next one.
 
-    content: "IO[bytes] | None" = None
-
-
-def _members(archive: IO[bytes], most: int) -> Iterator[_Member]:
-    """Yield the members of a tar.gz in order; raises BundleError for damage and for too many bytes."""
+    Raises BundleError for damage and for too many bytes.
+    """
     archive.seek(0)
-    stream = _LimitedReader(archive, most)
+    reader = TarReader(gzip.GzipFile(fileobj=archive), most)  # type: ignore[arg-type]
     try:
-        with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as members:  # type: ignore[call-overload]
-            for member in members:
-                member.content = members.extractfile(member) if member.isreg() else None
-                yield member
-    except (tarfile.TarError, EOFError, zlib.error) as error:
+        for member in reader:
+            yield member, reader
+    except TooMuchError:
+        raise BundleError("the bundle unpacks to more bytes than were submitted") from None
+    except (TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise BundleError("the bundle is damaged: %s" % error) from None
 
 
-class _LimitedReader:
-    """Unpacks gzip up to a number of bytes."""
-
-    def __init__(self, archive: IO[bytes], most: int) -> None:
-        self._stream = gzip.GzipFile(fileobj=archive)
-        self._rest = most
-
-    def read(self, size: int) -> bytes:
-        """Return the next bytes; raises BundleError after the limit."""
-        data = self._stream.read(min(size, self._rest + 1))
-        self._rest -= len(data)
-        if self._rest < 0:
-            raise BundleError("the bundle unpacks to more bytes than were submitted")
-        return data
-
-
-def _check(member: tarfile.TarInfo) -> None:
-    """Raise BundleError unless the member is a plain file or folder inside the folder.
-
-    tarfile's own filter came after Python 3.8.
-    """
+def _check(member: Member) -> None:
+    """Raise BundleError unless the member is a plain file or folder inside the folder."""
     parts = member.name.split("/")
     inside = not {"", ".", ".."}.intersection(parts) and "\0" not in member.name
-    if not inside or not (member.isreg() or member.isdir()):
+    if not inside or member.kind not in (FILE, FOLDER):
         raise BundleError("the bundle holds %r, which is not a plain file inside it" % member.name)
 
 
-def _write(member: _Member, target: str) -> None:
+def _write(member: Member, content: TarReader, target: str) -> None:
     """Write a file; of its mode only whether its owner may execute it counts."""
     with open(os.open(target, _CREATE, 0o755 if member.mode & 0o100 else 0o644), "wb") as stream:
-        assert member.content is not None, member.name
-        shutil.copyfileobj(member.content, stream)
+        shutil.copyfileobj(content, stream)

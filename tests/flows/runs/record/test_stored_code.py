@@ -5,7 +5,10 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import os
 import tarfile
+import tracemalloc
+import zlib
 from pathlib import Path
 from typing import cast
 
@@ -93,6 +96,55 @@ def test_other_bytes_are_refused() -> None:
 def test_what_is_no_archive_of_files_is_refused(data: bytes) -> None:
     with pytest.raises(StateError, match="is no archive of code: "):
         stored_code.fetch(*stored(data))
+
+
+def test_code_of_a_file_that_is_twice_in_it_is_refused() -> None:
+    data = packed(("job.py", tarfile.REGTYPE, b"1"), ("job.py", tarfile.REGTYPE, b"2"))
+    with pytest.raises(StateError, match="is no archive of code: it has a file twice"):
+        stored_code.fetch(*stored(data))
+
+
+def test_no_archive_fills_the_memory() -> None:
+    bucket, record = stored(bomb(1 << 26))
+    tracemalloc.start()
+    try:
+        with pytest.raises(
+            StateError, match="has an extended header of 67108864 bytes"
+        ):
+            stored_code.fetch(bucket, record)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def bomb(size: int) -> bytes:
+    """Return a small archive whose first header says so many bytes."""
+    header = tarfile.TarInfo("x")
+    header.type, header.size = tarfile.XHDTYPE, size
+    packing = zlib.compressobj(9, zlib.DEFLATED, 31)
+    parts = [packing.compress(header.tobuf(tarfile.USTAR_FORMAT))]
+    parts += [packing.compress(bytes(1 << 20)) for _ in range(size >> 20)]
+    return b"".join((*parts, packing.flush()))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"unpacked_size": 20_000}, "it unpacks to more than 20000 bytes"),
+        ({"unpacked_size": 100}, "it unpacks to more than 100 bytes"),
+    ],
+)
+def test_code_that_unpacks_to_more_than_was_submitted_is_refused(changes: dict[str, int], why: str) -> None:
+    bucket, record = stored(packed(("job.py", tarfile.REGTYPE, bytes(30_000))))
+    with pytest.raises(StateError, match=f"is no archive of code: {why}"):
+        stored_code.fetch(bucket, msgspec.structs.replace(record, **changes))
+
+
+def test_an_archive_that_is_larger_than_its_code_is_not_fetched() -> None:
+    bucket, record = stored(packed(("job.py", tarfile.REGTYPE, os.urandom(2 << 20))))
+    with pytest.raises(StateError, match="is larger than the code that the record names"):
+        stored_code.fetch(bucket, msgspec.structs.replace(record, unpacked_size=1000))
+    assert cast("MemoryBucket", bucket).bytes_read == 0
 
 
 def test_the_header_is_that_of_the_script() -> None:

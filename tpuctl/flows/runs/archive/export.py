@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from tpuctl.data.output.manifest import Manifest
 
 MODE, EXECUTABLE = 0o644, 0o755
+LONGEST_SOURCE, MOST_SOURCE = 1 << 20, 16 << 20
+"""Bytes of a file of Python, and of all, whose imports are looked for."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +104,15 @@ def _missing(contents: Contents) -> Iterator[str]:
 
 
 def _write(writer: _Writer, contents: Contents, code: Bundle) -> None:
-    record, sources = contents.record, []
-    for name, _, stream in code.members():
-        parts = _safe(name, record.run)
-        data = stream.read()
-        if name.endswith(".py"):
-            sources.append(data)
-        writer.add("/".join(("code", *parts)), data)
+    record, sources, left = contents.record, list[bytes](), MOST_SOURCE
+    for name, size, stream in code.members():
+        path = "/".join(("code", *_safe(name, record.run)))
+        if name.endswith(".py") and size <= min(LONGEST_SOURCE, left):
+            sources.append(stream.read())
+            left -= size
+            writer.add(path, sources[-1])
+        else:
+            writer.add_stream(path, size, stream)
     pinned = pinned_packages(record, contents.header, contents.environment, sources)
     writer.add("README.md", readme(contents, pinned.unnamed).encode())
     writer.add("requirements.txt", _lines(pinned.requirements))
@@ -200,16 +204,17 @@ class _Writer:
 
     def add(self, name: str, data: bytes, *, mode: int = MODE) -> None:
         """Add a file."""
-        self._add(name, len(data), io.BytesIO(data), mode)
+        self.add_stream(name, len(data), io.BytesIO(data), mode=mode)
 
     def add_object(self, name: str, bucket: Bucket, item: Object) -> None:
         """Add an object in flat memory; raises StateError for one that arrives changed."""
         stream = _Checked(bucket, item)
-        self._add(name, item.size, cast("IO[bytes]", stream), MODE)
+        self.add_stream(name, item.size, cast("IO[bytes]", stream))
         if stream.digest.content() != item.content:
             raise StateError(f"{item.name} arrived damaged.", hint="Run the command again.")
 
-    def _add(self, name: str, size: int, stream: IO[bytes], mode: int) -> None:
+    def add_stream(self, name: str, size: int, stream: IO[bytes], *, mode: int = MODE) -> None:
+        """Add a file of so many bytes in flat memory."""
         member = tarfile.TarInfo(f"{self._top}/{name}")
         member.size, member.mode, member.mtime = size, mode, 0
         self._tar.addfile(member, stream)

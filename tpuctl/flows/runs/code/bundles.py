@@ -18,6 +18,7 @@ from tpuctl.errors import UsageError
 from tpuctl.flows.runs.code import imports
 from tpuctl.flows.runs.code.project_files import ProjectFiles
 from tpuctl.object_content import Content, ContentDigest
+from tpuctl.worker.preparation.tar_files import TarReader
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -73,11 +74,10 @@ class Bundle:
     def members(self) -> Iterator[tuple[str, int, BinaryIO]]:
         """Yield name, size and content of each file; it can be read until the next one is asked for."""
         self.archive.seek(0)
-        with tarfile.open(fileobj=self.archive, mode="r|gz") as archive:
-            for member in archive:
-                stream = archive.extractfile(member)
-                assert stream, f"{member.name} is no file"
-                yield member.name, member.size, cast(BinaryIO, stream)
+        with gzip.GzipFile(fileobj=self.archive, mode="rb") as unpacked:
+            reader = TarReader(cast(BinaryIO, unpacked))
+            for member in reader:
+                yield member.name, member.size, cast(BinaryIO, reader)
 
     def files(self) -> Iterator[tuple[str, bytes]]:
         """Yield name and whole content of each file."""

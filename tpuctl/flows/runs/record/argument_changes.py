@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -104,12 +105,15 @@ def named_words(arguments: Sequence[str]) -> dict[str, str]:
 
     A word without an option has its place among those, counted from 1, and so has an option that is repeated.
     """
-    words: dict[str, str] = {}
+    words, counts = dict[str, str](), Counter[str]()
     for group in _groups(arguments):
-        name = group.name or f"word {sum(key.startswith('word ') for key in words) + 1}"
-        if name in words:
-            name = f"{name} ({sum(key.startswith(f'{name} (') for key in words) + 2})"
+        name = group.name.rstrip("=")
+        counts[name] += 1
+        if not name:
+            name = f"word {counts[name]}"
+        elif counts[name] > 1:
+            name = f"{name} ({counts[name]})"
         values = group.words if not group.name else group.words[1:]
         first = group.words[0].partition("=")[2:] if group.name and group.is_joined else ()
-        words[name.rstrip("=")] = shlex.join((*first, *values))
+        words[name] = shlex.join((*first, *values))
     return words

@@ -12,6 +12,8 @@ LONGEST = 1 << 20
 """Bytes of a file that is compared line by line."""
 MOST_LINES = 5000
 """Lines of such a file: the comparison takes a time that grows with their square."""
+MOST_HELD = 32 << 20
+"""Bytes of such files that are held at once; the others have no lines."""
 MOST_SHOWN = 2000
 """Lines of all differences."""
 
@@ -35,7 +37,8 @@ def differences(first: Bundle, second: Bundle, names: tuple[str, str]) -> list[F
     digests = _digests(first), _digests(second)
     every = sorted({*digests[0], *digests[1]})
     unequal = [name for name in every if digests[0].get(name) != digests[1].get(name)]
-    texts = _texts(first, unequal), _texts(second, unequal)
+    wanted = frozenset(unequal)
+    texts = _texts(first, wanted), _texts(second, wanted)
     result, shown = [], 0
     for name in unequal:
         sizes = tuple(digest[name][0] if name in digest else None for digest in digests)
@@ -58,11 +61,13 @@ def _digests(code: Bundle) -> dict[str, tuple[int, str]]:
 
 
 def _texts(code: Bundle, wanted: Collection[str]) -> dict[str, list[str] | None]:
-    """Return the lines of some files; None for what is no text, or too long."""
+    """Return the lines of some files; None for what is no text, or too long or too much."""
     result: dict[str, list[str] | None] = {}
+    left = MOST_HELD
     for name, size, stream in code.members() if wanted else ():
         if name in wanted:
-            data = stream.read() if size <= LONGEST else b"\0"
+            data = stream.read() if size <= min(LONGEST, left) else b"\0"
+            left -= len(data)
             lines = data.decode("utf-8", "replace").splitlines()
             result[name] = None if b"\0" in data or len(lines) > MOST_LINES else lines
     return result

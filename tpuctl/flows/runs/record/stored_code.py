@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import tarfile
 import tempfile
 import zlib
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 from tpuctl import job_header
 from tpuctl.bucket_layout import bundle, gs
 from tpuctl.errors import NotFoundError, StateError
 from tpuctl.flows.runs.code.bundles import IN_MEMORY, PART, Bundle
+from tpuctl.flows.runs.code.project_files import MOST_FILES
 from tpuctl.job_header import Header
 from tpuctl.runs import Run
+from tpuctl.worker.preparation.tar_files import FILE, TarError, TarReader, TooMuchError
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object
@@ -23,6 +24,10 @@ _OUTSIDE = frozenset({"", ".", ".."})
 """Parts of a path that leads elsewhere, as worker/preparation/bundle.py refuses it."""
 LONGEST_SCRIPT = 16 << 20
 """Bytes of a script whose header is read."""
+LARGEST, RATIO, LEAST = 4 << 30, 250, 1 << 30
+"""Bytes that an archive may unpack to, how many times its own size, and what it may whatever its size is."""
+LONGEST_NAMES = 16 << 20
+"""Characters of all names in an archive."""
 
 
 def fetch(bucket: Bucket, record: Run) -> Bundle:
@@ -48,6 +53,9 @@ def fetch(bucket: Bucket, record: Run) -> Bundle:
 
 
 def _verified(bucket: Bucket, record: Run, item: Object, archive: IO[bytes]) -> Bundle:
+    most = _most_unpacked(record, item.size)
+    if item.size > most + most // 1000 + PART:
+        raise _damaged(bucket, record, "is larger than the code that the record names")
     digest, stream = hashlib.sha256(), bucket.stream(item, PART)
     while part := stream.read(PART):
         digest.update(part)
@@ -55,28 +63,38 @@ def _verified(bucket: Bucket, record: Run, item: Object, archive: IO[bytes]) -> 
     if digest.hexdigest() != record.bundle_sha256:
         raise _damaged(bucket, record, "does not hold the code that it is named by")
     try:
-        count, size, unpacked = _measured(archive)
-    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
+        count, size, unpacked = _measured(archive, most)
+    except (TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise _damaged(bucket, record, f"is no archive of code: {error}") from error
     return Bundle(archive, record.bundle_sha256, item.content, unpacked, record.script, count, size)
 
 
-def _measured(archive: IO[bytes]) -> tuple[int, int, int]:
+def _most_unpacked(record: Run, size: int) -> int:
+    """Return the bytes that an archive of so many bytes may unpack to: a small one to no more than 1 GiB."""
+    return min(record.unpacked_size or LARGEST, max(RATIO * size, LEAST), LARGEST)
+
+
+def _measured(archive: IO[bytes], most: int) -> tuple[int, int, int]:
     """Return the number of files in an archive, their bytes, and those of the tar file.
 
-    Raises what a damaged archive raises.
+    Raises what a damaged archive raises, and TarError for one that is not like those that `submit` packs.
     """
-    count = size = 0
+    names, size, length = set[str](), 0, 0
     archive.seek(0)
     with gzip.GzipFile(fileobj=archive, mode="rb") as unpacked:
-        with tarfile.open(fileobj=unpacked, mode="r|") as members:
-            for member in members:
-                if not member.isfile() or not _OUTSIDE.isdisjoint(member.name.split("/")):
-                    raise tarfile.TarError("it has a member that is no file inside it")
-                count, size = count + 1, size + member.size
+        for member in TarReader(cast(BinaryIO, unpacked), most):
+            if member.kind != FILE or not _OUTSIDE.isdisjoint(member.name.split("/")):
+                raise TarError("it has a member that is no file inside it")
+            if member.name in names:
+                raise TarError("it has a file twice")
+            names.add(member.name)
+            size, length = size + member.size, length + len(member.name)
+            if len(names) > MOST_FILES or length > LONGEST_NAMES:
+                raise TarError("it has too many files")
         while unpacked.read(PART):
-            pass
-        return count, size, unpacked.tell()
+            if unpacked.tell() > most:
+                raise TooMuchError(f"it unpacks to more than {most} bytes")
+        return len(names), size, unpacked.tell()
 
 
 def _damaged(bucket: Bucket, record: Run, how: str) -> StateError:
