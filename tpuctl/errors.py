@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+from tpuctl.text import printable
+
 __all__ = [
     "ConfigError", "ConflictError", "DeadlineError", "DeclinedError", "HostError", "InterruptedByUser",
     "JobFailedError", "NotFoundError", "PreemptedError", "QuotaError", "StateError", "StockoutError",
@@ -32,7 +34,9 @@ EXIT_CODES = {
 class TpuctlError(Exception):
     """A failure with one sentence for the user, a hint of what to do next, and an exit code.
 
-    `facts` go into the JSON form of the error, so that a program need not parse the sentence.
+    `facts` go into the JSON form of the error, so that a program need not parse the sentence. The text of the
+    error, `str(error)`, and its notes steer no terminal; `message` and `hint` are raw, as a host or an object
+    in the bucket may have said them.
     """
 
     kind: str = "bug"
@@ -49,7 +53,11 @@ class TpuctlError(Exception):
         self.facts = facts
 
     def __str__(self) -> str:
-        return self.message
+        return printable.block(self.message)
+
+    def add_note(self, note: str, /) -> None:
+        """Add a note that tracebacks show."""
+        super().add_note(printable.block(note))
 
     @property
     def exit_code(self) -> int:
@@ -141,13 +149,18 @@ def in_one_line(error: TpuctlError) -> str:
     return f"{error.message} {error.hint}".strip().replace("\n", "; ")
 
 
+def add_note(error: BaseException, text: str) -> None:
+    """Add a note to an error of any kind, with nothing in it that steers a terminal."""
+    error.add_note(printable.block(text))
+
+
 def say_bill(error: Exception, sentence: str, commands: str, may_bill: list[str]) -> None:
     """Add what bills now, and the commands that resume and end it, to an error that does not say so itself.
 
     To one that is none of tpuctl's, a bug or a full disk, as a note.
     """
     if not isinstance(error, TpuctlError):
-        error.add_note(f"{sentence} {commands}")
+        add_note(error, f"{sentence} {commands}")
     elif "may_bill" not in error.facts:
         error.message = f"{error.message} {sentence}"
         error.hint = joined_hints(error.hint, commands)

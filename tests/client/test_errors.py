@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import tpuctl
+from tests.hostile.site import TEXT, WORD, HostileSite
+from tests.hostile.text import steers
 from tests.running_simulator import RunningSimulator
 from tpuctl import Client
-from tpuctl.errors import ConfigError, NotFoundError, StateError, UsageError
+from tpuctl.errors import ConfigError, NotFoundError, StateError, TpuctlError, UsageError
 
 
 def test_a_client_that_is_closed_says_so(simulator: RunningSimulator) -> None:
@@ -122,3 +127,37 @@ def test_nothing_is_printed_and_warnings_are_logged(
         other.runs()
     assert "runs/r1/run.json" in warnings[0]
     assert capfd.readouterr() == ("", "")
+
+
+def test_no_traceback_of_a_call_steers_a_terminal(
+    client: Client, simulator: RunningSimulator, home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    HostileSite(simulator, home)
+    Path("field.py").write_text(f"# /// script\n# [tool.tpuctl]\n# {json.dumps(WORD)} = 1\n# ///\n")
+    runs, nameless = [client.run(name) for name in ("r1", "r2", "r3")], tpuctl.Run(client._context, "r4")
+    calls: list[Callable[[], object]] = [
+        nameless.resubmit, lambda: nameless.info, lambda: nameless.wait(check=True), lambda: client.run(WORD),
+        lambda: client.node(WORD), lambda: client.dataset("bad").head(), lambda: client.dataset(WORD).head(),
+        lambda: client.upload("images", "images"), lambda: client.upload("rows", "rows.jsonl"),
+        lambda: client.upload(WORD, "images"), lambda: client.up(WORD), lambda: client.submit(f"{WORD}.py"),
+        lambda: client.submit("header.py"), lambda: client.submit("field.py"),
+        lambda: client.submit("job.py", name=WORD), lambda: client.exec([WORD], WORD),
+        lambda: client.cp([WORD], WORD), client.datasets, client.runs,
+    ]  # fmt: skip
+    for run in runs:
+        calls += [
+            partial(run.wait, check=True), partial(run.resubmit, name="again"), partial(run.pull, "copy"),
+            partial(list, run.logs()), run.remove, partial(run.tag, WORD), partial(run.note, TEXT),
+            lambda run=run: (run.facts, run.info, run.attempts, run.metrics),
+        ]  # fmt: skip
+    raised = set()
+    with caplog.at_level(logging.WARNING, "tpuctl"):
+        for call in calls:
+            try:
+                call()
+            except TpuctlError as error:
+                raised.add(type(error).__name__)
+                text = "".join(traceback.format_exception(error)).replace("\n", "")
+                assert not steers(text), ascii(text)[-1500:]
+    assert not steers(caplog.text.replace("\n", "")), ascii(caplog.text)
+    assert raised >= {"JobFailedError", "NotFoundError", "UsageError"}

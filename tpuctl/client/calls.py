@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from tpuctl import polling
 from tpuctl.client.records import Progress, ProgressCallback
-from tpuctl.errors import InterruptedByUser, TpuctlError
+from tpuctl.errors import InterruptedByUser, TpuctlError, add_note
 
 Item = TypeVar("Item")
 STOPPED = "The call was stopped."
@@ -82,7 +82,7 @@ class Call:
             except TpuctlError as error:
                 if self._failure is None:
                     raise
-                self._failure.add_note(f"{error.message} {error.hint}".strip())
+                add_note(self._failure, f"{error.message} {error.hint}".strip())
             else:
                 return
         raise self._failure or InterruptedByUser(STOPPED)

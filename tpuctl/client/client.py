@@ -10,6 +10,7 @@ from tpuctl.client.datasets.client import DatasetClient
 from tpuctl.client.nodes.client import NodeClient
 from tpuctl.client.runs.client import RunClient
 from tpuctl.config import load
+from tpuctl.text import printable
 
 LOGGER = logging.getLogger("tpuctl")
 LOGGER.addHandler(logging.NullHandler())  # or Python would print warnings of a program without handlers
@@ -48,7 +49,7 @@ class Client(NodeClient, DatasetClient, RunClient):
         for name, value in (("iap", iap), ("cross_region", cross_region)):
             flags[name] = None if value is None else ("yes" if value else "no")
         flags["host_keys"] = host_keys
-        self._context = Context(load(flags), warn or LOGGER.warning)
+        self._context = Context(load(flags), lambda text: (warn or LOGGER.warning)(printable.block(text)))
 
     def __enter__(self) -> Client:
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tpuctl.errors import InterruptedByUser, StockoutError, TpuctlError, joined_hints
+from tpuctl.errors import InterruptedByUser, StockoutError, TpuctlError, add_note, joined_hints
 from tpuctl.shells import again
 
 
@@ -91,7 +91,7 @@ def failed(position: Position, error: Exception) -> Exception:
     sentence = f"{standing[0].upper()}{standing[1:]}"
     if not isinstance(error, TpuctlError):
         if not is_up_at_it:
-            error.add_note(f"{sentence} {position.commands}")
+            add_note(error, f"{sentence} {position.commands}")
         return error
     error.facts.setdefault("run", position.run)
     if is_up_at_it:

@@ -1,0 +1,35 @@
+"""What an error says of a host or an object in the bucket steers no terminal, wherever Python shows it."""
+
+from __future__ import annotations
+
+import traceback
+
+import pytest
+
+from tests.hostile.text import ESCAPES, LEGITIMATE, steers
+from tpuctl.errors import JobFailedError, TpuctlError, add_note, say_bill
+
+
+def shown(error: BaseException) -> str:
+    """Return all that Python's own traceback writes, in one line."""
+    return "".join(traceback.format_exception(error)).replace("\n", "")
+
+
+@pytest.mark.parametrize("case", ESCAPES)
+def test_no_text_of_an_error_steers_a_terminal(case: str) -> None:
+    text = ESCAPES[case]
+    error = JobFailedError(f"Run 'r1' failed: {text}", hint=text)
+    error.add_note(text)
+    say_bill(error, text, text, [])
+    assert not steers(str(error).replace("\n", "")), ascii(str(error))
+    assert not steers(shown(error)), ascii(shown(error))
+    assert text in error.message, "for a program"
+    bug = ValueError("x")
+    add_note(bug, text)
+    say_bill(bug, text, text, [])
+    assert not steers(shown(bug)), ascii(shown(bug))
+
+
+@pytest.mark.parametrize("case", LEGITIMATE)
+def test_what_people_write_stays(case: str) -> None:
+    assert str(TpuctlError(f"a\n\t{LEGITIMATE[case]}")) == f"a\n\t{LEGITIMATE[case]}"
