@@ -120,7 +120,7 @@ class TestLimits:
             ({"startup_script": "#!/bin/sh", "tags": ("open",)}, "its own tags and startup script"),
             ({"metadata": {"x": "1"}}, "its own metadata"),
             ({"disks": (Disk("photos"),)}, "its own disks"),
-            ({"scopes": ("cloud-platform",)}, "its own scopes"),
+            ({"topology": "2x2x4"}, "its own topology"),
             ({"reserved": True}, "its own reserved"),
         ],
     )
@@ -142,15 +142,16 @@ class TestLimits:
         machine = site.run.record.machine
         assert machine
         chosen = msgspec.structs.replace(
-            machine, service_account="", network="other", subnetwork="other", zones=("us-east1-d", ZONE)
-        )
+            machine, service_account="", network="other", subnetwork="other", zones=("us-east1-d", ZONE),
+            scopes=("cloud-platform",),
+        )  # fmt: skip
         made = machine_of(site.bucket.name, rewritten(site, machine=chosen), LIMITS)
         assert (made.service_account, made.network, made.subnetwork) == (
             LIMITS.service_account,
             "default",
             "",
         )
-        assert made.zones == (ZONE,)
+        assert (made.zones, made.scopes) == ((ZONE,), ())
 
     def test_all_machines_together_cost_no_more_than_the_limit(self, world: CrashWorld) -> None:
         limits = replace(LIMITS, max_price=Decimal(20))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
     from tpuctl.cloud.storage import Bucket
 
-OWN_CHOICES = ("scopes", "tags", "disks", "metadata", "startup_script", "reserved")
+OWN_CHOICES = ("topology", "tags", "disks", "metadata", "startup_script", "reserved")
 """Parts of a machine that no limit allows: they run as root, reach further, or cost more."""
 
 
@@ -73,6 +73,7 @@ class Limits:
             subnetworks=dict(self.subnetworks),
             external_ips=self.external_ips and asked.external_ips,
             service_account=self.service_account,
+            scopes=(),  # what a node with a named account has: its rights are those of IAM alone
         )
 
     @contextmanager
