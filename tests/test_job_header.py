@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.paths import ROOT
+from tpuctl import job_header
 from tpuctl.errors import UsageError
 from tpuctl.job_header import Header, ToolTable, parse
 
@@ -150,3 +153,29 @@ def test_variables_of_the_environment_are_texts_with_the_names_of_variables() ->
         parsed("RATE = 0.1")
     with pytest.raises(UsageError, match="'A-B' is not the name of a variable"):
         parsed('"A-B" = "1"')
+
+
+REFERENCE = re.compile(r"(?m)^# /// script$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
+"""That of PEP 723, which takes a time that grows with the square of a hostile script's length."""
+
+
+def test_blocks_are_those_of_the_reference_expression() -> None:
+    kinds = ("# /// script", "# ///", "#", "# a", "", "x = 1", "## b", "# /// script ", "# ////")
+    generator = random.Random(3)
+    for _ in range(3000):
+        text = "\n".join(
+            generator.choices(kinds, weights=(3, 4, 2, 3, 1, 1, 1, 1, 1), k=generator.randint(0, 9))
+        )
+        expected = [match["content"].removesuffix("\n").split("\n") for match in REFERENCE.finditer(text)]
+        assert list(job_header._blocks(text, "job.py")) == expected, text
+
+
+def test_a_header_without_an_end_in_sight_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"The header of job.py is longer than 32768 characters\."):
+        parse("# /// script\n" + "# x\n" * 20_000, "job.py")
+
+
+@pytest.mark.parametrize("line", ["# a = [" + "[" * 9000, "# a = {" + "b = {" * 5000])
+def test_a_header_that_is_nested_too_deep_is_wrong(line: str) -> None:
+    with pytest.raises(UsageError, match=r"The header of job\.py is wrong: "):
+        parse(header(line), "job.py")

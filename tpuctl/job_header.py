@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
@@ -13,8 +14,9 @@ from tpuctl.worker import requirements
 
 FRAMEWORKS = ("tensorflow", "jax", "pytorch")
 
-_BLOCK = re.compile(r"(?m)^# /// script$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
-"""The reference expression of PEP 723, with the type written out."""
+_BEGIN, _END = "# /// script", "# ///"
+LONGEST = 1 << 15
+"""Characters of a header: Python's TOML parser takes a time that grows with the square of a key's parts."""
 _PLAIN = re.compile(r"(?:(?:==|!=|<=|>=|<|>) ?[0-9]{1,9}(?:\.[0-9]{1,9}){0,9}(?:$|, ?(?!$)))*")
 """Versions that are right by PEP 440 for certain: most headers have no others."""
 
@@ -80,10 +82,10 @@ def parse(text: str, path: str) -> Header:
         return Header()
     try:
         block = msgspec.toml.decode(toml.encode(), type=_Block)
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise UsageError(
             f"The header of {path} is wrong: {error}.", hint="It is TOML behind '# ', as in PEP 723."
-        ) from error
+        ) from None  # a traceback would show the names in it as they are
     _check_requirements(block, path)
     _check_lock_path(block.tool.tpuctl.requirements, path)
     if block.tool.tpuctl.framework not in FRAMEWORKS:
@@ -103,12 +105,48 @@ def parse(text: str, path: str) -> Header:
 def _toml(text: str, path: str) -> str | None:
     """Return the TOML inside a script's comment block, or None without a block."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")  # Python reads such scripts, too
-    blocks = [match.group("content") for match in _BLOCK.finditer(text)]
+    blocks = list(_blocks(text, path))
     if not blocks:
         return None
     if len(blocks) > 1:
         raise UsageError(f"{path} has {len(blocks)} '# /// script' blocks.", hint="PEP 723 allows one.")
-    return "\n".join(line[2:] if line.startswith("# ") else line[1:] for line in blocks[0].splitlines())
+    return "\n".join(line[2:] if line.startswith("# ") else line[1:] for line in blocks[0])
+
+
+def _blocks(text: str, path: str) -> Iterator[list[str]]:
+    """Yield the lines of each block, up to the last end among the comments that follow its beginning.
+
+    As the reference expression of PEP 723 has it, but in linear time. Raises UsageError for a long one.
+    """
+    block: list[str] | None = None  # comments since its beginning, of which the first `whole` are it
+    size = whole = 0
+    for line in _lines(text, max(text.find(_BEGIN), 0)):
+        if block is None:
+            if line == _BEGIN:
+                block, size, whole = [], 0, 0
+            continue
+        if line != "#" and not line.startswith("# "):
+            if whole:
+                yield block[:whole]
+            block = None
+            continue
+        if line == _END and block:
+            whole = len(block)
+        block.append(line)
+        size += len(line) + 1
+        if size > LONGEST:
+            raise UsageError(
+                f"The header of {path} is longer than {LONGEST} characters.", hint="End it by a line '# ///'."
+            )
+
+
+def _lines(text: str, start: int) -> Iterator[str]:
+    """Yield the lines from the one that holds a place on, and an empty one."""
+    at = text.rfind("\n", 0, start) + 1
+    while (end := text.find("\n", at)) >= 0:
+        yield text[at:end]
+        at = end + 1
+    yield from (text[at:], "")
 
 
 def _check_requirements(block: _Block, path: str) -> None:

@@ -99,3 +99,22 @@ def test_a_lock_file_as_uv_and_pip_compile_write_it_is_read() -> None:
 def test_a_line_of_a_lock_file_that_is_no_pinned_requirement_is_named(line: str, words: str) -> None:
     with pytest.raises(RequirementError, match=rf"^line 2: .*{words}"):
         parse_lock(f"# first\n{line}\n")
+
+
+def test_gaps_and_quotes_are_as_free_as_pep_508_has_them() -> None:
+    spaced = parse("a [ b , c ]  ( >= 1 , < 2 )  ; python_version > '3' ")
+    assert (spaced.name, spaced.extras, spaced.specifier) == ("a", ("b", "c"), ">= 1 , < 2")
+    assert spaced.marker == "python_version > '3'"
+    assert parse('a >=1 ; x == "it\'s"').specifier == ">=1"
+    for wrong in (
+        "a ( >=1",
+        "a >=1 )",
+        "a [b",
+        "a b",
+        "a ; x == 'ä'",
+        "a ; x == '\u202e'",
+        "a ,",
+        "a >= , <2",
+    ):
+        with pytest.raises(RequirementError):
+            parse(wrong)

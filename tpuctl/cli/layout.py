@@ -100,9 +100,9 @@ def _blocks(lines: Sequence[Sequence[str]]) -> Iterator[list[str]]:
 
 
 def _words(cell: str) -> list[str]:
-    return re.findall(r"\s*\S+\s*", cell)
+    return re.findall(r"(?:\A\s*)?\S+\s*", cell)
 
 
 def _parts(cell: str) -> list[str]:
     """Words, and their parts: `tpu-vm-tf-2.18.0` has five, `gs://bucket/name` three."""
-    return re.findall(r"\s*[^\s/_,:-]*[/_,:-]+\s*|\s*[^\s/_,:-]+\s*", cell)
+    return re.findall(r"(?:\A\s*)?(?:[^\s/_,:-]*[/_,:-]+|[^\s/_,:-]+)\s*", cell)

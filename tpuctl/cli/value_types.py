@@ -17,7 +17,7 @@ from tpuctl.cli import output
 from tpuctl.errors import UsageError
 
 EXAMPLE = "2026-01-31T18:00:00Z"
-ZONE = re.compile(r"T.*[+-]\d\d:?\d\d$")
+ZONE = re.compile(r"T[^T]*[+-]\d\d:?\d\d$")
 LAST_YEAR = 2200
 """Of times that people mean."""
 LONGEST = timedelta(days=36500)

@@ -15,7 +15,7 @@ from typing import Dict, Optional
 
 TIMEOUT = 10.0
 ROOT = "http://%s/computeMetadata/v1/"
-_ENVIRONMENT_LINE = re.compile(r"([A-Z_]+): '([^']*)'")
+_ENVIRONMENT_LINE = re.compile(r"(?<![A-Z_])([A-Z_]+): '([^']*)'")
 
 
 class MetadataError(Exception):

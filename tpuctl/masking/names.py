@@ -43,7 +43,7 @@ PLACEHOLDER = re.compile(
 )
 """Values that stand for a secret."""
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_PART = re.compile(r"(?=[A-Za-z0-9]*[A-Za-z])(?=[A-Za-z0-9]*\d)[A-Za-z0-9+]{12,}")
+_PART = re.compile(r"(?<![A-Za-z0-9])(?=[A-Za-z0-9]*[A-Za-z])(?=[A-Za-z0-9]*\d)[A-Za-z0-9+]{12,}")
 _LEAST_ENTROPY = 3.0
 """Bits a character: English words have fewer."""
 

@@ -7,19 +7,22 @@ from typing import NamedTuple, Sequence, Tuple
 
 _GAP = "[ \t]*"
 _NAME = "[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
-_CLAUSE = "(?:===|~=|==|!=|<=|>=|<|>)" + _GAP + "[A-Za-z0-9._*+!-]+"
-_CLAUSES = _CLAUSE + "(?:" + _GAP + "," + _GAP + _CLAUSE + ")*"
+_CLAUSE = "(?:===|~=|==|!=|<=|>=|<|>)" + _GAP + "[A-Za-z0-9._*+!-]+" + _GAP
+_CLAUSES = _CLAUSE + "(?:," + _GAP + _CLAUSE + ")*"
 _URL = r"(?:git\+)?https://[A-Za-z0-9][A-Za-z0-9.:@_~%+-]*/[A-Za-z0-9._~:/?#&'()*+,;=%!@-]*"
-_MARKER = r"""(?:[ \t()<>=!~a-z_.]|'[^'\\\x00-\x1f\x7f]*'|"[^"\\\x00-\x1f\x7f]*")+"""
-_EXTRAS = "(?P<extras>" + _NAME + "(?:" + _GAP + "," + _GAP + _NAME + ")*)?"
+_MARKER = r"""(?:[ \t()<>=!~a-z_.]|'[ -&(-\[\]-~]*'|"[ !#-\[\]-~]*")+"""
+_EXTRAS = "(?P<extras>" + _NAME + _GAP + "(?:," + _GAP + _NAME + _GAP + ")*)?"
 _REQUIREMENT = re.compile(
     "(?P<name>" + _NAME + ")" + _GAP
-    + r"(?:\[" + _GAP + _EXTRAS + _GAP + r"\])?" + _GAP
-    + "(?:@" + _GAP + "(?P<url>" + _URL + ")(?=[ \t]|$)|"
-    + r"(?P<open>\()?" + _GAP + "(?P<specifier>" + _CLAUSES + ")?" + _GAP + r"(?(open)\)))"
-    + "(?:" + _GAP + ";(?P<marker>" + _MARKER + "))?" + _GAP
+    + r"(?:\[" + _GAP + _EXTRAS + r"\]" + _GAP + ")?"
+    + "(?:@" + _GAP + "(?P<url>" + _URL + ")(?=[ \t]|$)" + _GAP + "|"
+    + r"(?:(?P<open>\()" + _GAP + ")?(?P<specifier>" + _CLAUSES + r")?(?(open)\)" + _GAP + "))"
+    + "(?:;(?P<marker>" + _MARKER + "))?"
 )  # fmt: skip
-"""https://packaging.python.org/specifications/dependency-specifiers/ in ASCII, a URL by https only."""
+"""https://packaging.python.org/specifications/dependency-specifiers/ in ASCII, a URL by https only.
+
+No two gaps are beside each other: of a text that does not match, each way to share it out would be tried.
+"""
 _LONGEST = 2000
 """Most characters of a requirement."""
 _HASH = re.compile(r"[ \t]--hash=(sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128})(?=[ \t]|$)")
@@ -60,13 +63,18 @@ def parse(text: str) -> Requirement:
     text = text.strip(" \t")
     match = _REQUIREMENT.fullmatch(text[: _LONGEST + 1])
     if not match or len(text) > _LONGEST:
-        raise RequirementError("'%s' is not a requirement" % text[:_LONGEST])
+        raise RequirementError("'%s' is not a requirement" % _shown(text[:_LONGEST]))
     url = match["url"] or ""
     if re.search("@-|/-[^/]*@", url):
-        raise RequirementError("'%s' is not a requirement: its URL holds an option of git" % text)
+        raise RequirementError("'%s' is not a requirement: its URL holds an option of git" % _shown(text))
     extras = tuple(normalized(extra.strip(" \t")) for extra in (match["extras"] or "").split(",") if extra)
-    marker = (match["marker"] or "").strip(" \t")
-    return Requirement(text, normalized(match["name"]), extras, match["specifier"] or "", url, marker)
+    marker, specifier = ((match[group] or "").strip(" \t") for group in ("marker", "specifier"))
+    return Requirement(text, normalized(match["name"]), extras, specifier, url, marker)
+
+
+def _shown(text: str) -> str:
+    """Return text for a message: in tracebacks, too, it steers no terminal."""
+    return ascii(text)[1:-1]
 
 
 def parse_lock(text: str) -> Sequence[Requirement]:

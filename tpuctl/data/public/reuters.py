@@ -30,11 +30,11 @@ SEED = 113
 _TRAIN = 0.8
 
 _FILE = re.compile(r"(^|/)reut2-\d{3}\.sgm$")
-_STORY = re.compile(r"<REUTERS\b.*?</REUTERS>", re.DOTALL)
-_TOPIC = re.compile(r"<TOPICS><D>(.*?)</D>", re.DOTALL)
-_TEXT = re.compile(r"<TEXT\b[^>]*>(.*?)</TEXT>", re.DOTALL)
-_BODY = re.compile(r"<BODY>(.*?)</BODY>", re.DOTALL)
-_TAG = re.compile(r"</?[A-Z][A-Z-]*\b[^>]*>")
+_STORY = re.compile(r"<REUTERS\b(?:(?!<REUTERS\b).)*?</REUTERS>", re.DOTALL)
+_TOPIC = re.compile(r"<TOPICS><D>([^<]*)</D>", re.DOTALL)
+_TEXT = re.compile(r"<TEXT\b[^<>]*>((?:(?!<TEXT\b).)*?)</TEXT>", re.DOTALL)
+_BODY = re.compile(r"<BODY>((?:(?!<BODY>).)*?)</BODY>", re.DOTALL)
+_TAG = re.compile(r"</?[A-Z][A-Z-]*(?![\w-])[^<>]*>")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _SAFE = re.compile(r"[a-z0-9][a-z0-9.-]*")
 

@@ -23,7 +23,7 @@ _NUMBERED = 1000
 """Whole numbers from 0 to below this are the numbers of their classes, even if some of them never occur."""
 
 _WHOLE = re.compile(r"-?\d{1,18}(\.0*)?")
-_REAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_REAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True)

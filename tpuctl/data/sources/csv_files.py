@@ -29,7 +29,7 @@ from tpuctl.errors import UsageError
 _DELIMITERS = ",;\t|"
 _NEXT = "next"
 """A row appended after the last one: without it a quote that is not closed would go unnoticed."""
-_NUMBER = re.compile(r"[+-]?\d*\.?\d+")
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d+)?|\.\d+)")
 
 
 def read_csv(tree: Tree, options: Options, progress: ScanProgress) -> TableSource[str]:

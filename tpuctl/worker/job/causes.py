@@ -21,11 +21,15 @@ PROBE = 64 * 1024
 """Bytes that can be written where a disk is not full."""
 _IN_LOG = (
     (re.compile(rb"No space left on device|Disk quota exceeded|\[Errno (28|122|27)\]"), DISK_FULL),
-    (re.compile(rb"^MemoryError|RESOURCE_EXHAUSTED: .*(memory|HBM|hbm)|std::bad_alloc", re.M), OUT_OF_MEMORY),
+    (
+        re.compile(rb"^MemoryError|RESOURCE_EXHAUSTED: .{0,400}(memory|HBM|hbm)|std::bad_alloc", re.M),
+        OUT_OF_MEMORY,
+    ),
     (
         re.compile(
             rb"The TPU is already in use by process"
-            rb"|/dev/(accel|vfio)[^\n]*Device or resource busy|Device or resource busy[^\n]*/dev/(accel|vfio)"
+            rb"|/dev/(accel|vfio)[^\n]{0,400}Device or resource busy"
+            rb"|Device or resource busy[^\n]{0,400}/dev/(accel|vfio)"
         ),
         CHIPS_HELD,
     ),

@@ -58,7 +58,7 @@ _WRONG_HASH = b"DO NOT MATCH THE HASHES"
 """pip's message for a file of another content; it has no exit code of its own for that."""
 _NO_SPACE = re.compile(rb"No space left on device|Disk quota exceeded")
 _HELD = re.compile(r"The user requested \(constraint\) ([A-Za-z0-9._-]+)==(\S+)")
-_DEPENDS = re.compile(r"^\s+(\S+) (\S+) depends on ([A-Za-z0-9._-]+)(.*)$", re.MULTILINE)
+_DEPENDS = re.compile(r"^[ \t]+(\S+) (\S+) depends on ([A-Za-z0-9._-]+)(.*)$", re.MULTILINE)
 """How pip's resolver tells a conflict."""
 _PIP_SOURCES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_CONFIG_FILE")
 _PIP_FILES = ("/etc/pip.conf", "~/.pip/pip.conf", "~/.config/pip/pip.conf")

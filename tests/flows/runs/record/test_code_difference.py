@@ -52,12 +52,14 @@ def test_a_changed_an_added_and_a_missing_file(folder: Path) -> None:
     [
         (b"\0", False),
         (b"\xff\n", True),
-        (b"x" * (1 << 20), True),
-        (b"x" * ((1 << 20) + 1), False),
+        (b"x" * 9_999 + b"\n", True),
+        (b"x" * 10_001, False),
+        (b"x\n" + b"y" * 9_998 + b"\n" + (b"z" * 9_999 + b"\n") * 103, True),
+        (b"x\n" + (b"z" * 9_999 + b"\n") * 105, False),
         (b"x\n" * 5000, True),
         (b"x\n" * 5001, False),
     ],
-    ids=["binary", "latin", "1 MiB", "more", "5000 lines", "5001 lines"],
+    ids=["binary", "latin", "a long line", "a longer line", "1 MiB", "more", "5000 lines", "5001 lines"],
 )
 @pytest.mark.parametrize("is_first", [True, False])
 def test_what_is_no_text_or_long_has_no_lines(

@@ -36,7 +36,7 @@ from tpuctl.errors import UsageError
 _SUFFIXES = "|".join(re.escape(suffix) for suffixes in MEDIA for suffix in suffixes)
 _ALL = re.compile(rf"(^|/)metadata\.(jsonl|csv|parquet)$|({_SUFFIXES})$")
 _FILE = "file_name"
-_SEPARATORS = re.compile(r"\s*[|;,]\s*")
+_SEPARATORS = re.compile(r"[|;,]")
 """Between the labels of a cell, with `--type COLUMN=labels`."""
 SEVERAL = "labels"
 _SAMPLE, _SAMPLE_BYTES = 20_000, 8 << 20
@@ -192,7 +192,7 @@ def _lines(files: SourceFiles, number: int) -> Iterator[tuple[int, list[str]]]:
 def _cell_reader(column: str, cells: Sequence[str], types: Mapping[str, str]) -> Callable[[str], object]:
     """Return what makes a value of a cell, by the type of its column."""
     if types.get(column) == SEVERAL:
-        return lambda cell: [label for label in _SEPARATORS.split(cell.strip()) if label]
+        return lambda cell: [label.strip() for label in _SEPARATORS.split(cell) if label.strip()]
     if column == _FILE or column.endswith(f"_{_FILE}"):
         return str
     kind = types.get(column, "")

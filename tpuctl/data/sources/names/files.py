@@ -17,7 +17,7 @@ TFDS_INFO, TFDS_FEATURES = "dataset_info.json", "features.json"
 SAVED_STATE, SAVED_DICT = "state.json", "dataset_dict.json"
 METADATA = re.compile(r"(^|/)metadata\.(jsonl|csv)$")
 METADATA_PARQUET = re.compile(r"(^|/)metadata\.parquet$")
-COCO = re.compile(r"(^|/)(instances[^/]*|[^/]*coco[^/]*|annotations)\.json$")
+COCO = re.compile(r"(^|/)(?=[^/]*\.json$)(instances|[^/]*coco|annotations\.json$)")
 TAR_SHARDS = re.compile(r"\.(tar|tar\.gz|tgz|tar\.zst|tzst)$")
 TFRECORDS = re.compile(r"\.tfrec(ords?)?(-\d{5}-of-\d{5})?(\.gz)?$")
 PARQUET = re.compile(r"\.(parquet|pq)$")

@@ -10,7 +10,7 @@ from tpuctl.data.schema.features import Feature, Label
 from tpuctl.data.tfrecord.example_decoding import Values
 from tpuctl.local.object_names import UnsafeNameError, local_parts
 
-_UNSAFE = re.compile(r"[^\w. -]|^\.+|[. ]+$")
+_UNSAFE = re.compile(r"[^\w. -]|^\.+|(?<![. ])[. ]+$")
 _LONGEST = 50
 """Characters: of four bytes each they fit a file's name, with a number."""
 

@@ -12,7 +12,9 @@ LONGEST = 1 << 20
 """Bytes of a file that is compared line by line."""
 MOST_LINES = 5000
 """Lines of such a file: the comparison takes a time that grows with their square."""
-MOST_HELD = 32 << 20
+LONGEST_LINE = 10_000
+"""Characters of a line of such a file: what generates longer ones is not read line by line."""
+MOST_HELD = 8 << 20
 """Bytes of such files that are held at once; the others have no lines."""
 MOST_SHOWN = 2000
 """Lines of all differences."""
@@ -69,7 +71,8 @@ def _texts(code: Bundle, wanted: Collection[str]) -> dict[str, list[str] | None]
             data = stream.read() if size <= min(LONGEST, left) else b"\0"
             left -= len(data)
             lines = data.decode("utf-8", "replace").splitlines()
-            result[name] = None if b"\0" in data or len(lines) > MOST_LINES else lines
+            is_text = b"\0" not in data and len(lines) <= MOST_LINES
+            result[name] = lines if is_text and max(map(len, lines), default=0) <= LONGEST_LINE else None
     return result
 
 

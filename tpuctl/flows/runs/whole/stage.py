@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from dataclasses import dataclass
 from datetime import datetime
@@ -83,4 +82,4 @@ def node_name(run: str) -> str:
     """Return the name of the node that is made for a run: always the same, so that it is found again."""
     if NODE_NAME.fullmatch(run):
         return run
-    return f"run-{re.sub('-+$', '', run)[:59]}"
+    return f"run-{run.rstrip('-')[:59]}"
