@@ -41,7 +41,7 @@ def pieces(pattern: re.Pattern[Any]) -> list[str]:
     words = [
         word for word in re.findall(r"[\w #/:@.,;=<>\"'!-]+", re.sub(r"\\.", " ", source)) if word.strip()
     ]
-    return list(dict.fromkeys((*words[:6], *(f"{word}\n" for word in words[:6]))))
+    return list(dict.fromkeys((*words[:4], *(f"{word}\n" for word in words[:4]))))
 
 
 def texts(pattern: re.Pattern[Any], size: int, begin: str, middle: str, end: str) -> Text:
@@ -72,7 +72,7 @@ def worst(pattern: re.Pattern[Any], is_search: bool) -> tuple[float, tuple[str, 
     """Return the growth of the text that grows most, up to the first that grows too much, and its shape."""
     found = (0.0, ("", "", ""))
     words = pieces(pattern)
-    for begin, middle, end in product(("", "a", *words), (*CHARACTERS, *words), ("\x00!", "")):
+    for begin, middle, end in product(("", "a", *words[:4]), (*CHARACTERS, *words), ("\x00!", "")):
         found = max(found, (growth(pattern, is_search, (begin, middle, end)), (begin, middle, end)))
         if found[0] > MOST:
             break
