@@ -121,6 +121,19 @@ def test_an_attempt_that_was_added_after_the_end_does_not_count(site: Site) -> N
     assert site.export("again.tar.gz").path.read_bytes() == honest
 
 
+def test_a_long_file_is_in_it_as_it_is_and_not_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tpuctl.flows.runs.archive.export.LONGEST_SOURCE", 10)
+    with tarfile.open(Site(tmp_path, dependencies=("optax",)).export().path) as archive:
+        model, required = (
+            archive.extractfile(f"r1/{name}") for name in ("code/lib/model.py", "requirements.txt")
+        )
+        assert model
+        assert required
+        assert (model.read(), required.read()) == (b"import numpy\n", b"optax\n")
+
+
 class TestRefused:
     @pytest.mark.parametrize(
         "changes",

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from tpuctl.data.output.manifest import Manifest
 
 MODE, EXECUTABLE = 0o644, 0o755
-LONGEST_SOURCE, MOST_SOURCE = 1 << 20, 16 << 20
-"""Bytes of a file of Python, and of all, whose imports are looked for."""
+LONGEST_SOURCE, MOST_SOURCE = 1 << 17, 8 << 20
+"""Bytes of a file of Python, and of all, whose imports are looked for: parsed it takes a thousandfold."""
 
 
 @dataclass(frozen=True)
