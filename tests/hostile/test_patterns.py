@@ -22,7 +22,7 @@ from tpuctl.text import printable
 Call = Callable[[Any], object]
 Text = str | bytes
 
-SIZES = (12, 24, 48, 192, 768, 3072, 20_000)
+SIZES = (12, 16, 20, 24, 48, 192, 768, 3072, 20_000)
 """Characters of texts: exponential growth is seen at the first, that of the square of lines at the last."""
 SLOW = 0.02
 """Seconds of CPU from which on it is looked at how they grow: a linear one takes less, or grows slowly."""
