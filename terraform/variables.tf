@@ -310,8 +310,8 @@ variable "watch" {
     error_message = "watch.zones are zones of the variable region or of regions, such as europe-west4-a: other regions have no subnetwork."
   }
   validation {
-    condition     = var.watch == null || try(var.watch.max_price == null ? true : var.watch.max_price > 0, false)
-    error_message = "watch.max_price is the most that all TPUs of restarts cost together, in US dollars an hour: a number above 0."
+    condition     = var.watch == null || try(var.watch.max_price == null ? true : var.watch.max_price >= 0.01 && var.watch.max_price < 1000000, false)
+    error_message = "watch.max_price is the most that all TPUs of restarts cost together, in US dollars an hour: 0.01 or more."
   }
   validation {
     condition     = var.watch == null || try(can(regex("^[a-z0-9][A-Za-z0-9._/:-]*@sha256:[0-9a-f]{64}$", var.watch.image)), false)

@@ -23,7 +23,7 @@ locals {
       TPUCTL_SUBNETWORKS     = join(",", [for region, name in local.subnetworks : "${region}=${name}"])
       TPUCTL_EXTERNAL_IPS    = "false"
     },
-    var.watch.max_price == null ? {} : { TPUCTL_WATCH_MAX_PRICE = tostring(var.watch.max_price) },
+    var.watch.max_price == null ? {} : { TPUCTL_WATCH_MAX_PRICE = format("%.2f", var.watch.max_price) },
   )
 
   # What a step overwrites: who starts an attempt now, how a run ended, and what it has left. Files of a program below

@@ -157,7 +157,7 @@ run "limits" {
     condition = { for entry in one(one(one(google_cloud_run_v2_job.watch["ada@example.com"].template).template).containers).env : entry.name => entry.value if startswith(entry.name, "TPUCTL_WATCH_") || entry.name == "TPUCTL_SUBNETWORKS" } == {
       TPUCTL_WATCH_TYPES     = "v3-8,v4-8"
       TPUCTL_WATCH_ZONES     = "europe-west4-b,us-central1-b"
-      TPUCTL_WATCH_MAX_PRICE = "12.5"
+      TPUCTL_WATCH_MAX_PRICE = "12.50"
       TPUCTL_SUBNETWORKS     = "europe-west4=tpuctl-europe-west4,us-central1=tpuctl-us-central1"
     }
     error_message = "The job must make what it is allowed to make, and nothing else."

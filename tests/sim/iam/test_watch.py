@@ -38,8 +38,8 @@ def environment() -> dict[str, str]:
 def test_the_environment_of_the_job_is_one_that_tpuctl_reads() -> None:
     for variable, value in environment().items():
         setting = variable.removeprefix("TPUCTL_").lower()
-        assert setting in SETTINGS or setting.startswith("watch_"), variable
-        if setting in SETTINGS and setting != "target":
+        assert setting in SETTINGS, variable
+        if setting != "target":
             assert normalize(setting, value, variable)
 
 

@@ -193,7 +193,7 @@ REFUSED: dict[str, dict[str, list[Any]]] = {
             WATCH | {"zones": zones} for zones in ([], [""], ["europe-west4"], ["europe-west4-a", "asia-east1-a"], ["europe-west4-a,asia-east1-a"],
                                                    ["europe-west4-A"], ["europe-west4-a\n"])
         ],
-        "watch.max_price is the most": [WATCH | {"max_price": price} for price in (0, -1)],
+        "watch.max_price is the most": [WATCH | {"max_price": price} for price in (0, -1, 0.001, 10**6)],
         "watch.image is an image": [
             WATCH | {"image": image} for image in (None, "", "docker.io/library/python:3.12-slim", "eu.gcr.io/p/i:1", "eu.gcr.io/p/i@sha256:abc",
                                                    f"eu.gcr.io/p/i@sha256:{'A' * 64}", f"@sha256:{'a' * 64}", f"a b@sha256:{'a' * 64}", f"a@sha256:{'a' * 64}\n")
