@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from tpuctl.text import printable
-
 __all__ = [
     "ConfigError", "ConflictError", "DeadlineError", "DeclinedError", "HostError", "InterruptedByUser",
     "JobFailedError", "NotFoundError", "PreemptedError", "QuotaError", "StateError", "StockoutError",
@@ -53,10 +51,14 @@ class TpuctlError(Exception):
         self.facts = facts
 
     def __str__(self) -> str:
+        from tpuctl.text import printable  # noqa: PLC0415  importing tpuctl imports no other module
+
         return printable.block(self.message)
 
     def add_note(self, note: str, /) -> None:
         """Add a note that tracebacks show."""
+        from tpuctl.text import printable  # noqa: PLC0415  as above
+
         super().add_note(printable.block(note))
 
     @property
@@ -151,6 +153,8 @@ def in_one_line(error: TpuctlError) -> str:
 
 def add_note(error: BaseException, text: str) -> None:
     """Add a note to an error of any kind, with nothing in it that steers a terminal."""
+    from tpuctl.text import printable  # noqa: PLC0415  as above
+
     error.add_note(printable.block(text))
 
 
