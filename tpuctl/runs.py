@@ -208,7 +208,10 @@ class Verdict(msgspec.Struct, frozen=True):
     tpu: Tpu | None = None
     """The node of the attempt; None where it was not recorded."""
     cause: Label = ""
-    """Why the run failed, where that was recognized: UNSTARTED, or records.OUT_OF_MEMORY and others."""
+    """Why the run failed, where that was recognized: UNSTARTED, or records.OUT_OF_MEMORY and others.
+
+    Of one that was stopped while it was to be started again: how it had ended, such as PREEMPTED.
+    """
     last_line: Line = ""
     """The last line that the failed script printed."""
     worker: WorkerNumber | None = None

@@ -296,6 +296,12 @@ def test_a_failure_is_an_error_with_its_kind_and_hint() -> None:
     assert read.error_hint
     assert isinstance(read.failure, StockoutError)
     assert read.failure.message.startswith("Queued resource 'q1' in us-east1-d: There is no more capacity")
+    error.code, error.message = 4, "It could not be provisioned within the time it was valid."
+    state.failed_data.error = error
+    expired = read_queued_resource(queued(state=state)).failure
+    assert isinstance(expired, StockoutError), "an answer, not the lack of one"
+    assert expired.message == f"Queued resource 'q1' in us-east1-d: {error.message}"
+    assert expired.hint == "Delete it: tpuctl down q1"
     state.state = States.SUSPENDED
     assert read_queued_resource(queued(state=state)).failure is None
 

@@ -57,7 +57,7 @@ class Site:
 
     def run(
         self, name: str, node: Node, begun: float, ended: float, price: RecordedPrice | None = EIGHT,
-        outcome: str = runs.SUCCEEDED, **labels: str,
+        outcome: str = runs.SUCCEEDED, cause: str = "", **labels: str,
     ) -> None:  # fmt: skip
         run = StoredRun(self.bucket, name)
         machine = Machine("v3-8", (node.zone,), False, "base", "ada@example.com", labels=labels)
@@ -69,7 +69,7 @@ class Site:
         run.end(
             Verdict(
                 name, outcome, 1, self.ago(ended), "said", basis=runs.BY_WORKERS, tpu=tpu, price=price,
-                started=self.ago(begun), begun=self.ago(begun), ended=self.ago(ended),
+                started=self.ago(begun), begun=self.ago(begun), ended=self.ago(ended), cause=cause,
             )
         )  # fmt: skip
 
@@ -149,9 +149,12 @@ def test_a_node_that_is_gone_counts_while_the_provider_remembers_it(site: Site) 
     assert sums(report, "node") == {"n1 in us-central1-b": "24.00 USD"}
 
 
-def test_a_tpu_that_was_preempted_costs_nothing_until_it_is_deleted(site: Site) -> None:
+@pytest.mark.parametrize(("outcome", "cause"), [(runs.PREEMPTED, ""), (runs.STOPPED, runs.PREEMPTED)])
+def test_a_tpu_that_was_preempted_costs_nothing_until_it_is_deleted(
+    site: Site, outcome: str, cause: str
+) -> None:
     lost = site.node("n1", 10)
-    site.run("r1", lost, 9, 7, outcome=runs.PREEMPTED)
+    site.run("r1", lost, 9, 7, outcome=outcome, cause=cause)
     site.provider.past_changes = [
         PastChange(lost.zone, "n1", "create", site.ago(10), site.ago(10), node=lost),
         PastChange(lost.zone, "n1", "delete", site.ago(1), site.ago(1)),

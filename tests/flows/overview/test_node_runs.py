@@ -92,3 +92,10 @@ class TestMany:
         verdict = Verdict("r1", "lost", 2, CREATED, "because")
         cast("MemoryBucket", bucket).put("runs/r1/verdict.json", encode(verdict))
         assert [(run.state, run.verdict) for run in runs_on(bucket, NODE)] == [("starting", None)]
+
+    def test_one_that_was_started_again_elsewhere_has_ended_here(self) -> None:
+        bucket = self.write("r1")
+        memory = cast("MemoryBucket", bucket)
+        memory.put("runs/r1/verdict.json", encode(Verdict("r1", "succeeded", 2, CREATED, "because")))
+        memory.put("runs/r1/attempts/1/verdict.json", encode(Verdict("r1", "preempted", 1, CREATED, "gone")))
+        assert [(run.state, run.works) for run in runs_on(bucket, NODE)] == [("preempted", False)]

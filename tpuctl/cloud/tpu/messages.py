@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from google.cloud import tpu_v2
+from google.rpc import code_pb2
 
 from tpuctl import clock
 from tpuctl.cloud.tpu.error_mapping import operation_error
 from tpuctl.cloud.tpu.names import parse_node_name, parse_queued_resource_name
 from tpuctl.cloud.tpu.settings import read_settings
 from tpuctl.cloud.tpu.states import QUEUE_STATES, STATES, enum_name
-from tpuctl.errors import TpuctlError
+from tpuctl.errors import StockoutError, TpuctlError
 from tpuctl.nodes import (
     CLOUD_TPU,
     Node,
@@ -143,8 +144,10 @@ def _failure(identity: QueuedResourceId, state: tpu_v2.QueuedResourceState) -> T
     """Return the error of a queued resource that has failed."""
     if QUEUE_STATES.get(enum_name(tpu_v2.QueuedResourceState.State, state.state)) is not QueueState.FAILED:
         return None
-    subject = f"Queued resource '{identity.name}' in {identity.zone}"
-    return operation_error(subject, state.failed_data.error)
+    subject, error = f"Queued resource '{identity.name}' in {identity.zone}", state.failed_data.error
+    if error.code == code_pb2.DEADLINE_EXCEEDED:  # the request's own time: the service has answered
+        return StockoutError(f"{subject}: {error.message}", hint=f"Delete it: tpuctl down {identity.name}")
+    return operation_error(subject, error)
 
 
 def _address(endpoint: tpu_v2.NetworkEndpoint) -> str:

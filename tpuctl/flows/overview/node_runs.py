@@ -106,7 +106,9 @@ def _run_on_node(bucket: Bucket, item: StartedRun, warn: Report) -> RunOnNode | 
     run = StoredRun(bucket, name, warn)
     try:
         verdict = run.verdict()
-        if verdict and verdict.attempt == attempt:
+        if verdict is None or verdict.attempt != attempt:
+            verdict = run.kept_verdict(attempt)  # of one that was started again elsewhere
+        if verdict:
             return RunOnNode(name, attempt, started, verdict.outcome, verdict)
         return RunOnNode(name, attempt, started, RunState(None, run.attempt(attempt).statuses()).label)
     except BadObjectError as error:

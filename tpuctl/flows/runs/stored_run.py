@@ -88,9 +88,12 @@ class StoredRun:
 
     def earlier_verdicts(self, before: int) -> list[Verdict]:
         """Return how the attempts before the `before`-th ended, in order, of those that have a record."""
-        names = [self.paths.attempt_verdict(number) for number in range(1, before)]
-        records = values(fanout(lambda name: find_record(self.bucket, name, Verdict, self._check), names))
+        records = values(fanout(self.kept_verdict, range(1, before)))
         return [record for record in records if record]
+
+    def kept_verdict(self, attempt: int) -> Verdict | None:
+        """Return how one attempt of several ended; None where it has no record of that."""
+        return find_record(self.bucket, self.paths.attempt_verdict(attempt), Verdict, self._check)
 
     def keep_verdict(self, verdict: Verdict) -> None:
         """Write how one attempt of several ended; of several readers the first one's stays."""

@@ -255,7 +255,7 @@ class TestStopRequest:
             " (lost: its host has no program of it)"
         )
         assert (verdict.stopped_by, verdict.restarts, verdict.basis) == ("ada@example.com", False, BY_MACHINE)
-        assert verdict.decided == clock.iso(world.time)
+        assert (verdict.decided, verdict.cause) == (clock.iso(world.time), runs.LOST)
 
     def test_keeps_what_the_run_was_started_on(self, world: CrashWorld) -> None:
         """Its first machine is the user's: it was not made for a restart."""

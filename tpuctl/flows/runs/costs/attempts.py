@@ -111,7 +111,7 @@ class RunCosts:
         recorded = verdict.started or (self._submitted if verdict.attempt == 1 else "")
         began = self._began(verdict.begun, recorded, ended)
         cost = self._cost(verdict.attempt, verdict.tpu, verdict.price, began, ended, ended)
-        return replace(cost, is_preempted=verdict.outcome == runs.PREEMPTED)
+        return replace(cost, is_preempted=runs.PREEMPTED in (verdict.outcome, verdict.cause))
 
     def _open(self, state: RunState, now: datetime) -> AttemptCost:
         moment = clock.iso(now)

@@ -93,9 +93,10 @@ def _end_stopped(run: StoredRun, verdict: Verdict, former: str) -> Verdict:
     request = run.stop_request()
     assert request is not None
     evidence = f"stopped by {request.by} while it was to be started again{former}"
+    cause = verdict.outcome if verdict.outcome in restarts.LOSSES else verdict.cause
     stopped = msgspec.structs.replace(
         verdict, outcome=runs.STOPPED, evidence=evidence, stopped_by=request.by, restarts=False,
-        decided=clock.iso(run.bucket.now()), exit_code=None, basis=BY_MACHINE,
+        decided=clock.iso(run.bucket.now()), exit_code=None, basis=BY_MACHINE, cause=cause,
     )  # fmt: skip
     return run.end(stopped, is_refuted=lambda other: other.restarts)
 
