@@ -212,7 +212,7 @@ def known(bucket: str, run: Run) -> LaunchValues | None:
             f" {', '.join(changed)}. It is not started again, and gets no value that is kept here.",
             hint=joined_hints(
                 f"See who may write there: gcloud storage buckets get-iam-policy gs://{bucket}",
-                f"Remove it: tpuctl rm {run.run}",
+                f"End it: tpuctl cancel {run.run}",
             ),
             changed=changed,
         )
