@@ -230,6 +230,21 @@ def _write(text: str, stream: TextIO, *, flush: bool = False) -> None:
 
 
 @contextmanager
+def without_reader() -> Iterator[None]:
+    """Let a command do its work to the end although nobody reads its output: what it has made would bill."""
+    global _needs_reader
+    _needs_reader = False
+    try:
+        yield
+    finally:
+        _needs_reader = True
+
+
+_needs_reader = True
+"""Whether the command ends when the reader of its output has gone, as of `tpuctl ls | head`."""
+
+
+@contextmanager
 def _to(stream: TextIO) -> Iterator[TextIO]:
     """Yield what can be written to without a guard; raises OutputError where it takes no more.
 
@@ -239,7 +254,11 @@ def _to(stream: TextIO) -> Iterator[TextIO]:
     try:
         yield raw
     except BrokenPipeError:
-        raise
+        if _needs_reader:
+            raise
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, raw.fileno())
+        os.close(nowhere)
     except OSError as error:
         if raw is not unguarded(sys.stderr):
             raise OutputError(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -72,6 +75,22 @@ def creates(simulator: RunningSimulator) -> int:
 
 def nodes(simulator: RunningSimulator) -> list[str]:
     return [node.name.rpartition("/")[2] for node in simulator.world.nodes.all()]
+
+
+@pytest.mark.parametrize("job", ["0", "3"])
+def test_it_goes_on_to_the_end_where_nobody_reads_its_output(
+    tpuctl: Command, simulator: RunningSimulator, job: str
+) -> None:
+    """`| head` closed the pipe: the command ended with 0, and its TPU went on billing."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = ("run", "job.py", "--up", "v3-8", "--down", "--yes", "--name", "r1", "--", job)
+    command = [sys.executable, "-m", "tpuctl", *words]
+    ended = subprocess.run(command, stdout=writer, stderr=writer, stdin=subprocess.DEVNULL, check=False)
+    os.close(writer)
+    assert ended.returncode == (0 if job == "0" else 100)
+    assert (creates(simulator), nodes(simulator)) == (1, [])
+    assert Path("r1/logs/attempt-1-worker-0.log").read_text() == "hello\n"
 
 
 def test_one_command_leads_from_nothing_to_results(tpuctl: Command, simulator: RunningSimulator) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from tpuctl import accelerators
-from tpuctl.cli import output
+from tpuctl.cli import output, printing
 from tpuctl.cli.nodes.creation_options import Machine, machine_options, with_machine
 from tpuctl.cli.nodes.lifetime_options import lifetime_options, with_net
 from tpuctl.cli.nodes.zone_options import wait_option
@@ -79,6 +79,7 @@ class Types(click.ParamType[tuple[str, ...]]):
 @cross_region_option
 @with_machine
 @with_request
+@printing.without_reader()
 def run(
     session: Session, machine: Machine, request: SubmitRequest, types: tuple[str, ...] | None,
     is_deleted: bool, folder: Path | None, zones: tuple[str, ...], wait_capacity: int, lifetime: Lifetime,
@@ -89,7 +90,7 @@ def run(
     Each step is done unless it is done already: the same command with the same --name continues after
     Ctrl-C or a kill, from any machine. Without --up it runs on a TPU that fits, as 'tpuctl submit' does.
     With --down its TPU deletes itself after an hour without use, if this command is gone (--idle, --ttl).
-    The exit code is that of 'tpuctl wait'.
+    The exit code is that of 'tpuctl wait'. It goes on if the reader of its output has gone (| head).
 
     \b
     Example:
