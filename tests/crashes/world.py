@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -57,6 +58,12 @@ Interference = Callable[[str, int, str], None]
 
 class Killed(BaseException):
     """Ends a command as `kill -9` does: nothing of it handles this."""
+
+
+def _with_report(text: str) -> str:
+    """Return what a command said together with the report of the bug in it, whose file is deleted soon."""
+    named = re.search(r"with the file (\S+\.txt)", text)
+    return f"{text}\n{Path(named[1]).read_text()}" if named else text
 
 
 class CrashWorld:
@@ -131,7 +138,7 @@ class CrashWorld:
                 code = KILLED
         self.latest, self.requests, self._end = self.requests, outer, end
         self.clock_error = timedelta()
-        assert "a bug in tpuctl" not in err.getvalue(), err.getvalue()
+        assert "a bug in tpuctl" not in err.getvalue(), _with_report(err.getvalue())
         return CommandResult(code, out.getvalue(), err.getvalue())
 
     def send(self, method: str, deliver: Callable[[], T]) -> T:
