@@ -34,6 +34,7 @@ from tpuctl.nodes.owner import (
     OWNER_METADATA,
     RESTART_LABEL,
     RUN_LABEL,
+    is_made_for,
     owner_label,
 )
 from tpuctl.nodes.queued_resources import (
@@ -51,5 +52,6 @@ __all__ = [
     "HttpRequest", "LastingChange", "Maintenance", "Node", "NodeId", "NodeList", "NodeRequest",
     "NodeSettings", "NodeState", "PastChange",
     "QueueState", "QueuedResource", "QueuedResourceId", "QueuedResourceList", "QueuedResourceRequest",
-    "SimulateMaintenance", "SshKey", "StartNode", "StopNode", "Symptom", "UpdateNode", "owner_label",
+    "SimulateMaintenance", "SshKey", "StartNode", "StopNode", "Symptom", "UpdateNode", "is_made_for",
+    "owner_label",
 ]  # fmt: skip

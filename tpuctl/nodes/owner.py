@@ -52,6 +52,11 @@ def owner_of(labels: Mapping[str, str], metadata: Mapping[str, str]) -> str:
     return metadata.get(OWNER_METADATA) or labels.get(OWNER_LABEL) or labels.get(FORMER_OWNER_LABEL, "")
 
 
+def is_made_for(labels: Mapping[str, str], run: str) -> bool:
+    """Return whether what has these labels was made for a run, or for a restart of it."""
+    return run in (labels.get(RUN_LABEL), labels.get(RESTART_LABEL))
+
+
 def is_owned_by(labels: Mapping[str, str], identity: str) -> bool:
     """Whether tpuctl created what has these labels for an identity."""
     return is_managed(labels) and labels.get(OWNER_LABEL) == owner_label(identity)

@@ -115,9 +115,8 @@ def shared(runs: Sequence[Entry], known: Iterable[NodeLife], price_of: PriceOf) 
     """Return the time of every node, each second once: that of runs, then that of none.
 
     A TPU has one run at a time, and none where it did not bill: also after a run on it was preempted, until
-    it is deleted. Records of two can overlap: those of an
-    earlier version of tpuctl have the time in line in them. Then the time is that of the run which began
-    first.
+    it is deleted. Records of two can overlap: those of an earlier version of tpuctl have the time in line in
+    them. Then the time is that of the run which began first.
     """
     lives_by_uid = {life.node.id.uid: life for life in known}
     on_node, parts, idle = dict[str, list[Entry]](), dict[int, list[Entry]](), list[Entry]()

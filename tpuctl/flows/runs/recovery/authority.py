@@ -19,7 +19,7 @@ import msgspec
 from tpuctl.errors import ConfigError, StockoutError, joined_hints
 from tpuctl.flows.nodes.lookup import find_node
 from tpuctl.flows.runs.submission import launch_values
-from tpuctl.nodes import RESTART_LABEL, RUN_LABEL, Node
+from tpuctl.nodes import Node, is_made_for
 from tpuctl.recovery.records import Machine
 from tpuctl.runs import Run, Tpu
 
@@ -144,11 +144,6 @@ def own_node(provider: Provider, bucket: Bucket, run: Run, named: Tpu) -> Node |
         return None
     values = launch_values.known(bucket.name, run)
     return node if is_made_for(node.labels, run.run) or (values and values.tpu.id == node.id) else None
-
-
-def is_made_for(labels: Mapping[str, str], run: str) -> bool:
-    """Return whether what has these labels was made for a run, or for a restart of it."""
-    return run in (labels.get(RUN_LABEL), labels.get(RESTART_LABEL))
 
 
 def _beyond(run: Run, what: str) -> ConfigError:

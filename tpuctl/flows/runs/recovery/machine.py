@@ -25,11 +25,11 @@ from tpuctl.flows.nodes.plan import UpPlan, plan_up
 from tpuctl.flows.nodes.up import up
 from tpuctl.flows.runs.lookup import started_on
 from tpuctl.flows.runs.outcome import settle
-from tpuctl.flows.runs.recovery.authority import is_made_for, own_node
+from tpuctl.flows.runs.recovery.authority import own_node
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch_values
-from tpuctl.nodes import RESTART_LABEL, DataDisk, Node, NodeId, NodeState, QueuedResource
+from tpuctl.nodes import RESTART_LABEL, DataDisk, Node, NodeId, NodeState, QueuedResource, is_made_for
 from tpuctl.recovery.records import Machine
 from tpuctl.runs import Tpu
 

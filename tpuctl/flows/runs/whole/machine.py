@@ -14,14 +14,13 @@ from tpuctl.flows.nodes.inventory import Allocation, Inventory
 from tpuctl.flows.nodes.plan import UpPlan
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import (
-    RESTART_LABEL,
-    RUN_LABEL,
     CreateNode,
     DeleteNode,
     DeleteQueuedResource,
     HttpRequest,
     Node,
     NodeState,
+    is_made_for,
 )
 from tpuctl.runs import BY_SILENCE, Verdict
 
@@ -77,7 +76,7 @@ def deletion_requests(provider: Provider, plan: UpPlan) -> list[HttpRequest]:
 def own_nodes(inventory: Inventory, run: str, owner: str) -> tuple[Allocation, ...]:
     """Return what was made for a run, preempted or waiting included; one that its user had before was not."""
     items = (item for item in inventory.allocations if item.is_owned_by(owner))
-    return tuple(item for item in items if run in map(item.labels.get, (RUN_LABEL, RESTART_LABEL)))
+    return tuple(item for item in items if is_made_for(item.labels, run))
 
 
 def plan_removal(
