@@ -17,7 +17,7 @@ from tpuctl.cloud.simulator import PublishedEndpoints
 from tpuctl.errors import DeadlineError
 from tpuctl.polling import Backoff, poll
 
-MINUTES = 300
+MINUTES = 120
 """Seconds of a long run in make test-all; an hour by TPUCTL_SOAK_SECONDS=3600."""
 ROUNDS = 48
 """Enough for every fault: three rounds of four have one or more. They take about twenty seconds."""
