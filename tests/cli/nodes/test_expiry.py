@@ -367,6 +367,19 @@ class TestWithoutRun:
         assert tpuctl("reap", "--without-run", "0s", "--yes").code == 0
         assert names(cloud) == ["n1"]
 
+    def test_a_node_with_a_run_in_another_bucket_stays(
+        self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud, job: str
+    ) -> None:
+        assert tpuctl("up", "v3-8", "--name", "n1", "--yes").code == 0
+        submitted = tpuctl("submit", job)
+        assert submitted.code == 0, submitted.err
+        simulator.gcs.store.ensure_bucket("other-bucket", "sim-project", location="EU")
+        simulator.simulator.clock.advance(2 * HOUR)
+        reaped = tpuctl("reap", "--without-run", "1m", "--yes", "--bucket", "other-bucket")
+        assert reaped.code == 0, reaped.err
+        assert "n1 is left alone: its runs are recorded in gs://sim-project-tpuctl" in reaped.err
+        assert names(cloud) == ["n1"]
+
     def test_a_run_that_cannot_be_read_stops_it(
         self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud, bucket: Bucket, job: str
     ) -> None:

@@ -65,6 +65,8 @@ def test_what_cannot_be_looked_at_is_said_and_the_rest_is_listed(
     simulator.faults.add("unreachable", zone="us-east1-d")
     simulator.faults.add("permission", method="storage.buckets.list")
     listed = tpuctl("cost", "--now", "--json").json
+    assert listed["total_per_hour"] == {"amounts": {"USD": "9.77"}, "unknown": ["no answer from us-east1-d"]}
+    assert "TPUs cost at least 9.77 USD per hour" in tpuctl("cost", "--now").err
     assert [bill["name"] for bill in listed["bills"]] == ["n1", "gs://sim-project-tpuctl"]
     missing = "\n".join(listed["missing"])
     assert "No answer from us-east1-d: what is there may bill." in missing

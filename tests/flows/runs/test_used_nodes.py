@@ -19,6 +19,7 @@ from tpuctl.errors import StateError
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.used_nodes import Usage
+from tpuctl.keeper import records
 from tpuctl.runs import Run, Verdict, encode, verdict_type
 
 NODE = node(id=TPU.id)
@@ -85,6 +86,17 @@ def test_a_run_that_goes_on_elsewhere_uses_that_node_alone(site: Site) -> None:
     site.memory.put(f"{NodePaths.of(OTHER.id).runs}r1/2.json", b"{}")
     site.end("r1", "2026-01-01T14:30:00Z")
     assert site.used() == {"8"}
+
+
+def test_a_node_of_another_bucket_counts_as_used(site: Site) -> None:
+    warnings = list[str]()
+    usage = Usage(site.bucket, Witnesses(MemoryProvider(NODE)), START, timedelta(), warnings.append)
+    elsewhere = replace(NODE, metadata={records.BUCKET: "other"})
+    here = replace(OTHER, metadata={records.BUCKET: site.bucket.name})
+    assert usage.used([elsewhere, here]) == {TPU.uid}
+    assert warnings == [
+        "n1 is left alone: its runs are recorded in gs://other. To include it: --bucket other."
+    ]
 
 
 def test_a_name_without_an_attempt_uses_nothing(site: Site) -> None:

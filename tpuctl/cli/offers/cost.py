@@ -77,7 +77,7 @@ def _show(report: CostReport, groups: list[Group], by: By) -> None:
 
 
 def _show_bills(session: Session, report: BillReport) -> None:
-    total = Total.of(bill.price for bill in report.bills if bill.price)
+    total = report.total
     if session.as_json:
         output.json({
             "bills": [

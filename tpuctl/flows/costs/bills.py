@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from tpuctl.catalogue.prices import Price
+from tpuctl.catalogue.prices import Price, unknown
+from tpuctl.catalogue.totals import Total
 from tpuctl.errors import TpuctlError
 from tpuctl.flows.nodes.inventory import Allocation, Inventory, take_inventory
 from tpuctl.nodes import Node, NodeState
@@ -48,6 +49,13 @@ class BillReport:
     bills: list[Bill] = field(default_factory=list)
     gaps: list[str] = field(default_factory=list)
     """What could not be looked at: sentences."""
+    unseen: list[Price] = field(default_factory=list)
+    """What TPUs cost that could not be looked at: unknown, with the reason."""
+
+    @property
+    def total(self) -> Total:
+        """The price per hour of what has one."""
+        return Total.of([*(bill.price for bill in self.bills if bill.price), *self.unseen])
 
 
 @dataclass(frozen=True)
@@ -71,8 +79,10 @@ def take_bills(sources: Sources) -> BillReport:
     """Return what bills in every zone; a service that does not answer or refuses is said in the result."""
     report = BillReport()
     inventory = _asked(report, "TPUs", lambda: take_inventory(sources.provider), Inventory(()))
+    report.unseen += [unknown("the TPUs were not looked at")] if report.gaps else []
     for zone in inventory.unreachable:
         report.gaps.append(f"No answer from {zone}: what is there may bill.")
+        report.unseen.append(unknown(f"no answer from {zone}"))
     for item in inventory.allocations:
         report.bills += _of_allocation(item, sources)
     nothing: tuple[list[Disk], list[str]] = ([], [])

@@ -127,8 +127,8 @@ class Lifetime:
         return tuple(options[name] for name, value in self.marks.items() if metadata.get(name) != value)
 
     def metadata(self, bucket: str | None) -> Mapping[str, str]:
-        """Return the metadata that the keeper reads; deletions are recorded in `bucket`."""
-        return {**self.marks, **({records.BUCKET: bucket} if self and bucket else {})}
+        """Return the metadata that the keeper reads; deletions and runs are recorded in `bucket`."""
+        return {**self.marks, **({records.BUCKET: bucket} if bucket else {})}
 
     def startup_script(self, user_script: str) -> str:
         """Return the script for each boot: the keeper, then the user's own script; '' for neither.

@@ -15,6 +15,7 @@ from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.lookup import WIDTH, started_on
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.keeper import records
 from tpuctl.nodes import Node
 from tpuctl.parallel import fanout, values
 
@@ -36,7 +37,8 @@ class Usage:
     def used(self, nodes: Iterable[Node]) -> frozenset[str]:
         """Return the uids of nodes on which a run has not ended, or ended less than the age ago.
 
-        Raises StateError for a run of a node that cannot be read: nobody knows whether it has ended.
+        A node whose runs are recorded in another bucket counts as used. Raises StateError for a run of
+        a node that cannot be read: nobody knows whether it has ended.
         """
         listed = list(nodes)
         answers = values(fanout(self._is_used, listed, width=WIDTH))
@@ -44,6 +46,13 @@ class Usage:
 
     def _is_used(self, node: Node) -> bool:
         """Whether one of its runs holds a node; the newest are looked at first."""
+        recorded = node.metadata.get(records.BUCKET, self._bucket.name)
+        if recorded != self._bucket.name:
+            self._warn(
+                f"{node.name} is left alone: its runs are recorded in gs://{recorded}. "
+                f"To include it: --bucket {recorded}."
+            )
+            return True
         names = dict.fromkeys(item.run for item in started_on(self._bucket, NodePaths.of(node.id)))
         return any(self._holds(StoredRun(self._bucket, name, self._warn), node) for name in names)
 
