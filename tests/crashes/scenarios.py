@@ -11,7 +11,7 @@ from tests.crashes.world import KILLED, CrashWorld, Killed
 OTHER_ZONE = "us-central1-a"
 BOTH = ("up", "v3-8", "--name", NAME, "--zone", ZONE, "--zone", OTHER_ZONE, "--yes")
 RACE = (*BOTH, "--race")
-PATIENT = (*UP, "--wait-capacity", "2h")
+PATIENT = (*UP, "--wait-capacity", "1h")
 ENDING = (*UP, "--ttl", "1h")
 STOP, START, REAP = ("stop", NAME, "--yes"), ("start", NAME, "--yes"), ("reap", "--yes")
 Begin = Callable[[CrashWorld], object]

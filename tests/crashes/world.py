@@ -48,7 +48,7 @@ TURNS = 40
 """Most turns of the event loop while something is due: what never rests is not waited for."""
 SCALE = 0.1
 """A create takes 6.5 s of the world's time: long enough to be seen in each of its states."""
-PATIENCE = 4 * 3600.0
+PATIENCE = 4000.0
 """Seconds after which a user kills a command that still waits; a race without a limit waits for ever."""
 KILLED = -9
 """The exit code of a command that was killed."""

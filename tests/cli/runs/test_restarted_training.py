@@ -29,6 +29,7 @@ from tpuctl.worker.records import RUNNING
 pytestmark = pytest.mark.slow
 
 Command = Callable[..., CommandResult]
+EVERY = "TPUCTL_EVERY" in os.environ
 TRAINING = '''# /// script
 # dependencies = []
 # [tool.tpuctl]
@@ -165,7 +166,7 @@ def logs_of(tpuctl: Command, cloud: Cloud, name: str) -> list[str]:
     return [tpuctl("logs", name, "--attempt", str(number)).out for number in numbers]
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [2, 30 if EVERY else 12])
 def test_a_random_walk_that_is_preempted_ends_where_it_ends_undisturbed(
     tpuctl: Command, simulator: RunningSimulator, cloud: Cloud, tmp_path: Path, quick: None, count: int
 ) -> None:
@@ -218,7 +219,13 @@ def pictures(tpuctl: Command, digits: None) -> None:
     ("job", "steps", "options", "count"),
     [
         ("digits", 11, ("--epochs", "45"), 6),
-        ("mnist", 14, ("--epochs", "30", "--batch", "100", "--filters", "8"), 3),
+        pytest.param(
+            "mnist",
+            14,
+            ("--epochs", "30", "--batch", "100", "--filters", "8"),
+            3,
+            marks=pytest.mark.skipif(not EVERY, reason="takes minutes: with TPUCTL_EVERY set"),
+        ),
     ],
     ids=["digits six times", "mnist three times"],
 )
