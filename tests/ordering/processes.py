@@ -161,6 +161,9 @@ def _serve(session: pytest.Session, connection: Connection, inherited: Iterable[
     config = session.config
     config.workerinput = {}  # as in a process of pytest-xdist: pytest writes no cache and no report here
     config.pluginmanager.unregister(name="terminalreporter")
+    silent = pytest.TerminalReporter(config, open(os.devnull, "w"))  # noqa: SIM115  as long as the process
+    silent.pytest_sessionstart(session)
+    config.pluginmanager.register(silent, "terminalreporter")  # to which a timeout writes the stacks
     capture = config.pluginmanager.getplugin("capturemanager")
     capture.stop_global_capturing()  # into a file that all forks would share
     capture.start_global_capturing()

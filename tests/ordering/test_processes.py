@@ -111,6 +111,12 @@ def test_of_a_process_that_ends_between_two_files_the_next_test_fails(tmp_path: 
     assert "1 failed, 2 passed" in ended.stdout
 
 
+def test_a_test_that_takes_too_long_fails_and_says_so(tmp_path: Path) -> None:
+    result = run(tmp_path, "--timeout=1", waits=WAITS)
+    assert re.search(r"Failed: Timeout \(>1\.0s\)", result.stdout), result.stdout
+    assert (tmp_path / "cleaned_up").exists()
+
+
 def test_after_the_first_failure_nothing_more_is_run_if_so_asked(tmp_path: Path) -> None:
     ended = run(tmp_path, "-x", a=TESTS.replace("def test_passes", "def nothing"), b=WAITS)
     assert ended.returncode == pytest.ExitCode.TESTS_FAILED
