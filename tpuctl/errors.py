@@ -123,6 +123,10 @@ class DeadlineError(TpuctlError):
     kind = "timeout"
 
 
+class ServiceError(DeadlineError):
+    """The service answered that it has failed itself (INTERNAL): in another zone, or later, it may not."""
+
+
 class DeclinedError(TpuctlError):
     """The user declined, or the command is not interactive."""
 

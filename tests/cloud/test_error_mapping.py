@@ -22,12 +22,12 @@ HTTP = [
     (404, errors.NotFoundError),
     (409, errors.ConflictError),
     (412, errors.ConflictError),
-    (429, errors.DeadlineError),
-    (500, errors.DeadlineError),
-    (502, errors.DeadlineError),
+    (429, errors.ServiceError),
+    (500, errors.ServiceError),
+    (502, errors.ServiceError),
     (503, errors.DeadlineError),
     (504, errors.DeadlineError),
-    (418, errors.DeadlineError),
+    (418, errors.ServiceError),
 ]
 
 

@@ -15,6 +15,7 @@ from tpuctl.errors import (
     DeadlineError,
     NotFoundError,
     QuotaError,
+    ServiceError,
     StockoutError,
     TpuctlError,
     UsageError,
@@ -48,7 +49,7 @@ AGAIN = "Run the same command again"
          "Check the network, then run the same command again."),
         (16, ConfigError, "The credentials were refused for Node 'n1'.",
          "Run 'gcloud auth application-default login', or set GOOGLE_APPLICATION_CREDENTIALS."),
-        *((code, DeadlineError, "Node 'n1': the words",
+        *((code, ServiceError, "Node 'n1': the words",
            "This is the service's own failure: run the same command again.")
           for code in (0, 1, 2, 8, 9, 11, 12, 13, 15, 17, 30, 70)),
     ],

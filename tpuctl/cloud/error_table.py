@@ -14,6 +14,7 @@ from tpuctl.errors import (
     ConflictError,
     DeadlineError,
     NotFoundError,
+    ServiceError,
     TpuctlError,
     UsageError,
 )
@@ -233,7 +234,7 @@ EVERY_SERVICE = (
 OWN_FAILURE = Row(
     "own-failure", (),
     "a failure of the service's own (INTERNAL and every other code)",
-    DeadlineError,
+    ServiceError,
     "{subject}: {words}",
     "This is the service's own failure: run the same command again.",
 )  # fmt: skip

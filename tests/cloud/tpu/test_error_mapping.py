@@ -36,11 +36,11 @@ GRPC = [
     (grpc.StatusCode.ABORTED, "changed", errors.ConflictError),
     (grpc.StatusCode.UNAVAILABLE, "down", errors.DeadlineError),
     (grpc.StatusCode.UNAUTHENTICATED, "who", errors.ConfigError),
-    (grpc.StatusCode.INTERNAL, "oops", errors.DeadlineError),
-    (grpc.StatusCode.UNKNOWN, "oops", errors.DeadlineError),
-    (grpc.StatusCode.CANCELLED, "oops", errors.DeadlineError),
-    (grpc.StatusCode.UNIMPLEMENTED, "oops", errors.DeadlineError),
-    (grpc.StatusCode.DATA_LOSS, "oops", errors.DeadlineError),
+    (grpc.StatusCode.INTERNAL, "oops", errors.ServiceError),
+    (grpc.StatusCode.UNKNOWN, "oops", errors.ServiceError),
+    (grpc.StatusCode.CANCELLED, "oops", errors.ServiceError),
+    (grpc.StatusCode.UNIMPLEMENTED, "oops", errors.ServiceError),
+    (grpc.StatusCode.DATA_LOSS, "oops", errors.ServiceError),
 ]
 
 

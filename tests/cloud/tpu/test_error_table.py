@@ -199,7 +199,7 @@ CASES = (
         "network",
         ("unavailable", {"method": "CreateNode"}),
     ),
-    Case("own-failure", errors.DeadlineError, "the words", "again", refusal("INTERNAL")),
+    Case("own-failure", errors.ServiceError, "the words", "again", refusal("INTERNAL")),
 )
 BY_ROW = {case.row: case for case in CASES}
 

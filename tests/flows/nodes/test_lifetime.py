@@ -33,7 +33,7 @@ def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_without_an_end_the_users_script_is_sent_as_it_is() -> None:
     assert Lifetime().startup_script("#!/bin/sh\ntrue\n") == "#!/bin/sh\ntrue\n"
     assert Lifetime().startup_script("") == ""
-    assert Lifetime().metadata("b") == {}
+    assert Lifetime().metadata("b") == {"tpuctl-bucket": "b"}
 
 
 SCRIPTS = pytest.mark.parametrize(

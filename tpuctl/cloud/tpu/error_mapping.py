@@ -24,6 +24,8 @@ from tpuctl.errors import (
     UsageError,
 )
 
+OF_THE_ZONE = {"scope": "zone"}
+"""A refusal that another zone may not repeat; without it, one for good is the project's."""
 QUOTA_PAGE = "https://console.cloud.google.com/iam-admin/quotas"
 
 
@@ -99,7 +101,7 @@ ROWS = (
         "{subject}: {words}",
         "The zone does not exist, or this project may not use it; list the zones that it may use: "
         "gcloud compute tpus locations list",
-        reason="LOCATION_POLICY_VIOLATED", text="denied on 'locations/[^/']+'",
+        reason="LOCATION_POLICY_VIOLATED", text="denied on 'locations/[^/']+'", facts=OF_THE_ZONE,
     ),
     Row(
         "guest-attributes", (7, 9),
@@ -141,6 +143,7 @@ ROWS = (
         "{subject}: {words}",
         "{where}",
         text=r"the accelerator (?P<type>\S+) was not found in zone (?P<zone>[a-z0-9-]+)", derive=_other_zones,
+        facts=OF_THE_ZONE,
     ),
     Row(
         "runtime", (3,),

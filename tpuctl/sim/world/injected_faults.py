@@ -72,6 +72,11 @@ def operation_fault(
     return OperationFault(error, delay, held.id if held else "")
 
 
+def stockout(faults: FaultRegistry, resource: str, accelerator_type: str) -> bool:
+    """Whether a fault lets the capacity of a zone be used up for a node that is about to be created."""
+    return faults.fire("stockout", **_facts("CreateNode", resource), type=accelerator_type) is not None
+
+
 def error_of(fault: Fault, facts: Facts) -> ApiError:
     """Return the error that a fault makes."""
     return ERRORS[fault.kind](fault, facts)

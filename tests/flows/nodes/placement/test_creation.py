@@ -296,6 +296,8 @@ class TestQueue:
         def wait_then_get() -> None:
             if next(looks) > 20:
                 self.active(cloud)()
+            elif not cloud.errors:
+                cloud.become(QueueState.PROVISIONING)()
 
         cloud._look = wait_then_get  # type: ignore[method-assign]
         made = creation.await_queued(cloud, QUEUED, Patience(10.0), cloud.said.append)

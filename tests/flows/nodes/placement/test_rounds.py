@@ -140,7 +140,7 @@ def test_a_missing_permission_ends_at_once() -> None:
 
 
 def test_a_zone_that_the_project_may_not_use_is_left_out() -> None:
-    provider = Refusing({A: 1, B: 1}, {A: ConfigError("Not here.", reason="LOCATION_POLICY_VIOLATED")})
+    provider = Refusing({A: 1, B: 1}, {A: ConfigError("Not here.", scope="zone")})
     assert run(provider, A, B, wait=HOUR).zone == B
 
 
@@ -232,7 +232,7 @@ def test_a_node_that_is_being_created_in_another_zone_is_waited_for_first() -> N
 
 def test_where_no_zone_may_be_used_the_first_refusal_says_what_helps() -> None:
     quota = QuotaError("Quota 0.", hint="Ask for quota.", granted=False)
-    denied = ConfigError("Not allowed.", hint="Ask an admin.", reason="LOCATION_POLICY_VIOLATED")
+    denied = ConfigError("Not allowed.", hint="Ask an admin.", scope="zone")
     for errors, first in (({A: quota, B: denied}, quota), ({A: denied, B: quota}, denied)):
         with pytest.raises(TpuctlError) as refused:
             run(Refusing({A: 1, B: 1}, dict(errors)), A, B)  # type: ignore[arg-type]

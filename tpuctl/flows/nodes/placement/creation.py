@@ -14,6 +14,7 @@ from tpuctl.errors import (
     DeadlineError,
     NotFoundError,
     PreemptedError,
+    ServiceError,
     StateError,
     StockoutError,
     TpuctlError,
@@ -41,6 +42,8 @@ T = TypeVar("T")
 
 CREATE_TIMEOUT = 1800.0
 AGAIN = "'tpuctl up' again creates another."
+PROVISION_TIMEOUT = 1200.0
+"""Seconds for the nodes of a queued resource to come that is being provisioned when its time is over."""
 ACCEPT_TIMEOUT = 120.0
 """Seconds in which a queued resource is accepted."""
 
@@ -102,7 +105,7 @@ def _begin_node(provider: Provider, creation: CreateNode) -> Operation:
 
 def _nothing_begun(error: TpuctlError) -> TpuctlError:
     """Return the error of a create that was refused, or of one without an answer and without effect."""
-    if isinstance(error, DeadlineError):
+    if isinstance(error, DeadlineError) and not isinstance(error, ServiceError):
         return NotBegunError(error.message, hint=error.hint, **error.facts)
     return error
 
@@ -185,24 +188,29 @@ def await_queued(
 ) -> Allocation:
     """Return a queued resource once all its nodes are READY; a provider that is silent is asked again.
 
-    One that has had no capacity for the time of `patience` is taken out of the queue: StockoutError. Raises
-    the error of one that has failed, and StateError or PreemptedError for one that is suspended.
+    One that has had no capacity for the time of `patience` is taken out of the queue: StockoutError. One
+    that is being provisioned then gets PROVISION_TIMEOUT, and leaves as soon as it waits again, because its
+    capacity went elsewhere. Raises the error of one that has failed, and StateError or PreemptedError for
+    one that is suspended.
     """
     watch = _QueueWatch(provider, queued_id, report)
     allocation = wait_for(watch.active, patience.seconds)
     if allocation is None and not patience.gives_up:
         raise still_waits(queued_id.name, queued_id.zone)
-    if allocation is None and withdraw(provider, queued_id):
-        raise StockoutError(
-            f"There was no capacity for '{queued_id.name}' in {queued_id.zone} within "
-            f"{durations.text(patience.seconds)}; its request is out of the queue again.",
-            zone=queued_id.zone,
-        )
-    return allocation or poll(
-        watch.active,
-        awaiting=f"queued resource '{queued_id.name}' in {queued_id.zone}",
-        timeout=CREATE_TIMEOUT,
-        hint="See 'tpuctl ls'.",
+
+    def active_or_gone() -> Allocation | bool | None:
+        return watch.active() or (watch.is_waiting and withdraw(provider, queued_id)) or None
+
+    outcome = allocation or wait_for(active_or_gone, PROVISION_TIMEOUT)
+    if isinstance(outcome, Allocation):
+        return outcome
+    if outcome is None:
+        withdraw(provider, queued_id, force=True)
+    seconds = patience.seconds + (0 if outcome else PROVISION_TIMEOUT)
+    raise StockoutError(
+        f"There was no capacity for '{queued_id.name}' in {queued_id.zone} within "
+        f"{durations.text(seconds)}; its request is out of the queue again.",
+        zone=queued_id.zone,
     )
 
 
@@ -222,9 +230,12 @@ class _QueueWatch:
         self._id = queued_id
         self._report = report
         self._reported = ""
+        self.is_waiting = False
+        """Whether it had no nodes when it was last looked at."""
 
     def active(self) -> Allocation | None:
         """Return the allocation when all its nodes are READY."""
+        self.is_waiting = False
         try:
             queued = self._provider.get_queued_resource(self._id)
         except DeadlineError:
@@ -235,6 +246,7 @@ class _QueueWatch:
                 f"Queued resource '{self._id.name}' in {self._id.zone} does not exist any more.", hint=AGAIN
             ) from error
         require_hope(queued)
+        self.is_waiting = queued.state is QueueState.WAITING
         self._say(f"{queued.name} is {queued.provider_state} in {queued.zone}")
         return _with_nodes(self._provider, queued) if queued.state is QueueState.ACTIVE else None
 
@@ -282,13 +294,13 @@ def require_hope(queued: QueuedResource) -> QueuedResource:
     return queued
 
 
-def withdraw(provider: Provider, queued_id: QueuedResourceId) -> bool:
-    """Take a queued resource without nodes out of the queue; return False for one that gets its nodes.
+def withdraw(provider: Provider, queued_id: QueuedResourceId, *, force: bool = False) -> bool:
+    """Take a queued resource out of the queue; return False for one that has nodes, unless with `force`.
 
-    The provider decides: nobody's nodes are deleted, even if they come at this moment.
+    Without it the provider decides: nobody's nodes are deleted, even if they come at this moment.
     """
     try:
-        provider.begin(DeleteQueuedResource(queued_id, force=False)).wait("to be deleted", CREATE_TIMEOUT)
+        provider.begin(DeleteQueuedResource(queued_id, force=force)).wait("to be deleted", CREATE_TIMEOUT)
     except (NotFoundError, StateError):
         pass  # the look decides
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 
 from tpuctl import clock
@@ -13,8 +15,10 @@ from tpuctl.errors import (
     DeadlineError,
     NotFoundError,
     QuotaError,
+    ServiceError,
     StockoutError,
     TpuctlError,
+    UsageError,
 )
 from tpuctl.flows.nodes.down import DownPlan, down
 from tpuctl.flows.nodes.inventory import Allocation
@@ -49,8 +53,6 @@ QUEUE_PATIENCE = 180.0
 """Seconds in the queue of one zone before the next zone is tried."""
 LOOK_TIMEOUT = 60.0
 """Seconds for a zone to answer in which another command may have created the same."""
-ZONE_REFUSALS = ("LOCATION_POLICY_VIOLATED",)
-"""Reasons of a refusal that holds for one zone; any other holds for the project."""
 
 
 class NoCapacityError(TpuctlError):
@@ -107,23 +109,36 @@ class Rounds:
                 return self._try(zone, existing if existing and existing.zone == zone else None)
             except (StockoutError, _TakenError) as error:
                 errors.append(error)
+                failure: TpuctlError = error
+            except ServiceError as error:
+                if self._may_exist(zone):
+                    raise
+                errors.append(error)
+                failure = error
             except NotBegunError as error:
                 if not self._search.wait:
                     raise
                 self._report(f"{clock.iso(clock.now())} {error.message}")
                 raise NoCapacityError([error]) from error
-            except (QuotaError, ConfigError) as error:
+            except (QuotaError, ConfigError, UsageError) as error:
                 if not self._refuses_for_good(zone, error):
                     errors.append(error)
+                failure = error
             self._delete_failed(zone)
             if len(order) > 1 and self._count == 1:
-                self._report(f"no capacity in {zone}")
+                is_stockout = isinstance(failure, StockoutError)
+                self._report(f"no capacity in {zone}" if is_stockout else f"not in {zone}: {failure.message}")
         if not self._creations:
             raise self._summary(errors)
         if self._search.wait:
             zones = ", ".join(self._creations)
             self._report(f"{clock.iso(clock.now())} no capacity in {zones} (attempt {self._count})")
         raise NoCapacityError(errors)
+
+    def _may_exist(self, zone: str) -> bool:
+        """Whether something may be in a zone whose service has failed: then no other is created."""
+        near = siblings(self._provider, name_of(self._creations[zone]), (zone,))
+        return bool(near.live or near.unreachable)
 
     def _delete_failed(self, zone: str) -> None:
         """Delete what has failed in the queue of a zone before the next one is tried: it takes quota."""
@@ -134,11 +149,14 @@ class Rounds:
                 down(self._provider, DownPlan((Allocation((), queued),)), self._report)
 
     def _refuses_for_good(self, zone: str, error: TpuctlError) -> bool:
-        """Take a zone without quota or without permission out of the rounds; raise other errors."""
-        if isinstance(error, ConfigError) and error.facts.get("reason") not in ZONE_REFUSALS:
-            raise error
+        """Take a zone that lacks the quota, the type or the permission out of the rounds.
+
+        Raises the error of what the whole project lacks, or of a request that no zone would accept.
+        """
         if isinstance(error, QuotaError) and error.facts.get("granted", True):
             return False
+        if not isinstance(error, QuotaError) and error.facts.get("scope") != "zone":
+            raise error
         self._refusals.append(error)
         self._creations.pop(zone, None)
         return True
@@ -151,7 +169,7 @@ class Rounds:
                 return await_existing(self._provider, existing, self._patience_with(existing), self._report)
             except NotFoundError:
                 self._report(f"{existing.name} was deleted in {zone}")
-        creation = self._creations[zone]
+        creation = self._request(zone)
         try:
             operation = begin(self._provider, creation, self._report)
         except ConflictError as error:
@@ -165,6 +183,13 @@ class Rounds:
         if rival:
             return self._use(rival)
         return await_creation(self._provider, creation, operation, self._patience(zone), self._report)
+
+    def _request(self, zone: str) -> Creation:
+        """Return what is created in a zone: each round is another request, with an id of its own."""
+        creation = self._creations[zone]
+        if self._count > 1 and isinstance(creation, CreateQueuedResource):
+            return replace(creation, request=replace(creation.request, request_id=str(uuid.uuid4())))
+        return creation
 
     def _use(self, rival: Allocation) -> Allocation:
         """Return what another command has requested, READY; raises StockoutError when it goes again."""
@@ -260,7 +285,8 @@ class Rounds:
             return every[0]
         is_stockout = any(isinstance(error, StockoutError) for error in every)
         kind = StockoutError if is_stockout else type(every[0])
-        reasons = " ".join(error.message for error in self._refusals)
+        failures = [error for error in errors if isinstance(error, ServiceError)]
+        reasons = " ".join(error.message for error in (*failures, *self._refusals))
         zones = list(self._search.zones)
         message = f"There is no capacity in any of {', '.join(zones)}. {reasons}".strip()
         return kind(message, hint="" if is_stockout else every[0].hint, zones=zones)

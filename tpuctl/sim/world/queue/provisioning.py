@@ -13,6 +13,7 @@ from tpuctl.sim.world import names
 from tpuctl.sim.world.api_errors import ApiError, Code, Status, api_error
 from tpuctl.sim.world.capacity import demand
 from tpuctl.sim.world.capacity.capacity import Capacity
+from tpuctl.sim.world.injected_faults import stockout
 from tpuctl.sim.world.nodes.lifecycle import Lifecycle
 from tpuctl.sim.world.nodes.service import NodeService
 from tpuctl.sim.world.resources import Node, Operation, QueuedResource, RequestContext
@@ -103,7 +104,7 @@ class Provisioning:
         failure = queued.injected_error or self._permanent_failure(queued)
         if failure:
             self._move(replace(queued, error=failure), "FAILED")
-        elif self._has_capacity(queued):
+        elif self._has_capacity(queued) and not self._meets_stockout(queued):
             self._begin_nodes(queued)
         else:
             self._move(queued, "WAITING_FOR_RESOURCES")
@@ -114,8 +115,11 @@ class Provisioning:
             await self._profile.pause("retry", queued.since)
         while not (failure := self._permanent_failure(queued)):
             if self._has_capacity(queued):
-                self._begin_nodes(queued)
-                return
+                if not self._meets_stockout(queued):
+                    self._begin_nodes(queued)
+                    return
+                await self._profile.sleep(self._profile.seconds("retry"))
+                continue
             now = self._profile.clock()
             moments = (queued.valid_after, queued.valid_until, now + self._profile.seconds("retry"))
             await self._state.notifier.wait(min(moment for moment in moments if moment and moment > now))
@@ -207,6 +211,12 @@ class Provisioning:
         if queued.valid_after is not None and self._profile.clock() < queued.valid_after:
             return False
         return not any(map(self._capacity.shortage, demand.of_queued_resource(queued)))
+
+    def _meets_stockout(self, queued: QueuedResource) -> bool:
+        """Whether an injected stockout keeps one of its nodes from being created: it waits then."""
+        return any(
+            stockout(self._state.faults, name, spec["acceleratorType"]) for name, spec in queued.nodes.items()
+        )
 
     def _permanent_failure(self, queued: QueuedResource) -> Status | None:
         """Return why it will never be provisioned: it is not valid any more, or lacks its reservation."""

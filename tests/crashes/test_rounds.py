@@ -1,0 +1,139 @@
+"""A search of several rounds and zones: what it asks again, and where the trouble of one zone ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import grpc
+import pytest
+
+from tests.crashes.channel import RefusedCall
+from tests.crashes.faults import NAME, UP, ZONE, nothing
+from tests.crashes.scenarios import BOTH, OTHER_ZONE
+from tests.crashes.world import CrashWorld
+
+QUEUED = ("--queued", "--wait-capacity", "6h")
+FULL = {
+    "code": "RESOURCE_EXHAUSTED",
+    "message": "Quota 'TPUV5sPreemptibleLitepodPerProjectPerRegionForTPUAPI' exhausted. "
+    "Limit 10000 in region us-west4",
+}
+
+
+DENIED = f"Permission denied on 'locations/{ZONE}' (or it may not exist)."
+NO_TYPE = f"Cloud TPU received a bad request. the accelerator v3-8 was not found in zone {ZONE}"
+OF_A_ZONE = (
+    ("error", "INTERNAL", "an internal error has occurred"),
+    ("failed-operation", "INTERNAL", "an internal error has occurred"),
+    ("error", "PERMISSION_DENIED", DENIED),
+    ("error", "INVALID_ARGUMENT", NO_TYPE),
+)
+OF_THE_PROJECT = (
+    ("PERMISSION_DENIED", "Permission 'tpu.nodes.create' denied on resource.", "IAM_PERMISSION_DENIED"),
+    ("PERMISSION_DENIED", "Cloud TPU API has not been used in project p before.", "SERVICE_DISABLED"),
+    ("PERMISSION_DENIED", "This API method requires billing to be enabled.", "BILLING_DISABLED"),
+)
+
+
+def requests(world: CrashWorld) -> list[tuple[str, str]]:
+    """The zone and the id of each request for a queued resource, in order."""
+    events = world.world.events.find(kind="request", what="CreateQueuedResource")
+    return [(event.resource.split("/")[3], str((event.body or {})["requestId"])) for event in events]
+
+
+@pytest.mark.parametrize("command", [UP, BOTH])
+def test_each_round_is_another_request(world: CrashWorld, command: Sequence[str]) -> None:
+    zones = [ZONE, OTHER_ZONE] if command is BOTH else [ZONE]
+    world.faults.add("failed-operation", method="CreateQueuedResource", count=3 * len(zones), **FULL)
+    made = world.tpuctl(*command, *QUEUED)
+    assert made.code == 0, made.err
+    sent = requests(world)
+    assert [zone for zone, _ in sent] == [*zones * 3, ZONE]
+    assert len({number for _, number in sent}) == len(sent)
+    assert [name.rpartition("/")[2] for name in world.billing] == [NAME, NAME], (
+        "a node and what it was queued by"
+    )
+
+
+def test_a_zone_without_capacity_is_left_and_tried_again(world: CrashWorld) -> None:
+    world.faults.add("stockout")
+
+    def come_back(method: str, number: int, when: str) -> None:
+        if len(requests(world)) == 5:  # in the third round
+            world.faults.clear()
+
+    world.interfere = come_back
+    made = world.tpuctl(*BOTH, *QUEUED)
+    world.interfere = nothing
+    assert made.code == 0, made.err
+    sent = requests(world)
+    assert [zone for zone, _ in sent] == [ZONE, OTHER_ZONE, ZONE, OTHER_ZONE, ZONE]
+    assert len(set(sent)) == len(sent)
+    assert "PROVISIONING" not in made.err.partition("attempt 2")[0], "it waits where there is no capacity"
+
+
+@pytest.mark.parametrize(
+    ("fault", "options"),
+    [("failed-operation", FULL), ("stuck-operation", {})],
+    ids=["waits again", "never ends"],
+)
+def test_a_zone_that_only_provisions_is_left_within_half_an_hour(
+    world: CrashWorld, fault: str, options: dict[str, object]
+) -> None:
+    world.faults.add(fault, method="CreateNode", zone=ZONE, **options)
+    begin = world.time
+    made = world.tpuctl(*BOTH, *QUEUED)
+    assert made.code == 0, made.err
+    assert [zone for zone, _ in requests(world)] == [ZONE, OTHER_ZONE]
+    assert {name.split("/")[3] for name in world.billing} == {OTHER_ZONE}
+    assert (world.time - begin).total_seconds() < 1800
+
+
+@pytest.mark.parametrize(("kind", "code", "message"), OF_A_ZONE)
+def test_the_trouble_of_one_zone_leads_to_the_next(
+    world: CrashWorld, kind: str, code: str, message: str
+) -> None:
+    world.faults.add(kind, method="CreateNode", zone=ZONE, code=code, message=message)
+    made = world.tpuctl(*BOTH)
+    assert made.code == 0, made.err
+    assert f"not in {ZONE}: " in made.err
+    assert message in made.err
+    assert [name.split("/")[3] for name in world.billing] == [OTHER_ZONE]
+
+
+@pytest.mark.parametrize(("kind", "code", "message"), OF_A_ZONE[:2])
+def test_what_a_service_fails_at_is_tried_again_in_the_next_round(
+    world: CrashWorld, kind: str, code: str, message: str
+) -> None:
+    world.faults.add(kind, method="CreateNode", code=code, message=message, count=2)
+    made = world.tpuctl(*UP, "--wait-capacity", "1h")
+    assert made.code == 0, made.err
+    assert len(world.billing) == 1
+
+
+@pytest.mark.parametrize(("code", "message", "reason"), OF_THE_PROJECT)
+def test_the_trouble_of_the_project_ends_it_at_once(
+    world: CrashWorld, code: str, message: str, reason: str
+) -> None:
+    world.faults.add("error", method="CreateNode", code=code, message=message, reason=reason)
+    refused = world.tpuctl(*BOTH, "--wait-capacity", "1h")
+    assert refused.code == 3, refused.err
+    assert world.latest.count("CreateNode") == 1
+
+
+def test_a_zone_whose_service_fails_once_something_is_there_is_not_left(world: CrashWorld) -> None:
+    """What was created there bills: another in the next zone would be a second one."""
+    failed = list[str]()
+
+    def fail(method: str, number: int, when: str) -> None:
+        if world.world.nodes.all() and method == "GetNode" and when == "before":
+            failed.append(method)
+            raise RefusedCall(grpc.StatusCode.INTERNAL, "an internal error has occurred")
+
+    world.interfere = fail
+    ended = world.tpuctl(*BOTH)
+    world.interfere = nothing
+    assert failed
+    assert ended.code == 9, ended.err
+    assert f"tpuctl down {NAME}" in ended.err
+    assert [name.split("/")[3] for name in world.billing] == [ZONE]
