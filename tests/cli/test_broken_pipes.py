@@ -27,6 +27,21 @@ def test_a_reader_who_leaves_ends_the_command_quietly(home: Path, tmp_path: Path
     assert errors.read_bytes() == b""
 
 
+def test_what_changes_something_is_done_although_nobody_reads_its_output(simulator: RunningSimulator) -> None:
+    """`tpuctl down --yes 2>&1 | head -1` ended with 0, before it had deleted anything."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    for words, states in (
+        (("up", "v3-8", "--name", "n1"), ["READY"]), (("stop", "n1"), ["STOPPED"]),
+        (("up", "v3-8", "--name", "n1"), ["READY"]), (("down", "n1"), []),
+    ):  # fmt: skip
+        with open(os.devnull) as nothing:
+            descriptors = [nothing.fileno(), writer, writer]
+            assert commands.run(("-m", "tpuctl", *words, "--yes"), os.environ, descriptors) == 0
+        assert [node.state for node in simulator.world.nodes.all()] == states, words
+    os.close(writer)
+
+
 FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
 
 

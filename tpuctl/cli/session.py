@@ -6,6 +6,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -177,7 +178,8 @@ def _with_options(command: Command, options: Sequence[Callable[[Command], Comman
         session = Session(load(flags), as_json=as_json, changes=changes)
         try:
             session.require_chosen_project()
-            return command(session, **parameters)
+            with printing.without_reader() if changes else nullcontext():
+                return command(session, **parameters)
         finally:
             session.close()
 

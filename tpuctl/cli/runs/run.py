@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from tpuctl import accelerators
-from tpuctl.cli import output, printing
+from tpuctl.cli import output
 from tpuctl.cli.nodes.creation_options import Machine, machine_options, with_machine
 from tpuctl.cli.nodes.lifetime_options import lifetime_options, with_net
 from tpuctl.cli.nodes.zone_options import wait_option
@@ -79,7 +79,6 @@ class Types(click.ParamType[tuple[str, ...]]):
 @cross_region_option
 @with_machine
 @with_request
-@printing.without_reader()
 def run(
     session: Session, machine: Machine, request: SubmitRequest, types: tuple[str, ...] | None,
     is_deleted: bool, folder: Path | None, zones: tuple[str, ...], wait_capacity: int, lifetime: Lifetime,

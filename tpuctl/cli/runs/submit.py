@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import click
 
-from tpuctl.cli import output, printing
+from tpuctl.cli import output
 from tpuctl.cli.progress import show_late_count
 from tpuctl.cli.runs.busy import on_free_node, policy_options
 from tpuctl.cli.runs.submission_options import submission_options, with_request
@@ -75,8 +75,7 @@ def start_planned(
         if is_attached:
             from tpuctl.cli.runs.logs import attach  # noqa: PLC0415  slow to import, and not always needed
 
-            with printing.without_reader():
-                attach(session, steps.named(context, name))
+            attach(session, steps.named(context, name))
     except (KeyboardInterrupt, InterruptedByUser) as interrupt:
         if isinstance(interrupt, InterruptedByUser) and interrupt.facts.get("may_bill"):
             raise  # it says what was being made or deleted

@@ -7,7 +7,7 @@ from math import inf
 import click
 
 from tpuctl.bucket_objects.bad_object import BadObjectError
-from tpuctl.cli import output
+from tpuctl.cli import output, printing
 from tpuctl.cli.nodes.table import show_inventory
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, reaching_options, with_session
@@ -29,6 +29,7 @@ from tpuctl.runs import NAME
     help="Stop waiting after so long, such as 6h (exit code 9); the run, or the request for the TPU, stays.",
 )  # fmt: skip
 @click.option("--tpu", "is_tpu", is_flag=True, help="NAME is a TPU, also where a run has this name.")
+@printing.without_reader()  # its exit code is the run's
 @with_session
 @reaching_options
 def wait(session: Session, name: str, timeout: int | None, is_tpu: bool) -> None:
