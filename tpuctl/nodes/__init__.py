@@ -34,7 +34,6 @@ from tpuctl.nodes.owner import (
     OWNER_METADATA,
     RESTART_LABEL,
     RUN_LABEL,
-    is_made_for,
     owner_label,
 )
 from tpuctl.nodes.queued_resources import (
@@ -52,6 +51,5 @@ __all__ = [
     "HttpRequest", "LastingChange", "Maintenance", "Node", "NodeId", "NodeList", "NodeRequest",
     "NodeSettings", "NodeState", "PastChange",
     "QueueState", "QueuedResource", "QueuedResourceId", "QueuedResourceList", "QueuedResourceRequest",
-    "SimulateMaintenance", "SshKey", "StartNode", "StopNode", "Symptom", "UpdateNode", "is_made_for",
-    "owner_label",
+    "SimulateMaintenance", "SshKey", "StartNode", "StopNode", "Symptom", "UpdateNode", "owner_label",
 ]  # fmt: skip

@@ -6,6 +6,8 @@ import hashlib
 import re
 from collections.abc import Mapping
 
+from tpuctl.keeper.records import BUCKET
+
 LABEL = "managed-by"
 LABEL_VALUE = "tpuctl"
 TERRAFORM = "terraform"
@@ -52,11 +54,6 @@ def owner_of(labels: Mapping[str, str], metadata: Mapping[str, str]) -> str:
     return metadata.get(OWNER_METADATA) or labels.get(OWNER_LABEL) or labels.get(FORMER_OWNER_LABEL, "")
 
 
-def is_made_for(labels: Mapping[str, str], run: str) -> bool:
-    """Return whether what has these labels was made for a run, or for a restart of it."""
-    return run in (labels.get(RUN_LABEL), labels.get(RESTART_LABEL))
-
-
 def is_owned_by(labels: Mapping[str, str], identity: str) -> bool:
     """Whether tpuctl created what has these labels for an identity."""
     return is_managed(labels) and labels.get(OWNER_LABEL) == owner_label(identity)
@@ -91,6 +88,19 @@ class Owned:
     def is_owned_by(self, identity: str) -> bool:
         """Whether tpuctl created it for an identity."""
         return is_owned_by(self.labels, identity)
+
+    def is_recorded_in(self, bucket: str) -> bool:
+        """Whether its runs are recorded in a bucket: each bucket may have runs of the same names."""
+        return self.metadata.get(BUCKET, bucket) == bucket
+
+    def is_made_for(self, run: str, bucket: str) -> bool:
+        """Whether it was made for a run of a bucket, or for a restart of it."""
+        is_made = run in (self.labels.get(RUN_LABEL), self.labels.get(RESTART_LABEL))
+        return is_made and self.is_recorded_in(bucket)
+
+    def restarted_run(self, bucket: str) -> str:
+        """The run of a bucket for whose restart it was made; empty for none."""
+        return self.labels.get(RESTART_LABEL, "") if self.is_recorded_in(bucket) else ""
 
     def is_usable_by(self, identity: str) -> bool:
         """Whether a command without a name may choose it: one's own, or Terraform's for all of a project."""

@@ -80,7 +80,7 @@ class Steps:
 
     def _removal_requests(self) -> list[HttpRequest]:
         inventory = take_inventory(self._cloud.provider)
-        own = machine.own_nodes(inventory, self._whole.run, self._session.owner)
+        own = machine.own_nodes(inventory, self._whole.run, self._session.owner, self._cloud.bucket.name)
         return changes.down_requests(self._context, down.DownPlan(own))
 
     def go(self) -> None:
@@ -193,8 +193,9 @@ class Steps:
         self._at(Phase.DELETING)
         inventory = take_inventory(cloud.provider)
         removal = machine.plan_removal(
-            inventory, verdict, session.owner, self._users, is_deleted=self._whole.is_deleted
-        )
+            inventory, verdict, session.owner, self._users,
+            bucket=cloud.bucket.name, is_deleted=self._whole.is_deleted,
+        )  # fmt: skip
         self._kept = removal.kept
         with show_steps() as report:
             changes.down(self._context, removal.plan, report)

@@ -56,6 +56,14 @@ class Allocation:
         """Whether tpuctl created it for an identity."""
         return self._first.is_owned_by(identity)
 
+    def is_made_for(self, run: str, bucket: str) -> bool:
+        """Whether it was made for a run of a bucket, or for a restart of it."""
+        return self._first.is_made_for(run, bucket)
+
+    def restarted_run(self, bucket: str) -> str:
+        """The run of a bucket for whose restart it was made; empty for none."""
+        return self._first.restarted_run(bucket)
+
     def is_usable_by(self, identity: str) -> bool:
         """Whether a command without a name may choose it."""
         return self._first.is_usable_by(identity)

@@ -46,11 +46,11 @@ class Usage:
 
     def _is_used(self, node: Node) -> bool:
         """Whether one of its runs holds a node; the newest are looked at first."""
-        recorded = node.metadata.get(records.BUCKET, self._bucket.name)
-        if recorded != self._bucket.name:
+        if not node.is_recorded_in(self._bucket.name):
+            other = node.metadata[records.BUCKET]
             self._warn(
-                f"{node.name} is left alone: its runs are recorded in gs://{recorded}. "
-                f"To include it: --bucket {recorded}."
+                f"{node.name} is left alone: its runs are recorded in gs://{other}. "
+                f"To include it: --bucket {other}."
             )
             return True
         names = dict.fromkeys(item.run for item in started_on(self._bucket, NodePaths.of(node.id)))

@@ -43,6 +43,9 @@ HASH = "0" * 64
 class WorldBucket(MemoryBucket):
     """A bucket whose requests are those of the world's commands, and whose time is the world's."""
 
+    name = "sim-project-tpuctl"
+    """That of the configuration of its commands."""
+
     def __init__(self, world: CrashWorld) -> None:
         self.world = world
         super().__init__()

@@ -10,14 +10,15 @@ import msgspec
 import pytest
 
 from tests.crashes.world import CrashWorld
-from tests.flows.runs.recovery.site import ZONE, Site
+from tests.flows.runs.recovery.site import ZONE, Site, WorldBucket
 from tpuctl import clock, runs
 from tpuctl.catalogue.prices import Price
 from tpuctl.errors import ConfigError, StockoutError
 from tpuctl.flows.runs.outcome import with_restart
-from tpuctl.flows.runs.recovery.authority import Limits, is_allowed, machine_of
+from tpuctl.flows.runs.recovery.authority import Limits, is_allowed, machine_of, own_node
 from tpuctl.flows.runs.recovery.events import RESTARTED, WAITS
 from tpuctl.flows.runs.recovery.step import step
+from tpuctl.flows.runs.recovery.watch import Watcher
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch_values
 from tpuctl.recovery.records import Disk
@@ -86,6 +87,23 @@ def test_a_node_that_was_not_made_for_the_run_is_neither_used_nor_deleted(
     assert nodes(site)["mine"] == "READY"
     assert not [own for own in site.hosts.started if own[0] == mine.uid], "nothing runs there"
     assert site.run.last_attempt().record.tpu.name == "r1-3"
+
+
+def test_a_run_of_another_bucket_is_none_of_a_watcher(world: CrashWorld) -> None:
+    """Each bucket has a run r1, and the machine that was made for the other one has its name, too."""
+    site = Site(world)
+    site.preempt()
+    assert site.steps().action == RESTARTED
+    assert nodes(site)["r1-2"] == "READY"
+    other = WorldBucket(world)
+    other.name = "other-bucket"
+    twin = StoredRun(other, "r1")  # type: ignore[arg-type]
+    twin.create(site.run.record)
+    twin.end(Verdict("r1", runs.SUCCEEDED, 1, clock.iso(world.time), "all ended"))
+    tools = replace(site.tools(), bucket=other)  # type: ignore[arg-type]
+    Watcher(tools, lambda event: None).sweep(site.owner)
+    assert nodes(site)["r1-2"] == "READY"
+    assert own_node(tools.provider, tools.bucket, twin.record, site.run.last_attempt().record.tpu) is None
 
 
 def test_a_node_that_was_not_made_for_the_run_stays_and_is_named(world: CrashWorld) -> None:

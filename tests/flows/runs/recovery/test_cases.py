@@ -290,9 +290,9 @@ class TestLaunch:
 
     def test_forgets_the_values_of_a_run_that_has_ended(self, world: CrashWorld) -> None:
         site = Site(world, options=("--metadata", "api-password=correct-horse-7"))
-        assert launch_values.kept("b", site.run.record)
+        assert launch_values.kept(site.bucket.name, site.run.record)
         site.finish()
-        assert launch_values.kept("b", site.run.record) is None
+        assert launch_values.kept(site.bucket.name, site.run.record) is None
 
 
 class TestInterruptedStart:

@@ -37,6 +37,7 @@ from tpuctl.flows.runs.recovery.watch import Watcher
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch_values
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like
+from tpuctl.keeper.records import BUCKET
 from tpuctl.masking.text import secrets_in
 from tpuctl.nodes import RESTART_LABEL, Node, owner_label
 from tpuctl.runs import NOT_STORED, Verdict, encode
@@ -266,7 +267,7 @@ def test_a_step_waits_ten_minutes_in_a_queue_and_not_without_one(
     assert machine
     plan = plan_machine(site.tools(), "r1", machine, 2)
     assert (plan.search.wait, plan.search.zones, plan.search.named) == (patience, (ZONE,), (ZONE,))
-    assert (plan.options.name, plan.options.restart, plan.options.bucket) == ("r1-2", "r1", "b")
+    assert (plan.options.name, plan.options.restart, plan.options.bucket) == ("r1-2", "r1", site.bucket.name)
 
 
 def test_a_long_name_is_cut_and_has_a_digest() -> None:
@@ -394,6 +395,8 @@ class TestDeletion:
     def test_is_of_no_other(self) -> None:
         assert self.delete(self.made("r2-2", run="r2")) == ["r2-2"]
         assert self.delete(self.made("r1-2", owner="bob")) == ["r1-2"]
+        assert self.delete(replace(self.made("r1-2"), metadata={BUCKET: "other"})) == ["r1-2"]
+        assert self.delete(replace(self.made("r1-2"), metadata={BUCKET: MemoryBucket.name})) == []
 
     def test_is_not_certain_where_a_zone_of_the_run_is_silent(self) -> None:
         with pytest.raises(DeadlineError, match="No answer from us-central1-b"):

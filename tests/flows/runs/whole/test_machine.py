@@ -12,6 +12,7 @@ from tests.flows.nodes.memory_provider import ZONE, MemoryProvider, MemorySsh, n
 from tests.flows.runs.records import CREATED
 from tpuctl import runs
 from tpuctl.errors import StockoutError
+from tpuctl.flows.nodes.down import DownPlan
 from tpuctl.flows.nodes.inventory import Allocation, Inventory
 from tpuctl.flows.nodes.options import UpOptions
 from tpuctl.flows.nodes.placement.search import Search
@@ -25,6 +26,7 @@ from tpuctl.flows.runs.whole.machine import (
     plan_removal,
 )
 from tpuctl.flows.runs.whole.stage import node_name
+from tpuctl.keeper.records import BUCKET
 from tpuctl.nodes import RESTART_LABEL, RUN_LABEL, HttpRequest, NodeRequest, NodeState, SshKey, owner_label
 from tpuctl.runs import Tpu, Verdict
 
@@ -44,7 +46,7 @@ def removal(
     outcome = runs.LOST if basis == runs.BY_SILENCE else runs.FAILED
     verdict = Verdict("r1", outcome, 1, CREATED, "so", basis=basis, tpu=Tpu.of(node()))
     return plan_removal(
-        Inventory(listed, unreachable), verdict, "ada", lambda _: users, is_deleted=is_deleted
+        Inventory(listed, unreachable), verdict, "ada", lambda _: users, bucket="b", is_deleted=is_deleted
     )
 
 
@@ -163,11 +165,18 @@ class TestAcquire:
         assert deletion_requests(provider, plan) == [HttpRequest("DeleteNode", "n-v3-8")]
 
 
+def test_what_was_made_for_a_run_of_another_bucket_stays() -> None:
+    elsewhere = Allocation((node(labels=OF_RUN, metadata={BUCKET: "other"}),))
+    verdict = Verdict("r1", runs.FAILED, 1, CREATED, "so", basis=runs.BY_WORKERS)
+    planned = plan_removal(Inventory((elsewhere,)), verdict, "ada", lambda _: (), bucket="b", is_deleted=True)
+    assert planned == Removal(DownPlan(()))
+
+
 def test_of_several_nodes_that_was_not_made_for_the_run_only_its_own_is_named() -> None:
     other = node("n2", labels=OWN, id=replace(node().id, name="n2", uid="uid-2"))
     listed = Inventory((Allocation((other,)), Allocation((node(labels=OWN),))))
     verdict = Verdict("r1", runs.FAILED, 1, CREATED, "so", basis=runs.BY_WORKERS, tpu=Tpu.of(node()))
-    planned = plan_removal(listed, verdict, "ada", lambda _: (), is_deleted=True)
+    planned = plan_removal(listed, verdict, "ada", lambda _: (), bucket="b", is_deleted=True)
     assert planned == Removal(
         NOTHING_TO_DELETE, "n1 was not made for this run. n1 goes on billing until 'tpuctl down n1'."
     )

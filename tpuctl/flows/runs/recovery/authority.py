@@ -19,7 +19,7 @@ import msgspec
 from tpuctl.errors import ConfigError, StockoutError, joined_hints
 from tpuctl.flows.nodes.lookup import find_node
 from tpuctl.flows.runs.submission import launch_values
-from tpuctl.nodes import Node, is_made_for
+from tpuctl.nodes import Node
 from tpuctl.recovery.records import Machine
 from tpuctl.runs import Run, Tpu
 
@@ -143,7 +143,8 @@ def own_node(provider: Provider, bucket: Bucket, run: Run, named: Tpu) -> Node |
     if node is None:
         return None
     values = launch_values.known(bucket.name, run)
-    return node if is_made_for(node.labels, run.run) or (values and values.tpu.id == node.id) else None
+    is_own = node.is_made_for(run.run, bucket.name) or (values and values.tpu.id == node.id)
+    return node if is_own else None
 
 
 def _beyond(run: Run, what: str) -> ConfigError:

@@ -29,7 +29,7 @@ from tpuctl.flows.runs.recovery.authority import own_node
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch_values
-from tpuctl.nodes import RESTART_LABEL, DataDisk, Node, NodeId, NodeState, QueuedResource, is_made_for
+from tpuctl.nodes import RESTART_LABEL, DataDisk, Node, NodeId, NodeState, QueuedResource
 from tpuctl.recovery.records import Machine
 from tpuctl.runs import Tpu
 
@@ -121,7 +121,8 @@ def left_items(
     is_submitted_to = values is not None and values.tpu.id == before.id
     inventory = take_inventory(tools.provider, before.zone)
     own = [item for item in inventory.allocations if _is_of(item, before) and item.is_owned_by(owner)]
-    left = [item for item in own if is_made_for(item.labels, run.name) or (is_submitted_to and item.is_over)]
+    made = [item for item in own if item.is_made_for(run.name, run.bucket.name)]
+    left = [item for item in own if item in made or (is_submitted_to and item.is_over)]
     return tuple(left), [item for item in own if item not in left and not item.is_over]
 
 
@@ -172,7 +173,7 @@ def plan_machine(tools: Tools, run: str, recipe: Machine, attempt: int) -> UpPla
 
 def _make(tools: Tools, run: str, recipe: Machine, attempt: int) -> Node:
     plan = plan_machine(tools, run, recipe, attempt)
-    if plan.existing and plan.existing.labels.get(RESTART_LABEL) != run:
+    if plan.existing and plan.existing.restarted_run(tools.bucket.name) != run:
         raise StateError(
             f"'{plan.options.name}' in {plan.existing.zone} has the name of the machine of run '{run}', and"
             " is another.",
@@ -269,7 +270,7 @@ def delete_all(tools: Tools, run: str, recipe: Machine, *, besides: str = "") ->
     items = tuple(
         item
         for item in inventory.allocations
-        if item.labels.get(RESTART_LABEL) == run
+        if item.restarted_run(tools.bucket.name) == run
         and item.is_owned_by(recipe.owner)
         and besides not in {node.id.uid for node in item.nodes}
         and not _stays(tools, run, item)

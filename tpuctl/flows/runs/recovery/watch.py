@@ -27,7 +27,6 @@ from tpuctl.flows.runs.recovery.machine import delete_all, machine_name
 from tpuctl.flows.runs.recovery.step import step
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.nodes import RESTART_LABEL
 from tpuctl.parallel import Result, fanout
 from tpuctl.polling import Backoff, Sleep
 
@@ -188,10 +187,8 @@ class Watcher:
     def sweep(self, owner: str) -> None:
         """Delete every machine that was made for a run which has ended for good."""
         inventory = take_inventory(self._tools.provider)
-        labelled = {
-            item.labels[RESTART_LABEL] for item in inventory.allocations if RESTART_LABEL in item.labels
-        }
-        for name in sorted(labelled):
+        names = {item.restarted_run(self._tools.bucket.name) for item in inventory.allocations}
+        for name in sorted(names - {""}):
             try:
                 run = StoredRun(self._tools.bucket, name)
                 verdict = run.verdict()

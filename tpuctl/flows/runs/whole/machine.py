@@ -20,7 +20,6 @@ from tpuctl.nodes import (
     HttpRequest,
     Node,
     NodeState,
-    is_made_for,
 )
 from tpuctl.runs import BY_SILENCE, Verdict
 
@@ -73,20 +72,20 @@ def deletion_requests(provider: Provider, plan: UpPlan) -> list[HttpRequest]:
     return [provider.http_request(DeleteQueuedResource(first.request.id))]
 
 
-def own_nodes(inventory: Inventory, run: str, owner: str) -> tuple[Allocation, ...]:
+def own_nodes(inventory: Inventory, run: str, owner: str, bucket: str) -> tuple[Allocation, ...]:
     """Return what was made for a run, preempted or waiting included; one that its user had before was not."""
     items = (item for item in inventory.allocations if item.is_owned_by(owner))
-    return tuple(item for item in items if is_made_for(item.labels, run))
+    return tuple(item for item in items if item.is_made_for(run, bucket))
 
 
 def plan_removal(
-    inventory: Inventory, verdict: Verdict, owner: str, users: Users, *, is_deleted: bool
+    inventory: Inventory, verdict: Verdict, owner: str, users: Users, *, bucket: str, is_deleted: bool
 ) -> Removal:
     """Return what may be deleted now that a run has ended: its own node, if nobody else uses it.
 
     A zone that does not answer and may hold it counts: `down` raises DeadlineError then.
     """
-    tpu, own = verdict.tpu, own_nodes(inventory, verdict.run, owner)
+    tpu, own = verdict.tpu, own_nodes(inventory, verdict.run, owner, bucket)
     left = own or tuple(
         item for item in inventory.allocations if tpu and tpu.uid in [node.id.uid for node in item.nodes]
     )
