@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import unicodedata
 from pathlib import Path
 
@@ -72,3 +74,15 @@ def test_how_a_disk_compares_names_is_tried_on_it(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "a").touch()
     assert (fold("A") == fold("a")) == os.path.lexists(tmp_path / "A")
+
+
+def test_a_python_whose_file_names_are_ascii_says_so(tmp_path: Path) -> None:
+    """`pull` ended with the report of a bug, again at each continuation of `run --down`."""
+    program = (
+        "import pathlib, sys; from tpuctl.local.places import fold_of; fold_of(pathlib.Path(sys.argv[1]))"
+    )
+    ascii_only = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    ended = subprocess.run(command, env=ascii_only, capture_output=True, text=True, check=False)
+    assert "OSError" in ended.stderr
+    assert "set PYTHONUTF8=1" in ended.stderr

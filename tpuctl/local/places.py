@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import unicodedata
 from collections.abc import Callable
@@ -17,8 +18,13 @@ _PROBE = "probe-\u00e9"
 def fold_of(folder: Path) -> Fold:
     """Return how the disk of an empty folder compares names; a file is made there for a moment.
 
-    The disk of macOS takes `A` for `a`, and `\u00e9` for `e` with an accent. Raises OSError.
+    The disk of macOS takes `A` for `a`, and `\u00e9` for `e` with an accent. Raises OSError, also where this
+    Python writes no such names.
     """
+    try:
+        os.fsencode(_PROBE)
+    except UnicodeEncodeError as error:
+        raise OSError(errno.EILSEQ, "Python's file names are ASCII here: set PYTHONUTF8=1") from error
     probe = folder / _PROBE
     probe.touch()
     try:

@@ -81,7 +81,7 @@ class TestUp:
     ) -> None:
         created = tpuctl("up", "v3-8", "--name", "n1", "--yes")
         assert "until 'tpuctl down'" in created.err
-        assert not {"startup-script", "tpuctl-ttl", "tpuctl-idle", "tpuctl-bucket"} & metadata(cloud).keys()
+        assert not {"startup-script", "tpuctl-ttl", "tpuctl-idle"} & metadata(cloud).keys()
 
     @pytest.mark.parametrize(
         "options",
@@ -124,6 +124,7 @@ class TestMaxCost:
         self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud
     ) -> None:
         for options, code, words in (
+            (("--max-cost", "0"), 2, "--max-cost 0 pays for nothing"),
             (("--max-cost", "0.01"), 2, "pays for less than a minute at 9.77 USD per hour"),
             (("--max-cost", "20", "--reserved"), 3, "reserved capacity costs what its contract says"),
             (("--max-cost", "much"), 2, "'much' is not an amount such as 20 or 7.50"),

@@ -66,7 +66,9 @@ def test_a_run_is_refused_with_the_price_of_one_pass_before_anything_bills(
     )
     assert started.code == 0
     simulator.faults.add("permission", method="storage.buckets.get")
-    assert tpuctl("submit", "train.py", "--tpu", "n1", "--name", "r3", "--queue").code == 0
+    unread = tpuctl("submit", "train.py", "--tpu", "n1", "--name", "r3", "--queue")
+    assert unread.code == 0
+    assert "here gs://sim-project-tpuctl is cannot be read: traffic" in unread.err
 
 
 def test_zones_of_restarts_near_the_bucket_are_kept(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.running_simulator import CommandResult
+from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.errors import InterruptedByUser
 from tpuctl.flows.runs.logs import following
 
@@ -48,6 +48,23 @@ def test_runs_are_waited_for_and_followed(
     assert (late.code, "has not ended within 0 s" in late.err) == (9, True)
     assert tpuctl("cancel", "r3", "--yes").code == 0
     assert tpuctl("wait", "r3").code == 4
+
+
+def test_a_bucket_that_refuses_is_no_answer_about_a_run_whose_tpu_has_its_name(
+    tpuctl: Command, simulator: RunningSimulator, node: str
+) -> None:
+    """It waited for the TPU instead, and ended with 0 while the run trained."""
+    Path("job.py").write_text(HEADER + "print('hello')\n")
+    assert tpuctl("submit", "job.py", "--name", node, "--attach").code == 0
+    simulator.faults.add("gcs-error", status=403, object=f"runs/{node}/run.json")
+    refused = tpuctl("wait", node)
+    assert refused.code == 3, refused.err
+    assert f"tpuctl wait {node} --tpu" in refused.err
+    assert tpuctl("wait", node, "--tpu").code == 0
+    simulator.faults.clear()
+    simulator.faults.add("gcs-error", status=503, object=f"runs/{node}/run.json", count=20)
+    waited = tpuctl("wait", node)
+    assert (waited.code, f"Run '{node}' succeeded." in waited.err) == (0, True)
 
 
 def test_an_interrupt_that_names_what_may_bill_is_not_hidden(

@@ -243,6 +243,19 @@ def test_the_command_that_resumes_is_apart_from_that_of_the_failure(hint: str, s
     assert refused.value.hint == shown
 
 
+def test_the_command_that_resumes_names_the_zone_that_was_named() -> None:
+    """In another zone there may be another TPU of this name, which nobody meant."""
+
+    class Forbidden(MemoryProvider):
+        def begin(self, change: Change) -> Operation:
+            raise ConfigError("No permission.")
+
+    provider = Forbidden(node())
+    with pytest.raises(ConfigError) as refused:
+        down(provider, plan_down(provider, ["n1"], "ada", ZONE), [].append)
+    assert refused.value.hint == f"Resume: tpuctl down n1 --zone {ZONE}"
+
+
 @pytest.mark.parametrize("error", [NotFoundError("n1 does not exist."), StateError("n1 is being deleted.")])
 def test_a_node_that_somebody_else_deletes_is_waited_for(error: StateError) -> None:
     class Overtaken(MemoryProvider):

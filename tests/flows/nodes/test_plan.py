@@ -112,7 +112,7 @@ class TestExisting:
         error = self.refused(MemoryProvider(node(**fields)), **options)
         assert error.message == f"Node 'n1' exists and {words}."
         assert error.hint == (
-            "Give the new one another name with --name, or delete the old one with 'tpuctl down'."
+            "Give the new one another name with --name, or delete the old one: tpuctl down n1"
         )
 
     @pytest.mark.parametrize(
@@ -127,9 +127,12 @@ class TestExisting:
     ) -> None:
         assert planned(MemoryProvider(node(**fields)), **options).existing
 
-    def test_what_terraform_keeps_is_not_to_be_deleted(self) -> None:
-        error = self.refused(MemoryProvider(node(labels={"managed-by": "terraform"})), spot=True)
-        assert error.hint == "Give the new one another name with --name."
+    @pytest.mark.parametrize(
+        ("labels", "owner"), [({"managed-by": "terraform"}, "terraform"), ({}, "somebody else")]
+    )
+    def test_what_is_anothers_is_not_to_be_deleted(self, labels: dict[str, str], owner: str) -> None:
+        error = self.refused(MemoryProvider(node(labels=labels)), spot=True)
+        assert error.hint == f"Give the new one another name with --name: it belongs to {owner}."
 
     def test_a_queued_resource_is_called_one_and_has_its_slices(self) -> None:
         provider = MemoryProvider()

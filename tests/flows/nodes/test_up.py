@@ -34,6 +34,7 @@ OPTIONS = UpOptions(
     accelerator="v3-8", name="n1", runtime=None, framework="jax", spot=False, network="default",
     service_account=None, owner="ada@x.org",
 )  # fmt: skip
+OWN = {"managed-by": "tpuctl", "tpuctl-owner": owner_label(OPTIONS.owner)}
 
 
 def planned(provider: MemoryProvider, *, zone: str = ZONE, **options: object) -> UpPlan:
@@ -81,10 +82,21 @@ class TestPlan:
         assert sent == ["DeleteNode", "CreateNode"][state is NodeState.DELETING :]
 
     def test_a_stopped_node_is_started(self) -> None:
-        provider = MemoryProvider(node(state=NodeState.STOPPED, metadata={KEY.public_key: ""}))
+        stopped = node(state=NodeState.STOPPED, metadata={KEY.public_key: ""}, labels=OWN)
+        provider = MemoryProvider(stopped)
         plan = planned(provider)
-        assert plan.stopped == node(state=NodeState.STOPPED, metadata={KEY.public_key: ""})
+        assert plan.stopped == stopped
         assert requests(provider, plan) == [HttpRequest("StartNode", "n1")]
+
+    def test_a_stopped_node_of_somebody_else_is_not_started_by_its_name_alone(self) -> None:
+        """Default names are of logins, such as root, which many people share."""
+        provider = MemoryProvider(node(state=NodeState.STOPPED, metadata={"tpuctl-owner": "alice@x.org"}))
+        with pytest.raises(StateError) as refused:
+            planned(provider)
+        assert refused.value.message == f"Node 'n1' in {ZONE} is stopped, and belongs to alice@x.org."
+        assert refused.value.hint == (
+            "Give yours another name with --name. Start it, so that it bills: tpuctl start n1"
+        )
 
     def test_every_difference_of_an_existing_node_is_named(self) -> None:
         with pytest.raises(
@@ -216,7 +228,7 @@ class TestUp:
                 return Operation("Node 'n1'", lambda: False)
 
         with pytest.raises(DeadlineError, match=r"Waited 900 s for Node 'n1' to be started\."):
-            run_up(Unfinished(node(state=NodeState.STOPPED)), MemorySsh(), [])
+            run_up(Unfinished(node(state=NodeState.STOPPED, labels=OWN)), MemorySsh(), [])
         assert passing_time.now == pytest.approx(15 * 60)
 
     def test_a_node_that_exists_is_given_half_an_hour_and_each_of_its_states_is_reported_once(

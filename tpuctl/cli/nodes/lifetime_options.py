@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 from tpuctl import durations
 from tpuctl.cli.value_types import AMOUNT, DURATION
+from tpuctl.errors import UsageError
 from tpuctl.flows.nodes.lifetime import NET, Lifetime, can_end_itself
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -36,6 +37,11 @@ def lifetime_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def wrapper(*arguments: object, ttl: int, idle: int, max_cost: Decimal, **parameters: object) -> object:
+        source = click.get_current_context().get_parameter_source("max_cost")
+        if not max_cost and source is not ParameterSource.DEFAULT:
+            raise UsageError(
+                "--max-cost 0 pays for nothing.", hint="Leave it out for a TPU without a budget."
+            )
         return command(*arguments, lifetime=Lifetime(ttl, idle, max_cost), **parameters)
 
     return TTL(IDLE(MAX_COST(wrapper)))  # type: ignore[return-value]  # the wrapper stands for the command

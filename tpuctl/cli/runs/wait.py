@@ -14,11 +14,12 @@ from tpuctl.cli.session import Session, reaching_options, with_session
 from tpuctl.cli.value_types import DURATION
 from tpuctl.client.nodes import changes
 from tpuctl.client.runs import steps
-from tpuctl.errors import NotFoundError, TpuctlError
+from tpuctl.errors import DeadlineError, NotFoundError, TpuctlError, joined_hints
 from tpuctl.flows.nodes.inventory import Inventory
 from tpuctl.flows.runs import consequences
 from tpuctl.flows.runs.control import wait as flow
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.polling import retry
 from tpuctl.runs import NAME
 
 
@@ -43,27 +44,30 @@ def wait(session: Session, name: str, timeout: int | None, is_tpu: bool) -> None
       tpuctl wait digits-20260131-120000
     """
     seconds = inf if timeout is None else timeout
-    run = None if is_tpu else _run(session, name)
+    run = None if is_tpu else _run(session, name, seconds)
     if run:
         _wait_for_run(session, run, seconds)
     else:
         _wait_for_node(session, name, seconds)
 
 
-def _run(session: Session, name: str) -> StoredRun | None:
-    """Return the run of a name; None without one, and where the bucket cannot be asked."""
+def _run(session: Session, name: str, seconds: float) -> StoredRun | None:
+    """Return the run of a name, None without one; a bucket that is away is asked again for so long.
+
+    Raises the error of one that refuses: a TPU may have the name of a run that trains on it.
+    """
     if not NAME.fullmatch(name):
         return None
     run = StoredRun(session.cloud.bucket, name, session.warn)
     try:
-        run.record  # noqa: B018  read for its error
+        retry(lambda: run.record, on=DeadlineError, timeout=seconds)
     except BadObjectError:
         return run
     except NotFoundError:
         return None
     except TpuctlError as error:
-        session.warn(f"Whether there is a run '{name}' is unknown: {error.message}")
-        return None
+        error.hint = joined_hints(error.hint, f"Wait for the TPU of this name: tpuctl wait {name} --tpu")
+        raise
     return run
 
 

@@ -53,6 +53,8 @@ class DownPlan:
     """Zones that did not answer and may hold more of what is to be deleted."""
     again: str = field(default="", compare=False)
     """The command that deletes the same; empty where none was typed for it."""
+    zone: str = field(default="", compare=False)
+    """The zone that was named: elsewhere there may be others of these names."""
 
     def __post_init__(self) -> None:
         for item in self.allocations:
@@ -84,14 +86,15 @@ def plan_down(
         own = tuple(item for item in inventory.allocations if item.is_owned_by(owner))
         if not everything:
             own = choose_only(own, inventory.unreachable, SEVERAL)
-        return DownPlan(own, inventory.unreachable, _command(["--all"] if everything else [], zone))
+        command = _command(["--all"] if everything else [], zone)
+        return DownPlan(own, inventory.unreachable, command, zone or "")
     chosen = [_meant(inventory, name, owner) for name in names]
     missing = [name for name, allocations in zip(names, chosen, strict=True) if not allocations]
     if missing and not inventory.unreachable:
         raise no_such_node(missing, inventory)
     meant = [item for allocations in chosen for item in allocations]
     named = tuple(item for item in inventory.allocations if item in meant)
-    return DownPlan(named, inventory.unreachable if missing else (), _command(names, zone))
+    return DownPlan(named, inventory.unreachable if missing else (), _command(names, zone), zone or "")
 
 
 def _command(words: Sequence[str], zone: str | None) -> str:
@@ -135,7 +138,7 @@ def down(provider: Provider, plan: DownPlan, report: Report) -> None:
         results = fanout(lambda allocation: _delete(provider, allocation, report), plan.allocations)
     except KeyboardInterrupt as interrupt:
         raise _interrupted(plan) from interrupt
-    _raise_what_is_left(results)
+    _raise_what_is_left(plan, results)
     if plan.unreachable:
         zones = ", ".join(plan.unreachable)
         raise DeadlineError(
@@ -150,26 +153,25 @@ def _interrupted(plan: DownPlan) -> InterruptedByUser:
     return InterruptedByUser(
         f"Interrupted while {' and '.join(left)} {'was' if len(left) == 1 else 'were'} being deleted; "
         f"{'it' if len(left) == 1 else 'each'} may still bill.",
-        hint=joined_hints(f"Resume: {_again(plan.allocations)}", "See what is left: tpuctl ls"),
+        hint=joined_hints(f"Resume: {_again(plan, plan.allocations)}", "See what is left: tpuctl ls"),
         may_bill=left,
     )
 
 
-def _raise_what_is_left(results: Sequence[Result[Allocation, None]]) -> None:
+def _raise_what_is_left(plan: DownPlan, results: Sequence[Result[Allocation, None]]) -> None:
     failed = [(result.item, result.error) for result in results if result.error]
     if not failed:
         return
     error = failed[0][1]
     left = [f"{item.name} in {item.zone}" for item, _ in failed]
     message = f"{' and '.join(left)} may still bill. {error.message}"
-    again = f"Resume: {_again(item for item, _ in failed)}"
+    again = f"Resume: {_again(plan, (item for item, _ in failed))}"
     hint = error.hint if "tpuctl down" in error.hint else joined_hints(error.hint, again)
     raise type(error)(message, hint=hint, **{**error.facts, "may_bill": left}) from error
 
 
-def _again(allocations: Iterable[Allocation]) -> str:
-    names = dict.fromkeys(allocation.name for allocation in allocations)
-    return f"tpuctl down {' '.join(names)}"
+def _again(plan: DownPlan, allocations: Iterable[Allocation]) -> str:
+    return _command(list(dict.fromkeys(allocation.name for allocation in allocations)), plan.zone)
 
 
 def _change(allocation: Allocation) -> Change:

@@ -76,9 +76,10 @@ class Lifetime:
         """
         if not self.max_cost:
             return self
-        if price.amount is None:
+        if not price.amount:
+            unknown = "of this type is 0" if price.is_known else f"is unknown: {price.reason}"
             raise ConfigError(
-                f"--max-cost needs a price, and it is unknown: {price.reason}.",
+                f"--max-cost needs a price, and that {unknown}.",
                 hint="Name the time instead (--ttl 8h), or the price: the table [prices] in tpuctl.toml.",
             )
         seconds = int(self.max_cost * 60 / price.amount) * 60

@@ -165,13 +165,20 @@ def _require_same(item: Allocation, options: UpOptions) -> None:
     slices = len(queued.nodes) if queued else 1
     if options.slices != slices:
         texts.append(f"has {slices} slice{'s' if slices > 1 else ''}")
+    kind = "Node" if item.nodes else "Queued resource"
+    owner = item.owner or "somebody else"
     if texts:
-        kind = "Node" if item.nodes else "Queued resource"
+        is_own = item.is_owned_by(options.owner)
         raise StateError(
             f"{kind} '{item.name}' exists and {' and '.join(texts)}.",
-            hint="Give the new one another name with --name."
-            if item.is_kept_by_terraform
-            else "Give the new one another name with --name, or delete the old one with 'tpuctl down'.",
+            hint=f"Give the new one another name with --name, or delete the old one: {item.deletion}"
+            if is_own
+            else f"Give the new one another name with --name: it belongs to {owner}.",
+        )
+    if any(node.state is NodeState.STOPPED for node in item.nodes) and not item.is_usable_by(options.owner):
+        raise StateError(
+            f"{kind} '{item.name}' in {item.zone} is stopped, and belongs to {owner}.",
+            hint=f"Give yours another name with --name. Start it, so that it bills: tpuctl start {item.name}",
         )
     for node in item.nodes:
         if not (node.state.becomes_ready or node.state is NodeState.STOPPED):

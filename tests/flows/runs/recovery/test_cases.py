@@ -15,7 +15,8 @@ from tests.flows.runs.recovery.test_step import check, requests
 from tpuctl import clock, runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.catalogue.prices import Price
-from tpuctl.errors import HostError
+from tpuctl.datasets import PinnedDataset
+from tpuctl.errors import HostError, NotFoundError
 from tpuctl.flows.runs.recovery import lease as leases
 from tpuctl.flows.runs.recovery.events import BUSY, ENDED_FOR_GOOD, GOES_ON, RESTARTED, WAITS, Event
 from tpuctl.flows.runs.recovery.machine import machine_name
@@ -267,10 +268,37 @@ class TestStopRequest:
 
 
 class TestLaunch:
-    def test_without_the_code_in_the_bucket_waits_and_says_so(self, world: CrashWorld) -> None:
+    def test_without_the_code_makes_no_machine_and_says_so(self, world: CrashWorld) -> None:
         site = Site(world)
         site.preempt()
         site.bucket.remove(site.bucket.objects("bundles/")[0])
+        before = world.billing
+        with pytest.raises(NotFoundError, match="The code of run 'r1' is not in the bucket any more") as gone:
+            site.step()
+        assert "tpuctl cancel r1" in gone.value.hint
+        assert world.billing == before
+
+    def test_without_the_dataset_makes_no_machine_and_says_so(self, world: CrashWorld) -> None:
+        site = Site(world)
+        site.preempt()
+        dataset = PinnedDataset("pts", "1.0.0", "0" * 64)
+        record = msgspec.structs.replace(site.run.record, dataset=dataset, data_bucket=site.bucket.name)
+        site.bucket.put(site.run.paths.record, encode(record))
+        launch_values.confirm(site.bucket.name, record, site.run.attempt(1).record.tpu)
+        before = world.billing
+        with pytest.raises(NotFoundError, match="The dataset of run 'r1' was deleted"):
+            site.step()
+        assert world.billing == before
+
+    def test_whose_code_goes_at_the_last_moment_waits_and_says_so(self, world: CrashWorld) -> None:
+        site = Site(world)
+        site.preempt()
+
+        def remove(method: str, number: int, when: str) -> None:
+            if method == "CreateNode" and (code := site.bucket.objects("bundles/")):
+                site.bucket.remove(code[0])
+
+        world.interfere = remove
         event = site.step()
         evidence = "it could not be started: The code of run 'r1' is not in the bucket any more."
         assert event == Event("r1", 2, WAITS, evidence)

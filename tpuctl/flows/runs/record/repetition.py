@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tpuctl import clock
-from tpuctl.datasets import DatasetRef
-from tpuctl.errors import NotFoundError, StateError, UsageError
+from tpuctl.errors import UsageError
 from tpuctl.flows.nodes.lookup import find_ready
 from tpuctl.flows.runs.record import packages, stored_code
 from tpuctl.flows.runs.record.argument_changes import changed
@@ -26,6 +25,7 @@ from tpuctl.flows.runs.submission.plan import (
     default_name,
     of_header,
     own_variables,
+    require_dataset,
 )
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like
 from tpuctl.job_header import Header
@@ -67,7 +67,7 @@ def plan_repetition(
     """
     record = run.record
     values = launch_values.kept(run.bucket.name, record)
-    _require_dataset(data_bucket, record)
+    require_dataset(data_bucket, record)
     code = stored_code.fetch(run.bucket, record)
     header = stored_code.header_of(code)
     environment = _environment(record, header, values, request.environment)
@@ -119,35 +119,6 @@ def _renewed(record: Run, request: RepeatRequest, node: Node, owner: str, at: da
         machine=_machine(record, node, owner),
         origin=record.run,
     )
-
-
-def _require_dataset(bucket: Bucket, record: Run) -> None:
-    """Raise unless the bucket has the dataset with the content that the run read."""
-    if record.dataset is None:
-        return
-    from tpuctl.flows.datasets.lookup import find_manifest  # noqa: PLC0415  slow, and not always needed
-
-    if record.data_bucket and record.data_bucket != bucket.name:
-        raise UsageError(
-            f"Run '{record.run}' read its dataset from gs://{record.data_bucket}, and this configuration has"
-            f" gs://{bucket.name}.",
-            hint=f"Set data_bucket: TPUCTL_DATA_BUCKET={record.data_bucket}",
-        )
-    manifest = find_manifest(bucket, DatasetRef(record.dataset.name, record.dataset.version))
-    facts = {"dataset": str(record.dataset), "manifest_sha256": record.dataset.manifest_sha256}
-    if manifest is None:
-        raise NotFoundError(
-            f"The dataset of run '{record.run}' was deleted: there is no {record.dataset} in gs://{bucket.name}.",
-            hint="Upload it again from the same files: with the same digest it is the same dataset.",
-            **facts,
-        )
-    if manifest.digest != record.dataset.manifest_sha256:
-        raise StateError(
-            f"The dataset {record.dataset} has other data than run '{record.run}' read: it was removed and"
-            " uploaded again.",
-            hint=f"Submit the script with the data of today: tpuctl submit --dataset {record.dataset}",
-            **facts,
-        )
 
 
 def _environment(

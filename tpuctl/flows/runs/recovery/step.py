@@ -36,7 +36,7 @@ from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch, launch_values, resumption
 from tpuctl.flows.runs.submission.launch_sign import LaunchSign
-from tpuctl.flows.runs.submission.plan import attempt_on, own_variables
+from tpuctl.flows.runs.submission.plan import attempt_on, own_variables, require_dataset
 from tpuctl.flows.runs.submission.specs import Launch, specs
 from tpuctl.flows.runs.submission.submit import signed
 from tpuctl.nodes import Node, NodeState
@@ -119,7 +119,7 @@ def _recipe(run: StoredRun) -> Machine:
 def _restart(run: StoredRun, verdict: Verdict, tools: Tools) -> Event:
     number = verdict.attempt + 1
     recipe = machine_of(run.bucket.name, run.record, tools.limits)
-    _launch_of(run, tools, None)  # what is missing is said before anything bills
+    _require_what_it_needs(run, tools)
     held = leases.take(run, number, tools.holder)
     if isinstance(held, Lease):
         return Event(run.name, number, BUSY, f"{held.holder} starts it")
@@ -170,6 +170,18 @@ def _launch(run: StoredRun, held: HeldLease, attempt: StoredAttempt, node: Node,
     if run.stop_request():
         return _stopped_meanwhile(run, number, tools)
     return Event(run.name, number, RESTARTED, f"on {node.name} in {node.zone}")
+
+
+def _require_what_it_needs(run: StoredRun, tools: Tools) -> None:
+    """Raise before anything bills where a run cannot be started: its code, dataset or values are gone."""
+    if run.bucket.stat(bundle(run.record.bundle_sha256)) is None:
+        raise NotFoundError(
+            f"The code of run '{run.name}' is not in the bucket any more.",
+            hint=f"Submit the script anew from your own files, and end this one: tpuctl cancel {run.name}",
+        )
+    if run.record.dataset and run.bucket.name == (run.record.data_bucket or tools.data_bucket):
+        require_dataset(run.bucket, run.record)
+    _launch_of(run, tools, None)
 
 
 def _launch_of(run: StoredRun, tools: Tools, node: Node | None) -> Launch:

@@ -14,7 +14,7 @@ import msgspec
 from tpuctl import accelerators, clock, job_header
 from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.datasets import DatasetRef, PinnedDataset
-from tpuctl.errors import UsageError
+from tpuctl.errors import NotFoundError, StateError, UsageError
 from tpuctl.flows.nodes.lookup import find_ready
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.code import bundles, imports, locks
@@ -182,6 +182,35 @@ def default_name(script: Path, at: datetime) -> str:
     """Return the name of a run for which the user chose none."""
     stem = re.sub(r"[^a-z0-9]+", "-", script.stem.lower()).strip("-")[:40] or "run"
     return f"{stem}-{at.strftime('%Y%m%d-%H%M%S')}"
+
+
+def require_dataset(bucket: Bucket, record: Run) -> None:
+    """Raise NotFoundError or StateError unless the bucket has the dataset with what the run read."""
+    if record.dataset is None:
+        return
+    from tpuctl.flows.datasets.lookup import find_manifest  # noqa: PLC0415  slow, and not always needed
+
+    if record.data_bucket and record.data_bucket != bucket.name:
+        raise UsageError(
+            f"Run '{record.run}' read its dataset from gs://{record.data_bucket}, and this configuration has"
+            f" gs://{bucket.name}.",
+            hint=f"Set data_bucket: TPUCTL_DATA_BUCKET={record.data_bucket}",
+        )
+    manifest = find_manifest(bucket, DatasetRef(record.dataset.name, record.dataset.version))
+    facts = {"dataset": str(record.dataset), "manifest_sha256": record.dataset.manifest_sha256}
+    if manifest is None:
+        raise NotFoundError(
+            f"The dataset of run '{record.run}' was deleted: there is no {record.dataset} in gs://{bucket.name}.",
+            hint="Upload it again from the same files: with the same digest it is the same dataset.",
+            **facts,
+        )
+    if manifest.digest != record.dataset.manifest_sha256:
+        raise StateError(
+            f"The dataset {record.dataset} has other data than run '{record.run}' read: it was removed and"
+            " uploaded again.",
+            hint=f"Submit the script with the data of today: tpuctl submit --dataset {record.dataset}",
+            **facts,
+        )
 
 
 def _pinned(bucket: Bucket, name: str, warn: Report) -> PinnedDataset:

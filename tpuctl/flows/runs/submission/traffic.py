@@ -20,12 +20,16 @@ def near(planned: SubmitPlan, bucket: Bucket, data_bucket: Bucket) -> SubmitPlan
     """Return a plan without zones of restarts in other regions than its buckets, which it says.
 
     Raises UsageError for a node in another region, with the price of one pass over its dataset. Where it
-    cannot be read where a bucket is, nothing is refused.
+    cannot be read where a bucket is, nothing is refused, and that is said.
     """
     for each in {each.name: each for each in (bucket, data_bucket)}.values():
         try:
             location = each.location()
         except TpuctlError:
+            unread = (
+                f"Warning: where gs://{each.name} is cannot be read: traffic from another region is billed."
+            )
+            planned = replace(planned, notes=(*planned.notes, unread))
             continue
         dataset, machine, zone = planned.run.dataset, planned.run.machine, planned.node.zone
         if dataset and each is data_bucket and not location.is_near(zone):
