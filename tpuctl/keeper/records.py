@@ -24,8 +24,8 @@ NODES = "nodes/"
 """The folder in the bucket of what is known of nodes."""
 NAMESPACE, NOTE = "tpuctl", "keeper"
 """Where a host's guest attributes hold the keeper's note."""
-EXPIRED, IDLED = "expired", "idle"
-"""Reasons of a deletion."""
+EXPIRED, IDLED, PREEMPTED = "expired", "idle", "preempted"
+"""Reasons of a deletion; for the last one, the record is of who deletes what Google has taken back."""
 MOST_CHARACTERS = 1000
 """Of an error in a note."""
 LONGEST = 366 * 86400
@@ -59,7 +59,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Deletion:
-    """The record in the bucket that a keeper is about to delete its TPU; created once."""
+    """The record in the bucket why a TPU is about to be deleted, of its keeper or a command; created once."""
 
     project: str
     zone: str
@@ -68,7 +68,7 @@ class Deletion:
     queued_resource: str
     """Empty for a node that was created directly."""
     reason: str
-    """EXPIRED or IDLED."""
+    """EXPIRED, IDLED or PREEMPTED."""
     at: str
     expires: str
     active: str

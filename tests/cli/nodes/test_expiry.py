@@ -17,6 +17,7 @@ from tpuctl.bucket_layout import NodePaths
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.nodes import lifetime
+from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.used_nodes import Usage
 from tpuctl.nodes import DeleteNode, Node, UpdateNode
@@ -367,6 +368,23 @@ class TestWithoutRun:
         assert usage.used([replace(node, id=replace(node.id, uid="7"))]) == set()
         assert tpuctl("reap", "--without-run", "0s", "--yes").code == 0
         assert names(cloud) == ["n1"]
+
+    @pytest.mark.parametrize("command", [("reap",), ("down", "n1"), ("up", "v3-8", "--name", "n1", "--spot")])
+    def test_the_run_of_a_preempted_one_was_preempted_although_nobody_had_looked(
+        self, simulator: RunningSimulator, tpuctl: Command, bucket: Bucket, job: str,
+        monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...],
+    ) -> None:  # fmt: skip
+        """It was told as stopped, since its node was deleted, and never started again."""
+        monkeypatch.setattr(decision, "CHECK_NODE_AFTER", 0.5)
+        assert tpuctl("up", "v3-8", "--name", "n1", "--spot", "--yes").code == 0
+        submitted = tpuctl("submit", job, "--name", "r1", "--tpu", "n1")
+        assert submitted.code == 0, submitted.err
+        simulator.call(simulator.world.preempt(simulator.world.nodes.all()[0].name))
+        deleted = tpuctl(*command, "--yes")
+        assert deleted.code == 0, deleted.err
+        ended = tpuctl("wait", "r1")
+        assert ended.code == 7, ended.err
+        assert "was preempted" in tpuctl("why", "n1").out
 
     def test_a_node_with_a_run_in_another_bucket_stays(
         self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud, job: str

@@ -11,6 +11,7 @@ from tpuctl.cli.nodes.table import UNKNOWN, runs_at_stake
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
 from tpuctl.cli.value_types import DURATION
+from tpuctl.client.nodes.changes import note_preemptions
 from tpuctl.flows.nodes import reap as flow
 
 COLUMNS = ("NAME", "ZONE", "OWNER", "RUN", "WHY")
@@ -49,6 +50,7 @@ def reap(session: Session, without_run: int | None, all_users: bool, yes: bool, 
         confirm(f"Delete {count} TPU{'s' if count > 1 else ''}?", yes=yes)
         if not yes:  # while the question waited, somebody may have extended one
             plan = _plan(session, session.cloud.server_time(), without_run, all_users).only(plan)
+    note_preemptions(session.context, plan.allocations)
     names = [allocation.name for allocation in plan.allocations]
     with show_steps() as report:
         flow.reap(provider, plan, report)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from tpuctl.client.context import Context
@@ -11,7 +11,11 @@ from tpuctl.flows.nodes import expiry, power
 from tpuctl.flows.nodes import wait as wait_flow
 from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.progress import Report
-from tpuctl.nodes import HttpRequest, Node
+from tpuctl.flows.runs.evidence.witnesses import record_preemptions
+from tpuctl.nodes import HttpRequest, Node, NodeState
+from tpuctl.parallel import within
+
+NOTING_TIMEOUT = 5.0
 
 
 def plan_down(
@@ -28,7 +32,20 @@ def down_requests(context: Context, plan: down_flow.DownPlan) -> list[HttpReques
 
 def down(context: Context, plan: down_flow.DownPlan, report: Report) -> None:
     """Delete what is planned."""
+    note_preemptions(context, plan.allocations)
     down_flow.down(context.cloud.provider, plan, report)
+
+
+def note_preemptions(context: Context, allocations: Iterable[Allocation]) -> None:
+    """Record of TPUs that are to be deleted which of them Google has taken back: it is how their runs ended.
+
+    A bucket that does not take it within seconds keeps nobody from deleting.
+    """
+    bucket = context.config.get("bucket") or ""
+    nodes = [node for item in allocations for node in item.nodes if node.is_recorded_in(bucket)]
+    lost = [node for node in nodes if node.state is NodeState.PREEMPTED]
+    if lost and bucket:
+        within(NOTING_TIMEOUT, lambda: record_preemptions(context.cloud.bucket, lost))
 
 
 def plan_stop(context: Context, name: str, zone: str | None) -> power.PowerPlan:

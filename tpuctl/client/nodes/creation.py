@@ -11,6 +11,7 @@ from tpuctl import accelerators, clock
 from tpuctl.accelerators import Accelerator
 from tpuctl.catalogue.regions import BucketLocation
 from tpuctl.client.context import Context
+from tpuctl.client.nodes.changes import note_preemptions
 from tpuctl.config import subnetworks
 from tpuctl.config.formats import normalize
 from tpuctl.errors import ConfigError, TpuctlError, UsageError
@@ -160,6 +161,7 @@ def requests(context: Context, planned: UpPlan) -> list[HttpRequest]:
 def create(context: Context, planned: UpPlan, report: Report) -> Allocation:
     """Do what a plan says, and return the TPU."""
     cloud = context.cloud
+    note_preemptions(context, planned.ended)
     return flow.up(cloud.provider, cloud.ssh, planned, report)
 
 

@@ -16,7 +16,7 @@ from tpuctl.flows.nodes.lookup import no_answer
 from tpuctl.flows.overview.node_runs import RunOnNode, runs_on
 from tpuctl.flows.overview.views import next_command, troubles
 from tpuctl.flows.progress import Report
-from tpuctl.keeper.records import EXPIRED, NODES, Deletion
+from tpuctl.keeper.records import EXPIRED, IDLED, NODES, PREEMPTED, Deletion
 from tpuctl.nodes import History, Node, NodeState, PastChange, QueuedResource
 from tpuctl.nodes.readiness import REPLACEMENT
 from tpuctl.parallel import fanout, values
@@ -189,8 +189,12 @@ def _deletions(bucket: Bucket, paths: NodePaths, warn: Report) -> list[Event]:
         except decoding.DecodeError as error:
             warn(BadObjectError(item.name, f"is no record of a keeper: {error}").message)
         else:
-            why = "its time to live was over" if record.reason == EXPIRED else f"idle since {record.active}"
-            events.append(Event(item.updated, KEEPER, f"the TPU deletes itself: {why}"))
+            words = {EXPIRED: "its time to live was over", IDLED: f"idle since {record.active}"}
+            why = words.get(record.reason)
+            if why:
+                events.append(Event(item.updated, KEEPER, f"the TPU deletes itself: {why}"))
+            elif record.reason == PREEMPTED:
+                events.append(Event(item.updated, "bucket", "the TPU was preempted, and is deleted"))
     return events
 
 

@@ -20,7 +20,7 @@ from tpuctl.cloud.ssh import CommandResult
 from tpuctl.cloud.ssh.pool import Pool
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import DeadlineError, HostError
-from tpuctl.flows.runs.evidence.witnesses import QUESTION, Witnesses, end_by_keeper
+from tpuctl.flows.runs.evidence.witnesses import QUESTION, Witnesses, record_preemptions
 from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord, WorkerWord
 from tpuctl.nodes import Node, NodeId, NodeState, PastChange
 from tpuctl.worker.records import FINISHED, UNKNOWN, WorkerStatus
@@ -38,7 +38,7 @@ def recorded(*names: str) -> str:
     bucket = MemoryBucket()
     for name in names:
         bucket.put(NodePaths(NODE.project, NODE.zone, NODE.name, NODE.uid).keeper + name, b"{}")
-    return end_by_keeper(cast("Bucket", bucket), NODE)
+    return Witnesses(MemoryProvider()).node(cast("Bucket", bucket), NODE).detail
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_folder_that_somebody_has_filled_costs_one_page() -> None:
         return [*listing(prefix, most=options["most"])]
 
     bucket.objects = objects  # type: ignore[assignment, method-assign]
-    assert end_by_keeper(cast("Bucket", bucket), NODE) == ""
+    assert Witnesses(MemoryProvider()).node(cast("Bucket", bucket), NODE).detail == ""
     assert len(most) == 1
     assert most[0] <= 1000
 
@@ -90,6 +90,14 @@ def test_a_folder_that_somebody_has_filled_costs_one_page() -> None:
 def keeper_record(memory: MemoryBucket, name: str) -> Bucket:
     memory.put(NodePaths(NODE.project, NODE.zone, NODE.name, NODE.uid).keeper + name, b"{}")
     return cast("Bucket", memory)
+
+
+def test_what_was_taken_back_before_it_was_deleted_was_preempted() -> None:
+    """`reap` and `down` delete what is PREEMPTED, and nobody could tell afterwards."""
+    bucket = cast("Bucket", MemoryBucket())
+    assert Witnesses(MemoryProvider()).node(bucket, NODE).state is NodeState.GONE
+    record_preemptions(bucket, [node(TPU.name, NodeState.PREEMPTED, id=NODE)])
+    assert Witnesses(MemoryProvider()).node(bucket, NODE).state is NodeState.PREEMPTED
 
 
 class TestNode:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from tpuctl import runs
+from tpuctl import clock, runs
 from tpuctl.bucket_layout import NodePaths
 from tpuctl.bucket_objects import decoding
 from tpuctl.bucket_objects.fields import Label
@@ -17,8 +17,8 @@ from tpuctl.errors import NotFoundError, TpuctlError
 from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.flows.nodes.expiry import past_deletions
 from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord
-from tpuctl.keeper.records import EXPIRED, IDLED
-from tpuctl.nodes import NodeId, NodeState
+from tpuctl.keeper.records import EXPIRED, IDLED, PREEMPTED, Deletion, encode
+from tpuctl.nodes import Node, NodeId, NodeState
 from tpuctl.worker.records import WorkerStatus
 
 if TYPE_CHECKING:
@@ -75,7 +75,10 @@ class Witnesses:
             return NodeWord(NodeState.UNKNOWN, error.message)
         if state not in (NodeState.GONE, NodeState.DELETING):
             return NodeWord(state)
-        return NodeWord(state, end_by_keeper(bucket, node) or _end_by_provider(self.provider, node))
+        reason = _last_reason(bucket, node)
+        if reason == PREEMPTED:
+            return NodeWord(NodeState.PREEMPTED)
+        return NodeWord(state, _in_words(reason) or _end_by_provider(self.provider, node))
 
     def hosts(self, run: str, attempt: Attempt, workers: Sequence[int]) -> dict[int, HostWord]:
         """Return what the hosts of these workers say; all are asked at once, and none raises."""
@@ -106,15 +109,30 @@ class Witnesses:
         return [answer.value or _no_answer(answer.error) for answer in answers]
 
 
-def end_by_keeper(bucket: Bucket, node: NodeId) -> str:
-    """Return what the last record of a node's keeper says about its end; empty without one."""
+def record_preemptions(bucket: Bucket, nodes: Iterable[Node]) -> None:
+    """Write which nodes are PREEMPTED, before they are deleted: nobody could tell of their runs later."""
+    at = clock.iso(bucket.now())
+    for node in nodes:
+        paths = NodePaths.of(node.id)
+        record = Deletion(
+            node.id.project, node.zone, node.name, node.id.uid, node.queued_resource, PREEMPTED, at, "", ""
+        )
+        bucket.create(f"{paths.keeper}{PREEMPTED}-{at}.json", encode(record), "application/json")
+
+
+def _last_reason(bucket: Bucket, node: NodeId) -> str:
+    """Return the reason of the last record about a node's end; empty without one."""
     folder = NodePaths(node.project, node.zone, node.name, node.uid).keeper
     records = bucket.objects(folder, most=MOST_ENDS)
     if not records:
         return ""
     last = max(records, key=lambda record: (record.updated, record.generation))  # earlier deletions failed
-    reason = KEEPER_REASONS.get(last.name.removeprefix(folder).partition("-")[0])
-    return f"the node was deleted: its keeper recorded {reason}" if reason else ""
+    return last.name.removeprefix(folder).partition("-")[0]
+
+
+def _in_words(reason: str) -> str:
+    words = KEEPER_REASONS.get(reason)
+    return f"the node was deleted: its keeper recorded {words}" if words else ""
 
 
 def _end_by_provider(provider: Provider, node: NodeId) -> str:
