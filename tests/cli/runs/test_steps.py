@@ -80,6 +80,7 @@ class Site:
         whole: Any = SimpleNamespace(
             run="r1", typed=("run", "job.py"), folder=Path("out"), types=self.types, policy="policy",
             is_deleted=True, request=SimpleNamespace(script=Path("job.py"), environment={"A": "1"}),
+            is_named=False,
         )  # fmt: skip
         return Steps(session, whole)
 

@@ -47,6 +47,8 @@ class WholeRun:
     """Whether the node is deleted at the end."""
     policy: Policy
     yes: bool
+    is_named: bool = False
+    """Whether the user has named the run, so that an earlier command may have begun it."""
 
 
 class Outset:

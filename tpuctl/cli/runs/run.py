@@ -101,6 +101,7 @@ def run(
     whole = WholeRun(
         name, replace(request, name=name), typed, folder or Path(name), types, machine, zones,
         wait_capacity, with_net(lifetime) if is_deleted else lifetime, is_deleted, policy, yes,
+        is_named=bool(request.name),
     )  # fmt: skip
     steps = Steps(session, whole)
     if dry_run:

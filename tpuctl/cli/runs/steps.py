@@ -43,7 +43,7 @@ class Steps:
         self._cloud = session.cloud
         self._outset = Outset(session, whole)
         self._stored = StoredRun(self._cloud.bucket, whole.run, session.warn)
-        self._position = Position(whole.run, whole.typed)
+        self._position = Position(whole.run, whole.typed, is_named=whole.is_named)
         self._deleted: list[str] = []
         self._kept = ""
         """Why the node stays, as a sentence."""

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.errors import DeclinedError, HostError, InterruptedByUser, StockoutError, TpuctlError
-from tpuctl.flows.runs.whole.endings import Phase, Position, failed, interrupted
+from tpuctl.errors import (
+    ConfigError,
+    DeclinedError,
+    HostError,
+    InterruptedByUser,
+    StockoutError,
+    TpuctlError,
+    UsageError,
+)
+from tpuctl.flows.runs.whole.endings import EARLIER, Phase, Position, failed, interrupted
 
 TYPED = ("run", "job.py", "--name", "r1")
 AGAIN = "tpuctl run job.py --name r1"
@@ -54,6 +62,21 @@ def test_ctrl_c_in_a_creation_says_in_which_zones_the_node_may_be() -> None:
 def test_ctrl_c_before_anything_was_sent_says_so() -> None:
     error = interrupted(Position("r1", TYPED), KeyboardInterrupt())
     assert (error.message, error.hint, error.facts) == ("Interrupted; nothing was started.", "", {})
+
+
+def test_before_anybody_knows_how_far_a_named_run_is_what_it_has_may_bill() -> None:
+    """An earlier command may have made its TPU; this one was ended while it looked."""
+    named = Position("r1", TYPED, is_named=True)
+    stopped = interrupted(named, KeyboardInterrupt())
+    assert stopped.message == (
+        "Interrupted; this command has started nothing. "
+        "What an earlier one has begun for run 'r1' goes on, and may bill."
+    )
+    assert stopped.hint == f"{EARLIER}\nContinue: {named.again}"
+    refused = failed(named, ConfigError("No permission.", hint="Ask."))
+    assert isinstance(refused, ConfigError)
+    assert refused.hint == f"Ask.\n{EARLIER}"
+    assert getattr(failed(named, UsageError("Wrong.", hint="")), "hint", None) == ""
 
 
 class TestFailure:

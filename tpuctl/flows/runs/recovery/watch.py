@@ -224,6 +224,12 @@ def open_runs(bucket: Bucket, owner: str) -> list[StoredRun]:
     return [StoredRun(bucket, name) for name in _open_names(bucket, owner, (), set())]
 
 
+def to_be_restarted(bucket: Bucket, owner: str) -> list[str]:
+    """Return the names of the runs of an owner that have ended, and are to be started again."""
+    ended = ((run.name, run.verdict()) for run in open_runs(bucket, owner))
+    return [name for name, verdict in ended if verdict and verdict.restarts]
+
+
 def _open_names(bucket: Bucket, owner: str, known: Collection[str], others: set[str]) -> list[str]:
     """Return the names of such runs; adds the rest to `others`. Of those in neither the records are read.
 

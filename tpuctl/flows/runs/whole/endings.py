@@ -5,8 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tpuctl.errors import InterruptedByUser, StockoutError, TpuctlError, add_note, joined_hints
+from tpuctl.errors import (
+    ConfigError,
+    DeadlineError,
+    InterruptedByUser,
+    StockoutError,
+    TpuctlError,
+    add_note,
+    joined_hints,
+)
 from tpuctl.shells import again
+
+EARLIER = "See what an earlier command has made, which bills: tpuctl ls"
 
 
 class Phase(StrEnum):
@@ -37,6 +47,8 @@ class Position:
     """Whether the node exists for sure."""
     is_kept: bool = False
     """Whether Terraform keeps the node, and nobody is to delete it."""
+    is_named: bool = False
+    """Whether an earlier command may have begun the run, since the user has named it."""
 
     @property
     def again(self) -> str:
@@ -70,6 +82,13 @@ class Position:
 
 def interrupted(position: Position, interrupt: BaseException) -> InterruptedByUser:
     """Return the error of Ctrl-C; where a node may be is in the error of the creation that it interrupted."""
+    if position.phase is Phase.PLANNING and position.is_named:
+        return InterruptedByUser(
+            f"Interrupted; this command has started nothing. What an earlier one has begun for run "
+            f"'{position.run}' goes on, and may bill.",
+            hint=joined_hints(EARLIER, f"Continue: {position.again}"),
+            run=position.run,
+        )
     if position.phase is Phase.PLANNING:
         return InterruptedByUser("Interrupted; nothing was started.")
     places = interrupt.facts.get("may_bill") if isinstance(interrupt, InterruptedByUser) else None
@@ -86,6 +105,8 @@ def failed(position: Position, error: Exception) -> Exception:
     """Return an error with what goes on and what bills, where it does not say so itself."""
     is_up_at_it = position.phase is Phase.CREATING and not position.has_node  # then `up` has said what bills
     if position.phase is Phase.PLANNING:
+        if position.is_named and isinstance(error, (ConfigError, DeadlineError)):
+            error.hint = joined_hints(error.hint, EARLIER)
         return error
     standing = position.standing
     sentence = f"{standing[0].upper()}{standing[1:]}"
