@@ -553,6 +553,7 @@ class TestOutset:
         notes: list[str] = []
         monkeypatch.setattr(outset, "output", SimpleNamespace(note=notes.append))
         monkeypatch.setattr(outset, "show_steps", silent)
+        monkeypatch.setattr(outset, "price_text", lambda session, plan: "5 EUR")
         monkeypatch.setattr(outset, "ask", ask)
         monkeypatch.setattr(outset, "on_node", lambda plan, node, bucket: (plan, node, bucket))
         monkeypatch.setattr(
@@ -564,7 +565,7 @@ class TestOutset:
         assert LISTED.pop() == ("nodes", "r1")
         facts = {"run": "r1: job.py", "results": "out", "afterwards": afterwards}
         assert done == [(facts, question, False), ("r1", ""), ["v3-8", "v2-8"], ("r1", "z")]
-        assert notes == ["Without capacity: v2-8 instead."]
+        assert notes == ["Without capacity: v2-8 instead, 5 EUR per hour."]
 
     def test_a_plan_is_made_for_each_type(self, monkeypatch: pytest.MonkeyPatch) -> None:
         warned: list[UpOptions] = []

@@ -10,6 +10,7 @@ from tpuctl import accelerators
 from tpuctl.cli import output
 from tpuctl.cli.nodes.creation_options import Machine, warn_of_secrets
 from tpuctl.cli.nodes.up import ask
+from tpuctl.cli.nodes.zone_options import price_text
 from tpuctl.cli.progress import show_late_count, show_steps
 from tpuctl.cli.session import Session
 from tpuctl.client.nodes import creation
@@ -78,7 +79,8 @@ class Outset:
             require_time_left(first.stopped, cloud.server_time)
         plan = self.planned(machine.planned_node(first))
         for other in ups[1:]:
-            output.note(f"Without capacity: {other.request.accelerator} instead.")
+            price = price_text(self._session, other)
+            output.note(f"Without capacity: {other.request.accelerator} instead, {price} per hour.")
         ask(self._session, first, yes=self._whole.yes, more=self.facts, question=self._question(first))
         creating(first.options.name, "")
         with show_steps() as report:
