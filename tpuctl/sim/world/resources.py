@@ -115,7 +115,7 @@ class QueuedResource:
     operations: tuple[str, ...] = ()
     """Those that create its nodes, while it is PROVISIONING."""
     attempts: int = 0
-    """How often it has entered PROVISIONING."""
+    """How often it has entered PROVISIONING, or met a stockout in its place."""
     requeue: bool = False
     """Of SUSPENDING: whether it is queued again afterwards."""
     force: bool = False

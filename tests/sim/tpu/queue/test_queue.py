@@ -201,7 +201,7 @@ def test_it_waits_for_capacity_and_is_provisioned_when_there_is_some(
 def test_provisioning_falls_back_to_waiting_when_a_node_has_no_capacity(
     client: tpu_v2.TpuClient, api: Api
 ) -> None:
-    api.faults.add("stockout", zone="europe-west4-a", resource="q-1", count=1)
+    api.faults.add(grpc_fault("tpu.CreateNode", 8, "no more capacity", "*/q-1", late=True, count=1))
     create(client, multislice_params={"node_count": 2})
     settled(client, "ACTIVE")
     assert transitions(api)[2:] == ["PROVISIONING", "WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE"]
@@ -235,7 +235,7 @@ def test_a_slice_that_is_preempted_while_another_one_fails_suspends_the_request(
 
     monkeypatch.setattr(Provisioning, "_node_failure", look_as_one_is_lost)
     monkeypatch.setattr(Provisioning, "_lost", lambda self, nodes: bool(failures))
-    api.faults.add("stockout", zone="europe-west4-a", resource="q-1", count=1)
+    api.faults.add(grpc_fault("tpu.CreateNode", 8, "no more capacity", "*/q-1", late=True, count=1))
     create(client, multislice_params={"node_count": 2}, spot={})
     settled(client, "SUSPENDED")
     assert failures

@@ -104,14 +104,16 @@ class Provisioning:
         failure = queued.injected_error or self._permanent_failure(queued)
         if failure:
             self._move(replace(queued, error=failure), "FAILED")
-        elif self._has_capacity(queued) and not self._meets_stockout(queued):
-            self._begin_nodes(queued)
-        else:
+        elif not self._has_capacity(queued):
             self._move(queued, "WAITING_FOR_RESOURCES")
+        elif self._meets_stockout(queued):
+            self._move(replace(queued, attempts=queued.attempts + 1), "WAITING_FOR_RESOURCES")
+        else:
+            self._begin_nodes(queued)
 
     async def _wait(self, queued: QueuedResource) -> None:
         """Look for capacity after every change, every `retry` seconds, and when the request becomes valid."""
-        if queued.attempts:  # it has just come back from provisioning
+        if queued.attempts:  # it has just met a stockout
             await self._profile.pause("retry", queued.since)
         while not (failure := self._permanent_failure(queued)):
             if self._has_capacity(queued):
