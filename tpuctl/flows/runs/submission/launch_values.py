@@ -19,6 +19,7 @@ from tpuctl.flows.nodes.lifetime import users_script
 from tpuctl.flows.runs.submission.plan import SubmitPlan
 from tpuctl.flows.runs.submission.restart_policy import users_metadata
 from tpuctl.flows.runs.submission.specs import Launch
+from tpuctl.local.private_folder import make_private_folder
 from tpuctl.masking.text import MASK
 from tpuctl.nodes import Node
 from tpuctl.recovery.records import Machine
@@ -80,7 +81,7 @@ def confirm(bucket: str, run: Run, tpu: Tpu) -> None:
 
 def _write(bucket: str, values: LaunchValues) -> None:
     path = _path(bucket, values.record.run)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     atomic_files.replace_file(path, [msgspec.json.encode(values)], mode=atomic_files.PRIVATE)
     _forget_oldest(path.parent)
 
