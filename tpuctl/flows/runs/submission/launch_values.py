@@ -72,11 +72,18 @@ def keep(bucket: str, run: Run, plan: SubmitPlan) -> list[str]:
 
 
 def confirm(bucket: str, run: Run, tpu: Tpu) -> None:
-    """Keep that a run which was submitted elsewhere may be started again from here, as its record is now."""
-    _write(
-        bucket,
-        LaunchValues(run, tpu, run.arguments, run.dependencies, {}, run.setup, is_confirmed=True),
-    )
+    """Keep that a run which was submitted elsewhere may be started again from here, as its record is now.
+
+    Raises ConfigError where that cannot be written.
+    """
+    values = LaunchValues(run, tpu, run.arguments, run.dependencies, {}, run.setup, is_confirmed=True)
+    try:
+        _write(bucket, values)
+    except OSError as error:
+        raise ConfigError(
+            f"{_path(bucket, run.run)} cannot be written: {error.strerror}.",
+            hint=f"It says that run '{run.run}' may be started again from here. Another place: TPUCTL_STATE.",
+        ) from error
 
 
 def _write(bucket: str, values: LaunchValues) -> None:
