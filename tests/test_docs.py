@@ -26,7 +26,8 @@ def test_every_make_target_in_the_readme_exists() -> None:
     assert set(re.findall(r"\bmake ([a-z-]+)", README)) <= targets
 
 
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
+DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
+DOCUMENTS += sorted(ROOT.glob("docs/*.md"))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

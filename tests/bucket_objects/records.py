@@ -42,7 +42,7 @@ from tpuctl.flows.runs.evidence.words import HostState
 from tpuctl.keeper.records import Deletion, Note
 from tpuctl.keeper.records import encode as encode_of_keeper
 from tpuctl.provenance.records import HostEnvironment, ResultFile, Results
-from tpuctl.recovery.records import Disk, Machine, Restarts
+from tpuctl.recovery.records import Disk, Lease, Machine, Restarts
 from tpuctl.upkeep import notes
 from tpuctl.upkeep.notes import Notes
 from tpuctl.upkeep.removal import Removal, encode_removal, find_removal
@@ -50,7 +50,7 @@ from tpuctl.worker import timing
 from tpuctl.worker.control.turns import Turn, _Entry
 from tpuctl.worker.peers.decision import END, Decision, DecisionObject
 from tpuctl.worker.peers.neighbour import Neighbour
-from tpuctl.worker.records import FINISHED, StopRequest, WorkerStatus, read_spec, read_stop
+from tpuctl.worker.records import FINISHED, StopRequest, WorkerStatus, check_stop, read_spec, read_stop
 from tpuctl.worker.records import encode as encode_of_host
 
 
@@ -89,6 +89,8 @@ VERDICT = runs.Verdict(
 NOTES = Notes(
     "r1", {"keep": "", "team": "vision"}, (notes.Note("it was too hot", "ada@example.com", CREATED, "a"),)
 )
+STOP = StopRequest("r1", "ada@laptop", CREATED, 30)
+LEASE = Lease("r1", 2, "0f" * 16, "ada@laptop", 60)
 SHARD = ShardEntry("pets-train.tfrecord-00000-of-00001", 2, 100, "AAAAAA==")
 BAD = BadRecord("a.csv", "is empty", 3)
 MANIFEST = Manifest(
@@ -158,6 +160,7 @@ KINDS = {
     "environment.json": Kind(
         runs.encode(ENVIRONMENT), lambda data: runs.decode(data, HostEnvironment, "environment.json")
     ),
+    "lease.json": Kind(runs.encode(LEASE), lambda data: runs.decode(data, Lease, "lease.json")),
     "results.json": Kind(runs.encode(RESULTS), lambda data: runs.decode(data, Results, "results.json")),
     "status.json": Kind(
         encode_of_host(STATUS),
@@ -214,10 +217,10 @@ KINDS = {
         ValueError,
     ),
     "stop.json": Kind(
-        encode_of_host(StopRequest("r1", "ada@laptop", CREATED, 30)),
-        lambda data: read_stop(data, "r1"),
-        ValueError,
+        encode_of_host(STOP),
+        lambda data: runs.decode(data, StopRequest, "stop.json", lambda record: check_stop(record, "r1")),
     ),
+    "stop.json on a host": Kind(encode_of_host(STOP), lambda data: read_stop(data, "r1"), ValueError),
     "decision of an attempt's workers": Kind(
         peers_decision(b"")._encoded(Decision(END, 1, "its script failed")),
         lambda data: accepted(peers_decision(data).read()),

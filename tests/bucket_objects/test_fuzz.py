@@ -1,9 +1,16 @@
-"""Whatever bytes are in the bucket, a reader returns a record or raises its one error."""
+"""Whatever bytes are in the bucket, a reader returns a record or raises its one error.
+
+    TPUCTL_FUZZ_SECONDS=120 python -m pytest tests/bucket_objects/test_fuzz.py -k much_of_anything
+
+tries new bytes of each record for two minutes. What fails is printed with a `@reproduce_failure` for `holds`.
+"""
 
 from __future__ import annotations
 
 import ast
 import json
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +21,13 @@ from hypothesis import strategies as st
 
 from tests.bucket_objects.records import KINDS
 from tests.paths import ROOT
+from tpuctl import runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
 
 MANY = 1000
 """Examples of each kind in make test-all."""
+SECONDS = float(os.environ.get("TPUCTL_FUZZ_SECONDS", "0"))
+"""For which so many are tried again and again."""
 
 texts = st.text(max_size=40) | st.sampled_from(
     ["", "\0", "\ud800", "²", "..", "a\nb", "\x1b[2J", "2026-02-31T00:00:00Z", "٢٠٢٦-01-01T00:00:00Z"]
@@ -128,7 +138,10 @@ class TestReaders:
         def holds(data: bytes) -> None:
             check(name, data)
 
+        end = time.monotonic() + SECONDS
         holds()
+        while time.monotonic() < end:
+            holds()
 
 
 READERS = {
@@ -184,6 +197,11 @@ def test_a_record_without_fuzz_is_noticed() -> None:
     calls = {path.relative_to(ROOT).as_posix(): set(_decoding_calls(path)) for path in paths}
     assert {path: names for path, names in calls.items() if names and path not in NO_RECORDS} == READERS
     assert {path for path in NO_RECORDS if not calls[path]} == set()
+
+
+def test_each_record_is_fuzzed() -> None:
+    read = {type(kind.read(kind.valid)) for kind in KINDS.values()}
+    assert set(runs.LARGEST) <= read
 
 
 def _decoding_calls(path: Path) -> Iterator[str]:

@@ -15,10 +15,10 @@ from tests.masking.samples import TOKENS
 from tpuctl.cli.main import run
 
 TOKEN = TOKENS["a GitHub token"][0]
-SECRETS = ["hunter2", "pw1", "inherited-value", "http://x/?k=v", TOKEN, "--dashed"]
+SECRETS = ["hunter2", "pw1", "inherited-value", "http://x/?k=v", TOKEN, "--dashed", "of-the-shell"]
 ARGUMENTS = [
     "submit", "job.py", "--env", "API_KEY=hunter2", "--env=PIN=pw1", "--env", "TOKEN", "--env", "A=http://x/?k=v",
-    "--env", "B=--dashed", "--", "--epochs", "3", "--x", TOKEN,
+    "--env", "B=--dashed", "--secret", "WORD", "--", "--epochs", "3", "--x", TOKEN,
 ]  # fmt: skip
 
 
@@ -37,6 +37,7 @@ def bug(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     # No input is known that meets a bug: the first that does is one to correct.
     monkeypatch.setattr("tpuctl.cli.runs.submission_options.variables_of", raises)
     monkeypatch.setenv("TOKEN", "inherited-value")
+    monkeypatch.setenv("WORD", "of-the-shell")
     Path("job.py").write_text("")
     return lambda: run(ARGUMENTS)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -262,3 +264,20 @@ def test_json_holds_the_text_and_no_control_character(site: HostileSite, hostile
     assert not steers(text.replace("\n", "").replace("\t", ""))
     assert "{" in text, code
     assert json.loads(re.search(r"^\{.*?^\}$|^\{.*?\}$", text, re.DOTALL | re.MULTILINE)[0])  # type: ignore[index]
+
+
+MODULES = ("json", "tomllib", "msgspec", "click", "tpuctl", "sitecustomize", "usercustomize")
+
+
+def test_no_module_of_the_working_folder_is_imported(node: str, tmp_path: Path) -> None:
+    """A project from elsewhere has some; `python -m` puts its folder first, so that this test can fail."""
+    for name in MODULES:
+        Path(f"{name}.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w').close()\n")
+    Path("job.py").write_text('# /// script\n# [tool.tpuctl]\n# framework = "jax"\n# ///\nimport json\n')
+    words = ("submit", "job.py", "--dry-run")
+    script = [Path(sys.executable).with_name("tpuctl"), *words]
+    ended = subprocess.run(script, capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, "bundles/" in ended.stdout) == (0, True), ended.stderr
+    assert not (tmp_path / "executed").exists()
+    subprocess.run([sys.executable, "-m", "tpuctl", *words], capture_output=True, timeout=120, check=False)
+    assert (tmp_path / "executed").exists()

@@ -18,7 +18,7 @@ from tpuctl.text import printable
 
 LONGEST = 200_000
 """Most characters of a report: what an error quotes may come from a bucket."""
-ENVIRONMENT_OPTION = "--env"
+VARIABLE_OPTIONS = ("--env", "--secret")
 
 
 class CrashReport:
@@ -52,8 +52,8 @@ def _without_values(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     values: list[str] = []
     for before, argument in zip(("", *arguments), arguments, strict=False):
         option, equals, rest = argument.partition("=")
-        assignment = rest if equals and option == ENVIRONMENT_OPTION else argument
-        if before != ENVIRONMENT_OPTION and assignment is argument:
+        assignment = rest if equals and option in VARIABLE_OPTIONS else argument
+        if before not in VARIABLE_OPTIONS and assignment is argument:
             shown.append(argument)
             continue
         name, has_value, value = assignment.partition("=")

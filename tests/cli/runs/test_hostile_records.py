@@ -109,6 +109,14 @@ def test_a_bad_record_of_a_run_is_one_warning(
     assert Path("good-2/run.json").is_file()
 
 
+def test_a_command_that_needs_the_record_names_it(tpuctl: Command, bucket: Bucket) -> None:
+    put(bucket, "runs/bad/run.json", b"{}")
+    for words in (("resubmit", "bad"), ("export", "bad"), ("diff", "bad", "bad")):
+        refused = tpuctl(*words)
+        assert refused.code not in (0, 1), words
+        assert "runs/bad/run.json is not a Run record of schema 1" in refused.err, (words, refused.err)
+
+
 UNKNOWN = {
     # object of the run: its content
     "an empty verdict": ("verdict.json", b"{}"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -196,6 +197,7 @@ def test_what_a_laptop_without_the_values_lacks_is_named_before_anything_bills(
         "price per hour",
     ):
         assert fact in asked.err
+    assert re.search(r"^ *code:? +[0-9a-f]{64}$", asked.err, re.MULTILINE), asked.err
     refused = tpuctl("watch", "r1", "--yes")
     assert refused.code == 2
     assert "without the values of COUNTS, ATTEMPTS" in refused.err

@@ -26,11 +26,13 @@ def zipped(path: Path, files: dict[str, bytes], *, mode: int = 0) -> Path:
     return path
 
 
-def tarred(path: Path, files: dict[str, bytes], kind: bytes = tarfile.REGTYPE, link: str = "") -> Path:
+def tarred(
+    path: Path, files: dict[str, bytes], kind: bytes = tarfile.REGTYPE, link: str = "", mode: int = 0o644
+) -> Path:
     with tarfile.open(path, "w:gz") as archive:
         for name, data in files.items():
             info = tarfile.TarInfo(name)
-            info.size, info.type, info.linkname = len(data), kind, link
+            info.size, info.type, info.linkname, info.mode = len(data), kind, link, mode
             archive.addfile(info, io.BytesIO(data))
     return path
 
@@ -105,6 +107,16 @@ def test_a_link_in_a_zip_is_refused(tmp_path: Path, folder: Path) -> None:
     file = zipped(tmp_path / "archive", {"Pets/Cat/1.jpg": b"/etc/passwd"}, mode=stat.S_IFLNK | 0o777)
     with pytest.raises(UsageError, match="is a link or a device"):
         unpacked(WANTED)([file], folder)
+
+
+@pytest.mark.parametrize("pack", [zipped, tarred])
+def test_no_file_is_executable(tmp_path: Path, folder: Path, pack) -> None:
+    file = pack(tmp_path / "archive", {"Pets/Cat/1.jpg": b"#!/bin/sh"}, mode=stat.S_IFREG | 0o777)
+    unpacked(WANTED)([file], folder)
+    file.chmod(0o777)
+    copied([file], folder)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert (len(files), [path for path in files if path.stat().st_mode & 0o111]) == (2, [])
 
 
 @pytest.mark.parametrize("pack", [zipped, tarred])

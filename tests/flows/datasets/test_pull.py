@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -139,11 +140,56 @@ def test_a_file_that_is_missing_is_named_before_anything_is_written(
 def test_a_name_that_is_not_safe_on_a_disk_is_refused(
     bucket: Bucket, manifest: Manifest, folder: Path
 ) -> None:
-    hostile = msgspec.structs.replace(manifest, files={"../key": manifest.files["features.json"]})
-    with pytest.raises(StateError) as refused:
-        fetch(bucket, hostile, folder)
-    assert refused.value.message == "../key leads out of the folder."
-    assert refused.value.hint == "tpuctl data describe pets/1.0.0"
+    for name, why in HOSTILE.items():
+        content = bucket.read(f"{PETS.folder}features.json")
+        bucket.upload(f"{PETS.folder}{name}", [content], "text/plain")
+        hostile = msgspec.structs.replace(manifest, files={name: manifest.files["features.json"]})
+        with pytest.raises(StateError) as refused:
+            fetch(bucket, hostile, folder)
+        assert refused.value.message == f"{name} {why}."
+        assert refused.value.hint == "tpuctl data describe pets/1.0.0"
+        assert not folder.exists()
+
+
+HOSTILE = {
+    "../key": "leads out of the folder",
+    "/tmp/key": "leads out of the folder",
+    "a/.git/config": "is a folder of version control",
+    "HEAD": "would make the folder a git repository",
+    "tpuctl.toml": "is a file of settings for tpuctl",
+    ".bashrc": "is a hidden file or folder",
+}
+
+
+def test_a_link_in_the_folder_is_not_followed(
+    bucket: Bucket, manifest: Manifest, folder: Path, tmp_path: Path
+) -> None:
+    """Somebody has put it there before: for a folder of the dataset, and for a file of it."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/notes").write_bytes(b"mine")
+    bucket.upload(f"{PETS.folder}more/notes", [bucket.read(f"{PETS.folder}features.json")], "text/plain")
+    entry = manifest.files["features.json"]
+    deeper = msgspec.structs.replace(manifest, files={**manifest.files, "more/notes": entry})
+    fetch(bucket, deeper, folder)
+    (folder / "more/notes").unlink()
+    (folder / "more/notes").symlink_to(tmp_path / "mine/notes")
+    with pytest.raises(UsageError, match="more/notes has something else in its place"):
+        fetch(bucket, deeper, folder)
+    (folder / "more/notes").unlink()
+    (folder / "more").rmdir()
+    (folder / "more").symlink_to(tmp_path / "mine")
+    with pytest.raises(UsageError, match="more/notes has something else in its place"):
+        fetch(bucket, deeper, folder)
+    assert [path.read_bytes() for path in (tmp_path / "mine").iterdir()] == [b"mine"]
+
+
+def test_no_file_is_executable(bucket: Bucket, manifest: Manifest, folder: Path) -> None:
+    mask = os.umask(0)
+    try:
+        fetch(bucket, manifest, folder)
+    finally:
+        os.umask(mask)
+    assert [path.name for path in folder.rglob("*") if path.is_file() and path.stat().st_mode & 0o111] == []
 
 
 def test_something_else_in_the_place_of_a_file_is_named(

@@ -58,6 +58,10 @@ def test_the_minimal_example_is_read_whole() -> None:
         ("runs/outputs/verdict.json", False, False),
         ("runs//outputs/run.json", False, False),
         ("runs/a/mine/run.json", False, False),
+        ("runs/a/stop.json", True, False),
+        ("runs/a/notes.json", True, False),
+        ("runs/a/results.json", True, False),
+        ("runs/a/attempts/2/lease.json", True, False),
         ("runs/a/attempts/1/attempt.json", True, False),
         ("runs/a/attempts/1/verdict.json", True, False),
         ("runs/a/attempts/1/workers/0/log/000001.log", True, False),
@@ -109,6 +113,13 @@ def test_the_default_account_is_an_editor_as_at_google() -> None:
 
     member = f"serviceAccount:{service_account('demo-project-1')}"
     assert access.allows(member, "tpu.nodes.delete", node)
+
+
+def test_a_job_may_delete_every_tpu_and_create_none() -> None:
+    state = read_state(RECORDED / "minimal-rights.json")
+    access = Access(state.policies, lambda bucket: ("demo-project-1", {}))
+    node = Resource("demo-project-1", "projects/demo-project-1/locations/z/nodes/n")
+    assert access.allows(TPU, "tpu.nodes.delete", node)
     assert not access.allows(TPU, "tpu.nodes.create", node)
 
 

@@ -10,7 +10,7 @@ from tests.worker.host import SPEC
 from tpuctl.worker import gcs
 from tpuctl.worker.light_dataclass import replace
 from tpuctl.worker.records import Resumption
-from tpuctl.worker.resumption.successor import Successor, record_in
+from tpuctl.worker.resumption.successor import LEASE_SECONDS, Successor, record_in
 
 
 @pytest.mark.parametrize("number", range(len(HOSTILE)))
@@ -51,6 +51,19 @@ def test_a_lease_counts_until_it_is_old_or_over(
     if record is not None:
         worker_bucket.put(name, msgspec.json.encode(record))
     assert Successor(worker_bucket, spec).is_leased() is leased
+
+
+def test_a_lease_that_claims_an_hour_is_late_like_any_other(
+    worker_bucket: gcs.Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each job may create one: it would keep the hosts of another run from resuming it."""
+    spec = replace(SPEC, resumption=Resumption(2, "nodes/n/runs/"))
+    worker_bucket.put("runs/r1/attempts/2/lease.json", b'{"seconds": 3600}')
+    listed = worker_bucket.list
+    for age, leased in ((LEASE_SECONDS, True), (LEASE_SECONDS + 1, False)):
+        aged = [item._replace(age=age) for item in listed("runs/r1/")]
+        monkeypatch.setattr(worker_bucket, "list", lambda _, aged=aged: aged)
+        assert Successor(worker_bucket, spec).is_leased() is leased
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, None), (-1, -1)])

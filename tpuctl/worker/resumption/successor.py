@@ -19,6 +19,7 @@ from tpuctl.worker.records import MAINTENANCE, Spec, WorkerStatus, attempt_folde
 LIMIT = 64 * 1024
 """Bytes of a record that are read."""
 LEASE_SECONDS = 60
+"""After which a lease that nobody has written again is late, whatever it claims: any job may have made it."""
 CHECKPOINT = re.compile(rb'^model_checkpoint_path: "([^"]{1,1000})"', re.MULTILINE)
 JSON = "application/json"
 
@@ -63,7 +64,8 @@ class Successor:
             return False
         ages = [item.age for item in self._bucket.list(name) if item.name == name]
         seconds = lease.get("seconds")
-        return bool(ages) and ages[0] <= (seconds if isinstance(seconds, int) else LEASE_SECONDS)
+        longest = seconds if isinstance(seconds, int) else LEASE_SECONDS
+        return bool(ages) and ages[0] <= min(longest, LEASE_SECONDS)
 
     def make(self, status: WorkerStatus) -> None:
         """Write its records; `status` is the last word of this worker. Another's attempt is left as it is."""

@@ -12,17 +12,19 @@ import pytest
 from tests.crashes.world import CrashWorld
 from tests.flows.runs.recovery.site import ZONE, Site, WorldBucket
 from tpuctl import clock, runs
+from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.catalogue.prices import Price
 from tpuctl.errors import ConfigError, StockoutError
 from tpuctl.flows.runs.outcome import with_restart
 from tpuctl.flows.runs.recovery.authority import Limits, is_allowed, machine_of, own_node
-from tpuctl.flows.runs.recovery.events import RESTARTED, WAITS
+from tpuctl.flows.runs.recovery.events import ENDED_FOR_GOOD, RESTARTED, WAITS
 from tpuctl.flows.runs.recovery.step import step
 from tpuctl.flows.runs.recovery.watch import Watcher
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch_values
 from tpuctl.recovery.records import Disk
 from tpuctl.runs import BY_SILENCE, LOST, Run, Tpu, Verdict, encode
+from tpuctl.worker.records import FINISHED
 
 LIMITS = Limits(("v3-8",), (ZONE,), "tpu@p.iam.gserviceaccount.com")
 
@@ -192,6 +194,37 @@ class TestLimits:
             limits = replace(LIMITS, max_price=Decimal(most))
             tools = replace(site.tools(), limits=limits, price_of=lambda _: eight, node_price=lambda _: eight)
             assert step(run, tools).action == action
+
+
+class TestForgeries:
+    """What each job can do to the run of another by the objects that it may write: SECURITY.md says it."""
+
+    def test_a_forged_word_of_a_worker_ends_the_run_and_its_machine(self, world: CrashWorld) -> None:
+        site = Site(world)
+        site.preempt()
+        assert site.steps().action == RESTARTED
+        assert nodes(site)["r1-2"] == "READY"
+        site.hosts.write(2, 0, FINISHED, exit_code=0)
+        assert site.steps().action == ENDED_FOR_GOOD
+        assert "r1-2" not in nodes(site)
+
+    def test_a_forged_attempt_starts_the_run_again_as_it_was_submitted(self, world: CrashWorld) -> None:
+        site = Site(world)
+        forged = msgspec.structs.replace(site.run.attempt(1).record, attempt=2)
+        site.bucket.put(site.run.paths.attempt(2), encode(forged))
+        world.pass_time(1000)
+        assert site.steps().action == RESTARTED
+        fields = ("acceleratorType", "schedulingConfig", "serviceAccount", "networkConfig")
+        own, made = ({field: node.spec.get(field) for field in fields} for node in world.world.nodes.all())
+        assert own == made
+        assert list(nodes(site)) == ["n1", "r1-3"]
+
+    def test_a_forged_attempt_that_is_none_keeps_a_run_from_its_restart(self, world: CrashWorld) -> None:
+        site = Site(world)
+        site.preempt()
+        site.bucket.put(site.run.paths.attempt(999), b"{}")
+        with pytest.raises(BadObjectError, match=r"runs/r1/attempts/999/attempt\.json is not"):
+            site.steps()
 
 
 def enter(limits: Limits, name: str, others: dict[str, Decimal]) -> None:

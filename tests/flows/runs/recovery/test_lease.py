@@ -109,6 +109,14 @@ def test_an_object_that_is_no_lease_keeps_nobody_from_it(
     assert lease.is_over
 
 
+def test_one_that_claims_an_hour_is_late_like_any_other(run: StoredRun, memory: MemoryBucket) -> None:
+    """Each job may create one: it would keep the run of a colleague from being started again."""
+    memory.put(run.paths.lease(2), runs.encode(Lease("r1", 2, "t", "nobody", 3600)))
+    assert isinstance(leases.take(run, 2, "ada"), Lease)
+    memory.pass_time(leases.SECONDS + 1)
+    held(run, "ada")
+
+
 def test_the_lease_of_another_attempt_is_none(run: StoredRun, memory: MemoryBucket) -> None:
     memory.put(run.paths.lease(2), runs.encode(Lease("r1", 3, "t", "ada", 60)))
     assert leases.read(run, 2) is None

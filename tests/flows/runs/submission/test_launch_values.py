@@ -108,6 +108,14 @@ class TestRestored:
         with pytest.raises(ConfigError, match="script"):
             known("b", changed(script="other.py"))
 
+    def test_a_confirmation_that_cannot_be_kept_is_an_error_with_the_place(self, path: Path) -> None:
+        path.parent.parent.mkdir(parents=True)
+        path.parent.write_text("a file")
+        with pytest.raises(ConfigError) as error:
+            confirm("b", RUN, NODE)
+        assert error.value.message == f"{path} cannot be written: File exists."
+        assert "TPUCTL_STATE" in error.value.hint
+
     @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"token": "t1"}'])
     def test_a_file_that_is_none_is_nothing(self, path: Path, content: bytes) -> None:
         write(path)

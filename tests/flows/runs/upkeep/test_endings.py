@@ -149,14 +149,17 @@ class TestVerdict:
         )
 
     @pytest.mark.parametrize(
-        ("seconds", "is_over", "outcome"),
-        [(60, False, None), (61, False, runs.FAILED), (0, True, runs.FAILED)],
-    )
+        ("seconds", "claimed", "is_over", "outcome"),
+        [
+            (60, 60, False, None), (61, 60, False, runs.FAILED), (0, 60, True, runs.FAILED),
+            (61, 3600, False, runs.FAILED),
+        ],
+    )  # fmt: skip
     def test_counts_unless_somebody_starts_the_run_again(
-        self, site: Site, seconds: float, is_over: bool, outcome: str | None
+        self, site: Site, seconds: float, claimed: int, is_over: bool, outcome: str | None
     ) -> None:
         site.end(FAILED, FINISHED, FINISHED)
-        lease = Lease("r1", 2, "token", "bob@desk", 60, is_over=is_over)
+        lease = Lease("r1", 2, "token", "bob@desk", claimed, is_over=is_over)
         site.memory.put(site.run.paths.lease(2), encode(lease))
         site.memory.pass_time(seconds)
         if outcome:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tpuctl.nodes import Change
 
 SECONDS = 60
-"""After which a lease that nobody has written again is late."""
+"""After which a lease that nobody has written again is late, whatever it claims: any job may have made it."""
 RENEWALS = 4
 """Times that it is written within them."""
 
@@ -58,6 +58,12 @@ def read(run: StoredRun, attempt: int) -> Lease | None:
         return None
 
 
+def current(run: StoredRun, attempt: int) -> Lease | None:
+    """Return the lease of who starts an attempt now; None where nobody does, or is late."""
+    item = run.bucket.stat(run.paths.lease(attempt))
+    return _current(run, attempt, item) if item else None
+
+
 def take(run: StoredRun, attempt: int, holder: str) -> HeldLease | Lease:
     """Return the lease of an attempt as one's own, or that of who holds it."""
     own = Lease(run.name, attempt, secrets.token_hex(16), holder, SECONDS)
@@ -68,7 +74,7 @@ def take(run: StoredRun, attempt: int, holder: str) -> HeldLease | Lease:
             if item is None:
                 run.bucket.create(name, runs.encode(own))
                 return HeldLease(run, own)
-            other = _of_another(run, attempt, item)
+            other = _current(run, attempt, item)
             if other:
                 return other
             run.bucket.replace(item, runs.encode(own))
@@ -80,10 +86,9 @@ def take(run: StoredRun, attempt: int, holder: str) -> HeldLease | Lease:
     )
 
 
-def _of_another(run: StoredRun, attempt: int, item: Object) -> Lease | None:
-    """Return the lease in an object of who starts an attempt now; None where nobody does, or is late."""
+def _current(run: StoredRun, attempt: int, item: Object) -> Lease | None:
     lease = read(run, attempt)
-    if lease is None or lease.is_over or age_of(item, run.bucket.now()) > lease.seconds:
+    if lease is None or lease.is_over or age_of(item, run.bucket.now()) > min(lease.seconds, SECONDS):
         return None
     return lease
 

@@ -19,6 +19,7 @@ from tpuctl.flows.nodes.lifetime import users_script
 from tpuctl.flows.runs.submission.plan import SubmitPlan
 from tpuctl.flows.runs.submission.restart_policy import users_metadata
 from tpuctl.flows.runs.submission.specs import Launch
+from tpuctl.local.private_folder import make_private_folder
 from tpuctl.masking.text import MASK
 from tpuctl.nodes import Node
 from tpuctl.recovery.records import Machine
@@ -71,16 +72,23 @@ def keep(bucket: str, run: Run, plan: SubmitPlan) -> list[str]:
 
 
 def confirm(bucket: str, run: Run, tpu: Tpu) -> None:
-    """Keep that a run which was submitted elsewhere may be started again from here, as its record is now."""
-    _write(
-        bucket,
-        LaunchValues(run, tpu, run.arguments, run.dependencies, {}, run.setup, is_confirmed=True),
-    )
+    """Keep that a run which was submitted elsewhere may be started again from here, as its record is now.
+
+    Raises ConfigError where that cannot be written.
+    """
+    values = LaunchValues(run, tpu, run.arguments, run.dependencies, {}, run.setup, is_confirmed=True)
+    try:
+        _write(bucket, values)
+    except OSError as error:
+        raise ConfigError(
+            f"{_path(bucket, run.run)} cannot be written: {error.strerror}.",
+            hint=f"It says that run '{run.run}' may be started again from here. Another place: TPUCTL_STATE.",
+        ) from error
 
 
 def _write(bucket: str, values: LaunchValues) -> None:
     path = _path(bucket, values.record.run)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     atomic_files.replace_file(path, [msgspec.json.encode(values)], mode=atomic_files.PRIVATE)
     _forget_oldest(path.parent)
 

@@ -68,9 +68,8 @@ def _check_verdict(run: StoredRun, verdict: Verdict) -> None:
         reason = f"may go on: {verdict.evidence}. Silence does not say that it has ended."
         hint = joined_hints(f"See: tpuctl why {node}", f"End whatever runs there: tpuctl down {node}")
         raise _refusal(run, reason, hint)
-    pending = leases.read(run, verdict.attempt + 1)
-    lease = run.bucket.stat(run.paths.lease(verdict.attempt + 1))
-    if pending and not pending.is_over and age_of(lease, run.bucket.now()) <= pending.seconds:
+    pending = leases.current(run, verdict.attempt + 1)
+    if pending:
         raise _refusal(run, f"is being started again by {pending.holder}.", f"tpuctl wait {run.name}")
 
 
