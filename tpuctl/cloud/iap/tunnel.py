@@ -24,7 +24,7 @@ from tpuctl.cloud.iap.frames import (
 from tpuctl.cloud.iap.ledger import ACK_EVERY, Ledger
 from tpuctl.cloud.iap.relay import Instance, Relay
 from tpuctl.cloud.iap.websocket import WebSocket
-from tpuctl.errors import TpuctlError
+from tpuctl.errors import TpuctlError, cause
 from tpuctl.polling import Backoff
 
 MOST_PENDING = 1 << 18
@@ -94,7 +94,7 @@ class Tunnel:
         try:
             self._adopt(self._relay.begin(self._instance))
         except Ending as ending:
-            raise explain(ending, self._subject, self._instance) from ending
+            raise explain(ending, self._subject, self._instance) from cause(ending)
         try:
             near, self._local = socket.socketpair()
         except OSError:

@@ -41,7 +41,7 @@ from tpuctl.data.tables.columns import (
 from tpuctl.data.tables.parquet_footer import Footer, read_footer
 from tpuctl.data.tables.typed_cells import given_column
 from tpuctl.data.trees.tree import Tree
-from tpuctl.errors import ConfigError, UsageError
+from tpuctl.errors import ConfigError, UsageError, cause
 
 if TYPE_CHECKING:
     import pyarrow.parquet
@@ -276,7 +276,7 @@ class ParquetTable:
         try:
             yield
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
-            raise self._damaged(number, str(error).splitlines()[0].rstrip(".")) from error
+            raise self._damaged(number, str(error).splitlines()[0].rstrip(".")) from cause(error)
 
     def _damaged(self, number: int, why: str) -> UsageError:
         self.files.unchanged(number)
