@@ -315,6 +315,18 @@ class Tunnel:
             _await_input(self._connection, self._last_heard + self._patience.linger)
             for frame in self._frames():
                 self._handle(frame)
+                self._deliver_some()
+
+    def _deliver_some(self) -> None:
+        """Write to the near end, which may still read; wait for it once much has arrived."""
+        while self._incoming:
+            self._deliver()
+            if self._has_room:
+                return
+            poll = select.poll()
+            poll.register(self._local, select.POLLOUT)
+            poll.poll()
+            self._last_heard = time.monotonic()  # it is we who did not listen
 
 
 def _await_input(connection: WebSocket, deadline: float) -> None:
