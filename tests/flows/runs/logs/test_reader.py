@@ -106,6 +106,7 @@ class TestOrderedLogs:
     def test_a_number_far_beyond_the_last_takes_no_memory(self, ordered: StoredAttempt) -> None:
         """Any job may write a piece for each of its workers under the last number that there is."""
         reader = LogReader(ordered)
+        assert texts(reader.lines()) == []
         for worker in ATTEMPT.workers:
             write_ordered(ordered, worker, 999_999, "theirs\n")
         tracemalloc.start()
