@@ -127,6 +127,17 @@ class TestTfds:
         with pytest.raises(UsageError, match=rf"has {count} classes, and at most 1000000 can be used"):
             read(folder, "tfds")
 
+    def test_labels_whose_classes_fill_the_memory_together_are_refused(self, folder: Path) -> None:
+        label = {"pythonClassName": "x.ClassLabel", "classLabel": {"numClasses": "400000"}}
+        for count, is_read in ((2, True), (3, False)):
+            features = {"featuresDict": {"features": {f"label{number}": label for number in range(count)}}}
+            (folder / "features.json").write_text(json.dumps(features))
+            if is_read:
+                assert len(read(folder, "tfds").features) == count
+                continue
+            with pytest.raises(UsageError, match="all labels have more than 1000000 classes together"):
+                read(folder, "tfds")
+
     @pytest.mark.parametrize(
         "content",
         ["[" * 100_000, "1" * 5_000, '{"splits": 1}', '{"splits": [1]}', "\xff", "null",
