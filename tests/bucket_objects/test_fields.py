@@ -40,7 +40,7 @@ BEYOND: dict[str, tuple[object, ...]] = {
     "Text": ("x" * 131_073,),
     "ResourceName": ("", "A", "-a", "a-", "a b", "a\n", "a" + 99 * "." + "9"),
     "PackageName": ("", "-a", "A", "a_b", "a b", "a\n", "a" * 201),
-    "PackageVersion": ("", "+1", "1 2", "1\n--index-url x", "1;x", "1" * 201),
+    "PackageVersion": ("", "+1", "1 2", "1\n--pre x", "1;x", "1" * 201),
     "PythonVersion": ("", "x", "3 -c 0; touch x", "3.11\n", "3.1.1.1.1 ", "3" * 50),
     "Sha256": (32 * "0F", 31 * "0f", 33 * "0f", 32 * "0f" + "\n"),
     "Crc32c": ("", "AAAAA==", "AAAAAAA==", "AAAAAA=", "AAAA-A==", "AAAAAA==\n"),
