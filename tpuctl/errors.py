@@ -162,6 +162,23 @@ def add_note(error: BaseException, text: str) -> None:
     error.add_note(printable.block(text))
 
 
+def cause(error: BaseException) -> BaseException | None:
+    """Return an error of a library as the cause of one of tpuctl's.
+
+    None if what Python's tracebacks would show of it, or of what has caused it, steers a terminal: its text
+    may be that of a host, a service or an object.
+    """
+    from tpuctl.text import printable  # noqa: PLC0415  as above
+
+    current: BaseException | None = error
+    while current:
+        text = "\n".join([str(current), *getattr(current, "__notes__", ())])
+        if printable.block(text) != text.replace("\r\n", "\n"):
+            return None
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+    return error
+
+
 def say_bill(error: Exception, sentence: str, commands: str, may_bill: list[str]) -> None:
     """Add what bills now, and the commands that resume and end it, to an error that does not say so itself.
 

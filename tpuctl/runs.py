@@ -32,7 +32,7 @@ from tpuctl.bucket_objects.fields import (
 )
 from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.datasets import PinnedDataset
-from tpuctl.errors import UsageError
+from tpuctl.errors import UsageError, cause
 from tpuctl.nodes import CLOUD_TPU, Node, NodeId
 from tpuctl.provenance.records import HostEnvironment, Results, Versions
 from tpuctl.recovery.records import Lease, Machine, Restarts
@@ -315,7 +315,8 @@ def decode(
             raise decoding.DecodeError("it has another schema")
         return decoding.decode(data, kind, check)
     except decoding.DecodeError as error:
-        raise BadObjectError(name, f"is not a {kind.__name__} record of schema {SCHEMA}: {error}") from error
+        reason = f"is not a {kind.__name__} record of schema {SCHEMA}: {error}"
+        raise BadObjectError(name, reason) from cause(error)
 
 
 def check_status(status: WorkerStatus, attempt: int, worker: int) -> None:

@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 from tests.hostile.text import ESCAPES, LEGITIMATE, steers
-from tpuctl.errors import JobFailedError, TpuctlError, add_note, say_bill
+from tpuctl.errors import JobFailedError, TpuctlError, add_note, cause, say_bill
 
 
 def shown(error: BaseException) -> str:
@@ -33,3 +33,36 @@ def test_no_text_of_an_error_steers_a_terminal(case: str) -> None:
 @pytest.mark.parametrize("case", LEGITIMATE)
 def test_what_people_write_stays(case: str) -> None:
     assert str(TpuctlError(f"a\n\t{LEGITIMATE[case]}")) == f"a\n\t{LEGITIMATE[case]}"
+
+
+def failing(text: str) -> None:
+    """Fail as a library does, for a reason that its own error does not say."""
+    try:
+        try:
+            raise OSError(text)
+        except OSError:
+            raise KeyError("x")  # noqa: B904  the first is its context
+    except KeyError as error:
+        raise ValueError("it failed") from error
+
+
+def call(text: str) -> None:
+    try:
+        failing(text)
+    except ValueError as error:
+        raise TpuctlError("A sentence.") from cause(error)
+
+
+@pytest.mark.parametrize("case", ESCAPES)
+def test_no_cause_steers_a_terminal_however_deep_it_is(case: str) -> None:
+    with pytest.raises(TpuctlError) as caught:
+        call(ESCAPES[case])
+    assert not steers(shown(caught.value)), ascii(shown(caught.value))
+
+
+def test_a_cause_in_plain_words_stays() -> None:
+    error = ValueError(LEGITIMATE["Japanese"])
+    error.__cause__ = OSError("two\nlines")
+    assert cause(error) is error
+    error.add_note("\x1b[31m")
+    assert cause(error) is None

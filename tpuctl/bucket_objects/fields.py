@@ -8,7 +8,8 @@ from msgspec import Meta
 
 Count = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
 """A number that every reader of JSON holds exactly."""
-AttemptNumber = Annotated[int, Meta(ge=1, le=9999)]
+LAST_ATTEMPT = 9999
+AttemptNumber = Annotated[int, Meta(ge=1, le=LAST_ATTEMPT)]
 WorkerNumber = Annotated[int, Meta(ge=0, lt=4096)]
 """Number of a worker; the largest slice, 9,216 chips of TPU7x, has 2,304 hosts."""
 ExitCode = Annotated[int, Meta(ge=-255, le=(1 << 32) - 1)]

@@ -12,7 +12,7 @@ from google.api_core import exceptions as google
 from google.auth import exceptions as auth
 
 from tpuctl.cloud.error_table import LOGIN, Failure, Service, explain
-from tpuctl.errors import ConfigError
+from tpuctl.errors import ConfigError, cause
 
 GOOGLE_CLOUD = Service(
     "tpu.googleapis.com storage.googleapis.com",
@@ -28,15 +28,17 @@ def translated(subject: str, service: Service = GOOGLE_CLOUD) -> Iterator[None]:
     try:
         yield
     except google.GoogleAPICallError as error:
-        raise explain(_failure(service, subject, error)) from error
+        raise explain(_failure(service, subject, error)) from cause(error)
     except google.RetryError as error:
-        raise explain(Failure(service, subject, NO_ANSWER, "")) from error
+        raise explain(Failure(service, subject, NO_ANSWER, "")) from cause(error)
     except auth.DefaultCredentialsError as error:
-        raise ConfigError(_no_credentials(), hint=LOGIN) from error
+        raise ConfigError(_no_credentials(), hint=LOGIN) from cause(error)
     except auth.RefreshError as error:
-        raise ConfigError(f"The Google Cloud credentials were refused: {error}.", hint=LOGIN) from error
+        raise ConfigError(f"The Google Cloud credentials were refused: {error}.", hint=LOGIN) from cause(
+            error
+        )
     except (auth.TransportError, requests.exceptions.RequestException) as error:
-        raise explain(Failure(service, subject, UNREACHABLE, "")) from error
+        raise explain(Failure(service, subject, UNREACHABLE, "")) from cause(error)
 
 
 def _no_credentials() -> str:

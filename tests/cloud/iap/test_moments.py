@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import socket
 import struct
+import tracemalloc
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +16,7 @@ import pytest
 from tpuctl.cloud.iap import Instance, Patience, open_tunnel
 from tpuctl.cloud.iap.endings import Ending, Interruption
 from tpuctl.errors import ConfigError, HostError
+from tpuctl.polling import poll
 
 HOUR = 3600.0
 CALM = Patience(HOUR, HOUR, HOUR, HOUR, pause=0.01, steady=HOUR, linger=0.01, acknowledge=HOUR)
@@ -25,6 +27,9 @@ SIZE = 16_384
 
 def data(payload: bytes) -> bytes:
     return struct.pack(">HI", 4, len(payload)) + payload
+
+
+MEBIBYTE = data(bytes(1 << 20))
 
 
 def number(tag: int, value: int) -> bytes:
@@ -258,6 +263,34 @@ def test_a_goodbye_is_said_after_everything_else() -> None:
     stream.close()
     assert connection.sent.get(timeout=60) == data(b"last words")
     assert connection.sent.get(timeout=60) == b"goodbye"
+
+
+def test_what_comes_after_a_goodbye_is_not_held() -> None:
+    connection = Played(GREETING)
+    stream, _ = opened(connection, patience=replace(CALM, linger=HOUR))
+    stream.close()
+    assert connection.sent.get(timeout=60) == b"goodbye"
+    tracemalloc.start()
+    for _ in range(200):
+        connection.push(MEBIBYTE)
+    connection.push(Ending("closed", 1000))
+    poll(lambda: connection.is_closed or None, awaiting="the end", timeout=60)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 50 << 20
+
+
+def test_who_has_ended_its_side_still_gets_what_comes() -> None:
+    connection = Played(GREETING)
+    stream, _ = opened(connection, patience=replace(CALM, linger=HOUR))
+    stream.shutdown(socket.SHUT_WR)
+    assert connection.sent.get(timeout=60) == b"goodbye"
+    for _ in range(5):
+        connection.push(MEBIBYTE)
+    connection.push(Ending("closed", 1000))
+    with stream:
+        assert len(read(stream, 5 << 20)) == 5 << 20
+        assert stream.recv(1) == b""
 
 
 def test_a_relay_that_does_not_greet_is_given_up() -> None:

@@ -8,6 +8,7 @@ import socket
 import ssl
 import struct
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -15,6 +16,7 @@ from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
+from tpuctl.cloud.iap import websocket as module
 from tpuctl.cloud.iap.endings import Ending, Interruption, Refusal
 from tpuctl.cloud.iap.websocket import WebSocket
 
@@ -143,6 +145,17 @@ def test_a_ping_is_answered_and_is_no_data(connect: Connect) -> None:
     websocket.flush()
     answer = peer.next_frame()
     assert (answer.opcode, answer.data) == (Opcode.PONG, b"are you there")
+
+
+def test_pings_of_who_reads_no_answer_end_the_tunnel(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_OUTPUT", 10_000)
+    websocket, peer = connect(Peer.accept)
+    for _ in range(100):
+        peer.send(Opcode.PING, b"x" * 125)
+    with pytest.raises(Ending, match="the relay sends pings, and reads no answer"):
+        deque(iter(lambda: arrived(websocket), None), maxlen=0)
 
 
 def test_what_is_sent_is_written_by_a_flush(connect: Connect) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,8 +13,10 @@ import pytest
 
 from tests.cloud.ssh.bad_host import BadHost
 from tests.flows.nodes.memory_provider import node
+from tests.hostile.text import steers
 from tests.sim.live_host import wait_until
 from tpuctl.cloud.ssh import Ssh, SshSession, dial_address, handshake, make_key
+from tpuctl.cloud.ssh.keys import read_public_key
 from tpuctl.errors import HostError
 
 
@@ -154,3 +157,25 @@ class TestCommandsThatFlood:
     def test_a_command_that_ends_before_its_input_has_its_result(self, session: SshSession) -> None:
         result = session.run(["sh", "-c", "echo enough; exit 3"], stdin=b"i" * 10_000_000)
         assert (result.exit_code, result.stdout) == (3, "enough\n")
+
+
+def test_what_a_host_says_in_place_of_a_greeting_steers_no_terminal(key: Path) -> None:
+    """Python shows what has caused an error, too: paramiko's has the bytes as they came."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        stream, _ = listener.accept()
+        with stream:
+            stream.sendall(b"HTTP/1.1 \x1b]0;owned\x07\r\n" * 200)
+            stream.recv(100)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    ssh = Ssh("ada", key, lambda node, worker: dial_address(*listener.getsockname()))
+    with pytest.raises(HostError) as caught, ssh.connect(node(), 0, read_public_key(key).split()[1]):
+        pass
+    thread.join(60)
+    listener.close()
+    assert "owned" in str(caught.value)
+    text = "".join(traceback.format_exception(caught.value)).replace("\n", "")
+    assert not steers(text), ascii(text)

@@ -116,3 +116,37 @@ def test_a_file_of_which_nothing_is_found_is_closed(open_rows: Open, tmp_path: P
 
     with pytest.raises(KeyError):
         Rows(list_files(LocalTree.at(tmp_path), re.compile("txt")), fail, header=True, progress=no_progress)
+
+
+class TestRowsThatAreVeryMuchLongerThanMost:
+    """As in a few megabytes of gzip: their mean says nothing."""
+
+    SIZES = (10, 10, 3000, 3000, 10, 3000, 10, 3000)
+
+    @pytest.fixture
+    def skewed(self, open_rows: Open, monkeypatch: pytest.MonkeyPatch) -> Rows:
+        monkeypatch.setattr(module, "_MOST_SAMPLED", 3500)
+        monkeypatch.setattr(module, "_MOST_READ", 4000)
+        return open_rows(header=False, a=b"".join(b"x" * (size - 1) + b"\n" for size in self.SIZES))
+
+    def test_are_few_at_once(self, skewed: Rows) -> None:
+        listed = list(skewed.in_order())
+        assert [row for batch in listed for row in batch] == skewed.read(np.arange(8))
+        assert max(sum(map(len, batch)) for batch in listed) < 4000 + 3000
+        batches = [batch.tolist() for batch in skewed.batches(np.array([2, 7, 0, 3, 5, 1]))]
+        assert [index for batch in batches for index in batch] == [2, 7, 0, 3, 5, 1], "in their order"
+        assert len(batches) > 2
+
+    def test_are_left_out_of_a_sample(self, skewed: Rows) -> None:
+        assert skewed.sample().tolist() == [0, 1, 2, 4, 6]
+
+    def test_are_the_sample_if_there_are_no_others(
+        self, open_rows: Open, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "_MOST_SAMPLED", 5)
+        assert len(open_rows(header=False, a=b"x" * 50 + b"\n" + b"y" * 60).sample()) == 1
+
+    def test_change_nothing_where_all_fit(self, open_rows: Open) -> None:
+        rows = open_rows(header=False, a=b"x\n" * 100)
+        assert rows.sample().tolist() == list(range(100))
+        assert [len(batch) for batch in rows.batches(np.arange(100))] == [100]

@@ -277,3 +277,17 @@ def test_four_megabytes_of_a_profile_are_unpacked_at_most(monkeypatch: pytest.Mo
 )
 def test_a_profile_of_a_png_that_says_nothing_of_its_colours_is_passed_over(content: bytes) -> None:
     assert inspect_image(png(chunk(b"iCCP", content))).changes == ()
+
+
+def test_a_jpeg_has_so_many_segments_at_most() -> None:
+    """Pillow joins those of a kind one by one: a megabyte of them takes it minutes."""
+    few = [segment(0xE2, b"ICC_PROFILE\0\1\1x")] * (header._MOST_SEGMENTS - 3)
+    assert inspect_image(jpeg(*few)).encoding == "jpeg"
+    assert why(jpeg(*few, *few)) == "cannot be decoded (its header has more than 4096 segments)"
+
+
+def test_only_the_first_profile_of_a_png_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    unpacked: list[bytes] = []
+    monkeypatch.setattr(header, "_png_colours", lambda content: unpacked.append(content) or False)
+    inspect_image(png(*[chunk(b"iCCP", b"p\0\0x")] * 3))
+    assert len(unpacked) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import tracemalloc
 
 import pytest
 from PIL import Image, ImageCms
@@ -167,3 +168,12 @@ def test_a_curve_has_the_light_of_srgb_in_its_middle(green: bytes, changes: bool
 )  # fmt: skip
 def test_a_profile_of_another_kind_says_little(data: bytes, changes: bool) -> None:
     assert changes_colours(data) is changes
+
+
+def test_large_profiles_are_not_kept() -> None:
+    tracemalloc.start()
+    for number in range(20):
+        changes_colours(number.to_bytes(4, "big") * (1 << 18))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 1 << 20

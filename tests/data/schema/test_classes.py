@@ -109,6 +109,17 @@ def test_labels_of_more_records_than_are_held_are_not_known(monkeypatch: pytest.
     assert collected(["a", "b"], ["a", "b"]).labels is None
 
 
+def test_values_of_more_characters_than_are_held_are_no_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classes, "_MOST_CHARACTERS", 100)
+    collector = ClassCollector("kind")
+    for _ in range(50):
+        collector.add(["x" * 40, "y" * 40, 1, None])
+    collector.add_ranked(["x" * 40, "z" * 20], np.array([0, 1]))
+    with pytest.raises(UsageError, match="different values of more than 100 characters") as refused:
+        collector.add([["x" * 40, "u"]])
+    assert refused.value.hint == "Give it a type: --type kind=text."
+
+
 def test_more_than_a_hundred_thousand_values_are_no_classes() -> None:
     collector = ClassCollector("what it is")
     collector.add(map(str, range(100_000)))

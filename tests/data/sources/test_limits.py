@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import struct
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.data.source_trees import no_progress, only_bad, opened, png
+from tests.data.sources.audio.test_sounds import flac
 from tests.data.test_memory import peak_of_its_own
 from tests.data.tfrecord.test_limits import head
 from tpuctl.data.files import temp_files
 from tpuctl.data.options import Options
 from tpuctl.data.source import Source
 from tpuctl.data.sources.registry import open_source
-from tpuctl.data.tfrecord.example_encoding import encode
+from tpuctl.data.tables import columns
+from tpuctl.data.tfrecord.example_encoding import encode, packed_ints
 from tpuctl.data.tfrecord.framing import frame
 from tpuctl.errors import StateError, UsageError
 
@@ -124,6 +127,17 @@ class TestTfds:
         with pytest.raises(UsageError, match=rf"has {count} classes, and at most 1000000 can be used"):
             read(folder, "tfds")
 
+    def test_labels_whose_classes_fill_the_memory_together_are_refused(self, folder: Path) -> None:
+        label = {"pythonClassName": "x.ClassLabel", "classLabel": {"numClasses": "400000"}}
+        for count, is_read in ((2, True), (3, False)):
+            features = {"featuresDict": {"features": {f"label{number}": label for number in range(count)}}}
+            (folder / "features.json").write_text(json.dumps(features))
+            if is_read:
+                assert len(read(folder, "tfds").features) == count
+                continue
+            with pytest.raises(UsageError, match="all labels have more than 1000000 classes together"):
+                read(folder, "tfds")
+
     @pytest.mark.parametrize(
         "content",
         ["[" * 100_000, "1" * 5_000, '{"splits": 1}', '{"splits": [1]}', "\xff", "null",
@@ -178,6 +192,32 @@ def test_a_file_that_fills_the_memory_is_one_bad_record(tmp_path: Path, name: st
     assert "cannot be read: it has 1099511627776 bytes, and at most 1073741824 are read" in only_bad(
         read(tmp_path)
     )
+
+
+def test_integers_are_packed_in_little_more_memory_than_their_bytes() -> None:
+    numbers = np.full(1 << 20, -1)
+    tracemalloc.start()
+    packed = packed_ints(numbers)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert packed == packed_ints(numbers[:1]) * len(numbers)
+    assert peak < 4 * len(packed)
+
+
+def test_sounds_of_a_few_bytes_that_become_many_are_not_held_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sound = flac(np.full(1 << 18, -1, np.int64))
+    assert len(sound) < 5000
+    monkeypatch.setattr(columns, "_MOST_CONVERTED", 4 << 20)
+    pq.write_table(pa.table({"sound": pa.array([sound] * 20, pa.binary())}), tmp_path / "rows.parquet")
+    source = read(tmp_path / "rows.parquet")
+    tracemalloc.start()
+    sizes = source.sizes(np.arange(20))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(sizes) == 20
+    assert peak < sum(sizes) // 2
 
 
 def falling(sizes: list[int]):

@@ -252,6 +252,17 @@ class TestTaken:
         assert server.requests == []
         assert flow.take("two", public_set(server), tmp_path / "two", tmp_path / "no", silent).already_there
 
+    def test_what_is_no_file_is_passed_over(self, server: WebServer, local: Path, tmp_path: Path) -> None:
+        """A device has no end, and a pipe no writer."""
+        (local / "another").mkdir()
+        (local / "another" / "a").symlink_to("/dev/null")
+        (local / "b").symlink_to("nothing")
+        result = flow.take("two", public_set(server), tmp_path / "two", local, silent, unverified=True)
+        assert not result.fetched.unverified
+        (local / "a").unlink()
+        with pytest.raises(NotFoundError, match="does not hold a"):
+            flow.take("two", public_set(server), tmp_path / "more", local, silent)
+
     def test_of_several_files_of_a_name_the_right_one_is_taken(
         self, server: WebServer, local: Path, tmp_path: Path
     ) -> None:

@@ -49,6 +49,12 @@ AT_ONCE = ended(runs.LOST, at=SOON, worker=2)
         ),
         (Restarts(None, 9), [FAILED, FAILED], False, "it failed the same way twice in a row"),
         (Restarts(None, 9), [FAILED, PREEMPTED, FAILED], True, ""),
+        (ENDLESS, [ended(runs.PREEMPTED, attempt=9998)], True, ""),
+        (
+            ENDLESS, [ended(runs.PREEMPTED, attempt=9999)], False,
+            "attempt 9999 is the last that a run can have",
+        ),
+        (Restarts(), [ended(runs.PREEMPTED, attempt=9999)], False, ""),
         (ENDLESS, [AT_ONCE, AT_ONCE], True, ""),
         (ENDLESS, [AT_ONCE] * 3, False, "3 attempts in a row were lost within 120 s"),
         (ENDLESS, [AT_ONCE, PREEMPTED, AT_ONCE, AT_ONCE], True, ""),

@@ -403,6 +403,16 @@ class TestInMemory:
         assert changing.value.message == "The verdict of run 'r1' keeps changing."
         assert (changing.value.hint, len(tries)) == ("Try again.", 5)
 
+    def test_no_number_of_an_attempt_is_asked_for_that_has_no_record(self, memory: CountingBucket) -> None:
+        """Whoever may create objects may begin with the last number that there is."""
+        run = self.run(memory)
+        run.create_attempt(msgspec.structs.replace(ATTEMPT, attempt=9998))
+        run.keep_verdict(Verdict("r1", "lost", 9998, CREATED, "x"))
+        memory.reads.clear()
+        assert [verdict.attempt for verdict in run.earlier_verdicts(9999)] == [9998]
+        assert len(memory.reads) == 2
+        assert list(run.attempts_before(5)) == [1, 2, 3, 4], "few are asked for without a listing"
+
     def test_folders_that_are_no_attempts_are_named(self, memory: CountingBucket) -> None:
         warnings: list[str] = []
         for folder in ("0", "01", "x"):

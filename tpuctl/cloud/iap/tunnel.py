@@ -24,7 +24,7 @@ from tpuctl.cloud.iap.frames import (
 from tpuctl.cloud.iap.ledger import ACK_EVERY, Ledger
 from tpuctl.cloud.iap.relay import Instance, Relay
 from tpuctl.cloud.iap.websocket import WebSocket
-from tpuctl.errors import TpuctlError
+from tpuctl.errors import TpuctlError, cause
 from tpuctl.polling import Backoff
 
 MOST_PENDING = 1 << 18
@@ -94,7 +94,7 @@ class Tunnel:
         try:
             self._adopt(self._relay.begin(self._instance))
         except Ending as ending:
-            raise explain(ending, self._subject, self._instance) from ending
+            raise explain(ending, self._subject, self._instance) from cause(ending)
         try:
             near, self._local = socket.socketpair()
         except OSError:
@@ -315,6 +315,18 @@ class Tunnel:
             _await_input(self._connection, self._last_heard + self._patience.linger)
             for frame in self._frames():
                 self._handle(frame)
+                self._deliver_some()
+
+    def _deliver_some(self) -> None:
+        """Write to the near end, which may still read; wait for it once much has arrived."""
+        while self._incoming:
+            self._deliver()
+            if self._has_room:
+                return
+            poll = select.poll()
+            poll.register(self._local, select.POLLOUT)
+            poll.poll()
+            self._last_heard = time.monotonic()  # it is we who did not listen
 
 
 def _await_input(connection: WebSocket, deadline: float) -> None:

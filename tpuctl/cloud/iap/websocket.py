@@ -22,6 +22,8 @@ ORIGIN = "bot:iap-tunneler"
 READ_SIZE = 1 << 16
 MOST_REFUSAL = 2_000
 """Characters of a refusal's body that are read for its reason."""
+MOST_OUTPUT = 4 * MOST_FIELD
+"""Bytes that wait to be written, more than a tunnel queues: each ping of a relay is answered, read or not."""
 DATA = (Opcode.BINARY, Opcode.CONT, Opcode.TEXT)
 
 
@@ -97,6 +99,8 @@ class WebSocket:
         Raises Ending or Interruption when the relay has closed the connection, or the network has lost it.
         """
         has_ended = self._read()
+        if len(self._output) > MOST_OUTPUT:
+            raise Ending("the relay sends pings, and reads no answer")
         for event in self._protocol.events_received():
             if isinstance(event, Frame) and event.opcode in DATA:
                 yield bytes(event.data), event.fin

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import paramiko
 from paramiko.ssh_exception import IncompatiblePeer
 
-from tpuctl.errors import HostError
+from tpuctl.errors import HostError, cause
 
 
 class SilentHost(Exception):
@@ -32,7 +32,7 @@ def translated(worker: str) -> Iterator[None]:
     except FAILURES as error:
         text, hint = _explain(error)
         facts = next((known for kind, known in FACTS.items() if isinstance(error, kind)), {})
-        raise HostError(f"{worker}: {text}.", hint=hint, **facts) from error
+        raise HostError(f"{worker}: {text}.", hint=hint, **facts) from cause(error)
 
 
 FACTS: dict[type[BaseException], dict[str, str]] = {

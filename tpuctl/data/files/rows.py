@@ -20,6 +20,8 @@ _SAMPLE, _SAMPLE_BYTES = 20_000, 8 << 20
 """Rows from which types are inferred, and about how many bytes; of a smaller source, all rows."""
 _BATCH, _BATCH_BYTES = 16_384, 2 << 20
 """Rows that are read at once, and about how many bytes."""
+_MOST_SAMPLED, _MOST_READ = 1 << 27, 1 << 26
+"""Bytes of these at most, besides one row, where some rows are very much longer than most."""
 
 Begins = Callable[[Contents, int], Iterable[NDArray[np.int64]]]
 """Called with a file's number; yields where its rows begin, in pieces. The last row ends with the file."""
@@ -34,10 +36,11 @@ class Rows:
         self.contents = Contents(files, progress)
         self._offsets = RecordOffsets()
         self._bases = array("q", [0])  # where each file begins, if they lay one after the other
+        self._longest = 0
         counts: list[int] = []
         try:
             for number in range(len(files)):
-                counts.append(self._find(begins(self.contents, number), header, progress))
+                counts.append(self._find(number, begins(self.contents, number), header, progress))
                 self._bases.append(self._bases[-1] + self.contents.sizes[number])
             self._offsets.extend(np.array([self._bases[-1]]))
             self._offsets.finish()
@@ -81,7 +84,18 @@ class Rows:
         """Yield all rows, a batch at a time."""
         for first, end in pairwise(self.firsts.tolist()):
             for start in range(first, end, self.batch):
-                yield self.read(np.arange(start, min(start + self.batch, end)))
+                for chosen in self.batches(np.arange(start, min(start + self.batch, end))):
+                    yield self.read(chosen)
+
+    def batches(self, indices: Indices) -> Iterator[Indices]:
+        """Yield these indices in their order, those together whose rows are held in memory at once."""
+        for start in range(0, len(indices), self.batch):
+            chosen = indices[start : start + self.batch]
+            if self._longest * len(chosen) <= _MOST_READ:
+                yield chosen
+                continue
+            total = np.cumsum(self._sizes(chosen))
+            yield from np.split(chosen, np.flatnonzero(np.diff(total // _MOST_READ)) + 1)
 
     def file_of(self, index: int) -> int:
         """Return the number of the file that a row is in."""
@@ -93,8 +107,14 @@ class Rows:
         return self.contents.line(file, int(self._spans(np.array([file]), np.array([index]))[0, 0]))
 
     def sample(self) -> Indices:
-        """Return the indices of some rows, evenly spaced over all."""
-        return evenly_spaced(len(self), min(_SAMPLE, max(_SAMPLE_BYTES // self._mean, 16)))
+        """Return the indices of some rows, evenly spaced over all; the shorter ones of very long rows."""
+        chosen = evenly_spaced(len(self), min(_SAMPLE, max(_SAMPLE_BYTES // self._mean, 16)))
+        if self._longest * len(chosen) <= _MOST_SAMPLED:
+            return chosen
+        sizes = self._sizes(chosen)
+        shortest = np.argsort(sizes, kind="stable")
+        fitting = np.count_nonzero(np.cumsum(sizes[shortest]) <= _MOST_SAMPLED)
+        return np.sort(chosen[shortest[: max(int(fitting), 1)]])
 
     @property
     def batch(self) -> int:
@@ -128,19 +148,29 @@ class Rows:
     def _mean(self) -> int:
         return self._bases[-1] // max(len(self), 1) + 1
 
-    def _find(self, begins: Iterable[NDArray[np.int64]], header: bool, progress: ScanProgress) -> int:
+    def _find(
+        self, file: int, begins: Iterable[NDArray[np.int64]], header: bool, progress: ScanProgress
+    ) -> int:
         """Store where rows begin, after the offset of the file's header, or of the file without one."""
-        base, count = self._bases[-1], 0
+        base, count, last = self._bases[-1], 0, 0
         if not header:
             self._offsets.extend(np.array([base]))
         for piece in begins:
             self._offsets.extend(base + piece)
             count += len(piece)
             if len(piece):
+                self._longest = max(self._longest, int(np.diff(piece, prepend=last).max()))
+                last = int(piece[-1])
                 progress(base + int(piece[-1]), sum(self.contents.sizes))
+        self._longest = max(self._longest, self.contents.sizes[file] - last)
         if header and not count:
             self._offsets.extend(np.array([base]))
         return count - (header and count > 0)
+
+    def _sizes(self, indices: Indices) -> NDArray[np.int64]:
+        """Return the bytes of these rows."""
+        spans = self._spans(self._file_of(indices), indices)
+        return spans[:, 1] - spans[:, 0]
 
     def _spans(self, files: NDArray[np.int64], indices: Indices) -> NDArray[np.int64]:
         """Return where rows begin and end in their files; before the first of a file is its header."""

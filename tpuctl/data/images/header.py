@@ -34,6 +34,8 @@ _MOST_VALUES = 1 << 29
 """Height times width times channels of the largest image that TensorFlow decodes (decode_image_op.cc)."""
 _MOST_PROFILE = 1 << 22
 """Bytes of a profile that is unpacked from a PNG, at most."""
+_MOST_SEGMENTS = 4096
+"""Segments of a JPEG before its first scan: Pillow joins those of a kind one by one, in quadratic time."""
 
 
 class ImageInfo(NamedTuple):
@@ -130,6 +132,7 @@ def _png_head(data: bytes) -> tuple[ImageInfo, int]:
     at, palette_is_clear = len(PNG_MAGIC), False
     header: tuple[int, int, int, int] | None = None
     changes: list[str] = []
+    seen = set[bytes]()  # a second profile is none of the image, and unpacking each takes its time
     while True:
         size, kind = struct.unpack_from(">I4s", data, at)
         if header is None and (kind != b"IHDR" or size != 13):
@@ -140,8 +143,10 @@ def _png_head(data: bytes) -> tuple[ImageInfo, int]:
         if header is None:
             header = struct.unpack_from(">IIBB", data, at + 8)
         content = data[at + 8 : at + 8 + size] if kind in (b"eXIf", b"iCCP") else b""
-        if (kind == b"eXIf" and orientation(content) > 1) or (kind == b"iCCP" and _png_colours(content)):
-            changes.append(UPRIGHT if kind == b"eXIf" else TO_SRGB)
+        if content and kind not in seen:
+            seen.add(kind)
+            if orientation(content) > 1 if kind == b"eXIf" else _png_colours(content):
+                changes.append(UPRIGHT if kind == b"eXIf" else TO_SRGB)
         palette_is_clear |= kind == b"tRNS"
         at += 12 + size
     return _png_shape(*header, palette_is_clear=palette_is_clear)._replace(changes=tuple(changes)), at
@@ -181,7 +186,8 @@ def _jpeg_head(data: bytes) -> tuple[ImageInfo, int]:
     at = 2
     info: ImageInfo | None = None
     changes: list[str] = []
-    profile = b""
+    parts: list[bytes] = []
+    segments = 0
     while True:
         if data[at] != 0xFF:
             raise broken("its header is damaged")
@@ -194,6 +200,9 @@ def _jpeg_head(data: bytes) -> tuple[ImageInfo, int]:
         if marker in _ALONE:
             at += 2
             continue
+        segments += 1
+        if segments > _MOST_SEGMENTS:
+            raise broken(f"its header has more than {_MOST_SEGMENTS} segments")
         size = (data[at + 2] << 8) | data[at + 3]
         if marker in _FRAMES:
             info = _jpeg_shape(*struct.unpack_from(">BHHB", data, at + 4))
@@ -201,7 +210,7 @@ def _jpeg_head(data: bytes) -> tuple[ImageInfo, int]:
             if orientation(_segment(data, at, size, 10)) > 1:
                 changes.append(UPRIGHT)
         elif marker == 0xE2 and data.startswith(_PROFILE, at + 4):
-            profile += _segment(data, at, size, 18)
+            parts.append(_segment(data, at, size, 18))
         elif marker in _OTHER_FRAMES:
             raise broken("its kind of compression is not supported")
         at += 2 + size
@@ -209,7 +218,7 @@ def _jpeg_head(data: bytes) -> tuple[ImageInfo, int]:
             break
     if info is None:
         raise broken("its header is damaged")
-    if profile and info.channels == 3 and changes_colours(profile):
+    if parts and info.channels == 3 and changes_colours(b"".join(parts)):
         changes.append(TO_SRGB)
     return info._replace(changes=(*info.changes, *dict.fromkeys(changes))) if changes else info, at
 

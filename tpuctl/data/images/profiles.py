@@ -15,14 +15,20 @@ _NEAR = 0.004
 _MIDDLE, _MIDDLE_NEAR = 0.214, 0.02
 """Light of sRGB at half of the scale; gamma 2.2 has 0.218."""
 _MOST_TAGS = 100
+_LARGEST_KEPT = 1 << 16
+"""Bytes of a profile whose answer is kept, with the profile itself: programs write few, and small ones."""
 
 
-@lru_cache(256)
 def changes_colours(profile: bytes) -> bool:
     """Tell whether the profile is of RGB or CMYK with other colours than sRGB.
 
     One that cannot be read is passed over, as all readers do; so is that of a grey picture.
     """
+    is_large = isinstance(profile, bytes) and len(profile) > _LARGEST_KEPT  # a TIFF may have any value there
+    return (_answer if is_large else _kept_answer)(profile)
+
+
+def _answer(profile: bytes) -> bool:
     try:
         space = profile[16:20]
         if space == b"CMYK":
@@ -41,6 +47,9 @@ def changes_colours(profile: bytes) -> bool:
         TypeError,
     ):  # a TIFF may have any value there
         return False
+
+
+_kept_answer = lru_cache(256)(_answer)
 
 
 def _tags(profile: bytes) -> dict[bytes, bytes]:

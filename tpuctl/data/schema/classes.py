@@ -6,6 +6,7 @@ import re
 from array import array
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,8 @@ MOST_LABELS = 1 << 23
 """Records whose labels are held, 4 bytes each: up to so many, a drawn split keeps the share of each class."""
 MOST_CLASSES = 1_000_000
 """Classes of a dataset whose files name them."""
-_MOST = 100_000
+_MOST, _MOST_CHARACTERS = 100_000, 64 << 20
+"""Different values of a label, and their characters or bytes together: all are held."""
 _NUMBERED = 1000
 """Whole numbers from 0 to below this are the numbers of their classes, even if some of them never occur."""
 
@@ -60,6 +62,8 @@ class ClassCollector:
     _keys: dict[Hashable, int] = field(default_factory=dict)
     _labels: array[int] = field(default_factory=lambda: array("i"))
     _records: int = 0
+    _characters: int = 0
+    _counted: int = 0
     _several: bool = False
 
     def add(self, values: Iterable[object]) -> None:
@@ -84,6 +88,16 @@ class ClassCollector:
         if self._records <= MOST_LABELS:
             self._labels.frombytes(labels.tobytes())
         keys = self._keys
+        new = islice(reversed(keys), len(keys) - self._counted)
+        self._characters += sum(len(value) for value in new if isinstance(value, str | bytes))
+        self._counted = len(keys)
+        if self._characters > _MOST_CHARACTERS:
+            raise UsageError(
+                f"The column '{self.column}' has different values of more than {_MOST_CHARACTERS} characters"
+                ": they are no classes.",
+                hint=f"Give it a type: --type {self.column}=text.",
+                column=self.column,
+            )
         if len(keys) > _MOST:
             raise UsageError(
                 f"The column '{self.column}' has more than {_MOST} different values: they are no classes.",

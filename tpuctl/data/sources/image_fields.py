@@ -13,7 +13,7 @@ from tpuctl.data.images.rule import ImageCounts, ImageRule
 from tpuctl.data.options import Options
 from tpuctl.data.schema.features import Image
 from tpuctl.data.source import Observations
-from tpuctl.data.tables.columns import Column, InvalidValue, check_no_images
+from tpuctl.data.tables.columns import Column, InvalidValue, check_no_images, within_memory
 
 _TRIED = 16
 """Values of a field that holds no images if none of these is one."""
@@ -56,7 +56,7 @@ def image_column(name: str, field: ImageField, content: Callable[[object], bytes
     def convert_many(cells: Any) -> list[bytes]:
         with closing(Ahead()) as ahead:
             items = ((0, cell, True) for cell in cells.to_pylist())
-            return [image for _, image in ahead.map(lambda _, cell: convert(cell), items)]
+            return within_memory(image for _, image in ahead.map(lambda _, cell: convert(cell), items))
 
     slow = field.report.converted or field.rule.size
     return Column(name, field.feature, convert, "images", convert_many if slow else None)

@@ -10,7 +10,7 @@ from tpuctl.data.schema.features import Tensor
 from tpuctl.data.sources.audio.header import InvalidSound
 from tpuctl.data.sources.audio.rule import SoundRule
 from tpuctl.data.tables.arrow_values import with_arrays
-from tpuctl.data.tables.columns import Column, InvalidValue
+from tpuctl.data.tables.columns import Column, InvalidValue, within_memory
 from tpuctl.data.tables.typed_cells import given_column, infer_column, list_column
 from tpuctl.data.tfrecord.example_encoding import Value
 from tpuctl.errors import UsageError
@@ -78,7 +78,10 @@ def sound_column(
         except InvalidSound as error:
             raise InvalidValue(str(error)) from error
 
-    return Column(name, rule.feature, convert, "sounds")
+    def convert_many(cells: pyarrow.Array) -> list[bytes]:
+        return within_memory(map(convert, cells.to_pylist()))
+
+    return Column(name, rule.feature, convert, "sounds", convert_many)
 
 
 def _scalars(name: str, kind: pyarrow.DataType, is_: ModuleType) -> Column[object] | None:

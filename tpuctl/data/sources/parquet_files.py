@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain, islice
@@ -39,9 +40,10 @@ from tpuctl.data.tables.columns import (
     target_column,
 )
 from tpuctl.data.tables.parquet_footer import Footer, read_footer
+from tpuctl.data.tables.parquet_pages import checked_footer
 from tpuctl.data.tables.typed_cells import given_column
 from tpuctl.data.trees.tree import Tree
-from tpuctl.errors import ConfigError, UsageError
+from tpuctl.errors import ConfigError, UsageError, cause
 
 if TYPE_CHECKING:
     import pyarrow.parquet
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
 _BUFFER = 1 << 20
 _MOST_COUNTED = 1 << 30
 """Bytes of a source whose images are all counted; of a larger one those of some rows."""
+_REQUESTS = 16
+"""Columns of a file in a bucket whose pages are looked at at once."""
 _MEASURED_GROUPS, _MEASURED_ROWS = 16, 200
 """Rows that are encoded to estimate the size of all."""
 
@@ -95,6 +99,7 @@ class ParquetTable:
         self.rows: list[int] = []
         self.with_nulls: set[str] = set()
         self.images: list[ImageField] = []
+        self._read: tuple[int, Footer] | None = None
         self._schema = self.schema_of(0)
         self._declared = declared_features(self._schema)
         with self.named(0):
@@ -109,6 +114,7 @@ class ParquetTable:
 
     def schema_of(self, number: int) -> pyarrow.Schema:
         """Return the schema of a file."""
+        self._footer(number)  # Arrow ends the process for some footers
         with self._open(number) as file:
             return file.schema_arrow
 
@@ -122,13 +128,18 @@ class ParquetTable:
         return footer.rows
 
     def _footer(self, number: int) -> Footer:
-        ranges = self.files.open(number)
-        try:
-            return read_footer(ranges, self.files.listing.file(number).size)
-        except ValueError as error:
-            raise self._damaged(number, str(error)) from error
-        finally:
-            ranges.close()
+        """Return the footer, by what the pages say; that of the last file is kept."""
+        if self._read is None or self._read[0] != number:
+            ranges = self.files.open(number)
+            try:
+                footer = read_footer(ranges, self.files.listing.file(number).size)
+                with ThreadPoolExecutor(_REQUESTS if self.files.tree.is_remote else 1) as pool:
+                    self._read = number, checked_footer(ranges, footer, pool.map)
+            except ValueError as error:
+                raise self._damaged(number, str(error)) from error
+            finally:
+                ranges.close()
+        return self._read[1]
 
     def columns(self, options: Options, target: str, classes: Classes | None) -> list[Column[object]]:
         """Return the columns with their types, given by the options or the schema."""
@@ -276,7 +287,7 @@ class ParquetTable:
         try:
             yield
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
-            raise self._damaged(number, str(error).splitlines()[0].rstrip(".")) from error
+            raise self._damaged(number, str(error).splitlines()[0].rstrip(".")) from cause(error)
 
     def _damaged(self, number: int, why: str) -> UsageError:
         self.files.unchanged(number)

@@ -140,9 +140,22 @@ def _check_count(file: str, actual: int, expected: int) -> None:
 
 
 def _features(folder: Tree) -> dict[str, Feature]:
-    content = _json(folder, TFDS_FEATURES)
+    content, classes = _json(folder, TFDS_FEATURES), 0
+
+    def class_names(file: str, count: int) -> tuple[str, ...]:
+        nonlocal classes
+        names = _class_names(folder, file, count)
+        classes += count
+        if classes > MOST_CLASSES:
+            raise UsageError(
+                f"{TFDS_FEATURES} says that all labels have more than {MOST_CLASSES} classes together.",
+                hint="A label of so many values is a number: change its feature to a Scalar.",
+                file=TFDS_FEATURES,
+            )
+        return names
+
     try:
-        return read_features(content, lambda file, count: _class_names(folder, file, count))
+        return read_features(content, class_names)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(
             f"'{TFDS_FEATURES}' is not in the form that TFDS writes since 4.3.",

@@ -66,8 +66,7 @@ class TFRecordSource(Source):
         self.bad = [*self.bad, *damaged]
 
     def read(self, indices: Indices, observations: Observations) -> Records:
-        for start in range(0, len(indices), self._rows.batch):
-            batch = indices[start : start + self._rows.batch]
+        for batch in self._rows.batches(indices):
             for index, framed in zip(batch.tolist(), self._rows.read(batch), strict=True):
                 record, why = unframed(framed)
                 if not why:

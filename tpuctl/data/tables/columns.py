@@ -32,6 +32,10 @@ Cell = TypeVar("Cell")
 """Cells of a row: texts in CSV, any objects in JSON and Parquet."""
 
 
+_MOST_CONVERTED = 1 << 26
+"""Bytes that the cells of a column are converted to at once: a sound or an image may become very many."""
+
+
 class InvalidValue(ValueError):
     """A value that its column or field cannot hold; the text, if any, completes a sentence about it."""
 
@@ -123,6 +127,17 @@ class Columns(Generic[Cell]):
                     return Record(b"", f"has {noun} in the column '{column.name}' which {error}")
                 return _explained(column, cell)
         raise AssertionError("every cell fits")
+
+
+def within_memory(values: Iterable[bytes]) -> list[bytes]:
+    """Return values of a column; raises InvalidValue where they are too large to be held together."""
+    held, size = list[bytes](), 0
+    for value in values:
+        held.append(value)
+        size += len(value)
+        if size > _MOST_CONVERTED and len(held) > 1:
+            raise InvalidValue
+    return held
 
 
 def check_options(options: Options, names: Sequence[str], source: str, *, images: bool = False) -> None:

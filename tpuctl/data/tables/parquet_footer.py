@@ -7,6 +7,7 @@ C++ that nothing translates. The footer is FileMetaData of parquet.thrift in Thr
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tpuctl.data.trees.tree import Ranges
@@ -16,6 +17,24 @@ _LARGEST = 256 << 20
 _DEEPEST = 32
 _TEXT = 6
 """BYTE_ARRAY of the enum Type."""
+_WIDTHS = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
+"""Type -> bytes of a value in memory; of FIXED_LEN_BYTE_ARRAY, 7, its length."""
+_REPEATED = 2
+"""REPEATED of the enum FieldRepetitionType."""
+_DEEPEST_SCHEMA = 100
+"""Levels of columns in columns: Arrow calls a function in itself for each; not all versions have a limit."""
+_MOST_VALUES = 1 << 24
+"""Values of a footer: a gigabyte when they are decoded."""
+
+
+class Leaf(NamedTuple):
+    """A column without others in it."""
+
+    is_text: bool
+    width: int
+    """Bytes of a value in memory; 0 for texts."""
+    repeats: bool
+    """Whether a row may have several values, or none."""
 
 
 class Chunk(NamedTuple):
@@ -29,6 +48,13 @@ class Chunk(NamedTuple):
     """Bytes, unpacked."""
     nulls: int
     """0 where the file does not say."""
+    begin: int = 0
+    """Where its pages begin in the file."""
+    packed: int = 0
+    """Bytes that they take there."""
+    values: int = 0
+    row: int = 0
+    """Bytes of a row, at most, as its pages say; see `parquet_pages`."""
 
 
 class Group(NamedTuple):
@@ -37,6 +63,7 @@ class Group(NamedTuple):
     size: int
     """Bytes of all columns, unpacked."""
     chunks: tuple[Chunk, ...]
+    rows: int = 0
 
 
 class Footer(NamedTuple):
@@ -44,6 +71,8 @@ class Footer(NamedTuple):
 
     rows: int
     groups: tuple[Group, ...]
+    leaves: tuple[Leaf, ...] = ()
+    """The columns of each group."""
 
     @property
     def dictionaries(self) -> list[Chunk]:
@@ -65,21 +94,49 @@ def read_footer(ranges: Ranges, size: int) -> Footer:
     if end[4:] != _MAGIC or not 0 < length <= min(size - 8, _LARGEST):
         raise ValueError("it has no footer")
     try:
-        content = _Reader(ranges.read(size - 8 - length, length)).struct()
+        content = Reader(ranges.read(size - 8 - length, length)).struct()
+        leaves = tuple(_leaves(content.get(2, ())))
         groups = tuple(_group(group) for group in content.get(4, ()))
-        return Footer(_number(content[3]), groups)
+        return Footer(_number(content[3]), groups, leaves)
     except (IndexError, KeyError, TypeError, AttributeError, struct.error, UnicodeDecodeError) as error:
         raise ValueError("its footer is damaged") from error
 
 
+def _leaves(elements: list[dict[int, Any]]) -> Iterator[Leaf]:
+    """Yield the columns without others in them; the first element is the root."""
+    above: list[tuple[int, bool]] = []  # how many columns are still to come in each, and whether it repeats
+    for element in elements:
+        while above and above[-1][0] <= 0:
+            above.pop()
+        repeats = bool(above) and element.get(3) == _REPEATED
+        if above:
+            left, is_repeated = above[-1]
+            above[-1] = left - 1, is_repeated
+            repeats |= is_repeated
+        count = _number(element.get(5, 0))
+        if 1 not in element or count:
+            above.append((count, repeats))
+            if len(above) >= _DEEPEST_SCHEMA:
+                raise ValueError(f"its columns are nested more than {_DEEPEST_SCHEMA} levels deep")
+            continue
+        is_text = element[1] == _TEXT
+        width = _WIDTHS.get(element[1], max(_number(element.get(2, 0)), 0))
+        yield Leaf(is_text, 0 if is_text else width, repeats)
+
+
 def _group(content: dict[int, Any]) -> Group:
-    return Group(_number(content[2]), tuple(_chunk(column[3]) for column in content[1]))
+    chunks = tuple(_chunk(column[3]) for column in content[1])
+    return Group(_number(content[2]), chunks, _number(content.get(3, 0)))
 
 
 def _chunk(content: dict[int, Any]) -> Chunk:
     path = b".".join(content[3]).decode()
     nulls = content.get(12, {}).get(3, 0)
-    return Chunk(path, content[1] == _TEXT, 11 in content, _number(content[6]), _number(nulls))
+    begins = [_number(content[field]) for field in (9, 11) if content.get(field)]
+    return Chunk(
+        path, content[1] == _TEXT, 11 in content, _number(content[6]), _number(nulls), min(begins, default=0),
+        _number(content.get(7, 0)), _number(content.get(5, 0)),
+    )  # fmt: skip
 
 
 def _number(value: object) -> int:
@@ -88,19 +145,19 @@ def _number(value: object) -> int:
     return value
 
 
-class _Reader:
+class Reader:
     """Decodes values of Thrift's compact protocol; raises IndexError at the end, TypeError for others."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._at = 0
+        self.at = 0
+        """Bytes that were read."""
         self._depth = 0
+        self._values = 0
 
     def struct(self) -> dict[int, Any]:
         """Return the fields of a struct by their number."""
-        self._depth += 1
-        if self._depth > _DEEPEST:
-            raise TypeError
+        self._descend()
         fields: dict[int, Any] = {}
         number = 0
         while head := self._byte():
@@ -108,6 +165,11 @@ class _Reader:
             fields[number] = self._value(head & 15)
         self._depth -= 1
         return fields
+
+    def _descend(self) -> None:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise TypeError
 
     def _value(self, kind: int) -> Any:
         match kind:
@@ -130,10 +192,16 @@ class _Reader:
     def _list(self) -> list[Any]:
         head = self._byte()
         count = head >> 4 if head >> 4 != 15 else self._varint()
-        if count > len(self._data) - self._at:
+        if count > len(self._data) - self.at:
             raise IndexError
+        self._values += count
+        if self._values > _MOST_VALUES:
+            raise TypeError
+        self._descend()
         kind = head & 15
-        return [self._byte() == 1 if kind in (1, 2) else self._value(kind) for _ in range(count)]
+        items = [self._byte() == 1 if kind in (1, 2) else self._value(kind) for _ in range(count)]
+        self._depth -= 1
+        return items
 
     def _zigzag(self) -> int:
         value = self._varint()
@@ -151,11 +219,11 @@ class _Reader:
                 raise TypeError
 
     def _byte(self) -> int:
-        self._at += 1
-        return self._data[self._at - 1]
+        self.at += 1
+        return self._data[self.at - 1]
 
     def _bytes(self, size: int) -> bytes:
-        if size > len(self._data) - self._at:
+        if size > len(self._data) - self.at:
             raise IndexError
-        self._at += size
-        return self._data[self._at - size : self._at]
+        self.at += size
+        return self._data[self.at - size : self.at]

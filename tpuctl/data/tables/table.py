@@ -90,8 +90,7 @@ class TableSource(Source, Generic[Cell]):
         return single_records(self.blocks(indices, observations))
 
     def blocks(self, indices: Indices, observations: Observations) -> Blocks:
-        for start in range(0, len(indices), self._rows.batch):
-            batch = indices[start : start + self._rows.batch]
+        for batch in self._rows.batches(indices):
             order = np.argsort(batch)
             places = np.empty(len(batch), np.int64)
             places[order] = np.arange(len(batch))

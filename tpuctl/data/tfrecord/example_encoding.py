@@ -31,6 +31,8 @@ _KINDS: dict[type, Kind] = {bytes: "bytes", str: "bytes", int: "int64", bool: "i
 
 _LAST = [bytes([value]) for value in range(128)]
 _MORE = [bytes([value | 128]) for value in range(128)]
+_PACKED_AT_ONCE = 1 << 16
+"""Integers that are packed at once."""
 _MOST_CACHED = 4096
 """Entries and heads cached for a field: labels, categories and lengths repeat."""
 
@@ -92,8 +94,17 @@ def delimited(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def packed_ints(values: NDArray[np.integer] | NDArray[np.bool_]) -> bytes:
-    """Return integers as a packed int64 list, in C order."""
-    wide = values.ravel().astype(np.int64).view(np.uint64)
+    """Return integers as a packed int64 list, in C order; takes little more memory than these bytes."""
+    flat = values.ravel()
+    if len(flat) <= _PACKED_AT_ONCE:
+        return _packed(flat)
+    starts = range(0, len(flat), _PACKED_AT_ONCE)
+    return b"".join([_packed(flat[start : start + _PACKED_AT_ONCE]) for start in starts])
+
+
+def _packed(values: NDArray[np.integer] | NDArray[np.bool_]) -> bytes:
+    """Return the same of integers in a row: takes up to a hundred bytes for each on the way."""
+    wide = values.astype(np.int64).view(np.uint64)
     if not len(wide) or np.max(wide) < 128:
         return wide.astype(np.uint8).tobytes()
     shifted = wide[:, None] >> np.arange(0, 70, 7, dtype=np.uint64)

@@ -190,7 +190,7 @@ def _copies(dataset: PublicDataset, local: Path, phase: Phase) -> _Copies:
     """Return the files in and below a folder that have names of the dataset's files, by these names."""
     copies: _Copies = {file.name: [] for form in dataset.forms for file in form.files}
     for path in _below(local):
-        if path.name in copies:
+        if path.name in copies and path.is_file():  # a pipe or a device has no end
             copies[path.name].append(_LocalFile(path, _checksum(path, phase)))
     return copies
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tpuctl import clock, runs
+from tpuctl.bucket_objects.fields import LAST_ATTEMPT
 from tpuctl.recovery.records import Restarts
 from tpuctl.runs import BY_SILENCE, Verdict
 
@@ -31,11 +32,14 @@ NO_RESTART = Decision(restarts=False)
 def decide(policy: Restarts, verdicts: Sequence[Verdict]) -> Decision:
     """Return whether another attempt follows those that ended with these verdicts, the last one last."""
     last, earlier = verdicts[-1], verdicts[:-1]
+    decision = NO_RESTART
     if last.outcome in LOSSES:
-        return _after_loss(policy, last, earlier)
-    if last.outcome == runs.FAILED:
-        return _after_failure(policy, last, earlier)
-    return NO_RESTART
+        decision = _after_loss(policy, last, earlier)
+    elif last.outcome == runs.FAILED:
+        decision = _after_failure(policy, last, earlier)
+    if decision.restarts and last.attempt >= LAST_ATTEMPT:  # of whoever could create its record
+        return Decision(restarts=False, reason=f"attempt {last.attempt} is the last that a run can have")
+    return decision
 
 
 def _after_loss(policy: Restarts, last: Verdict, earlier: Sequence[Verdict]) -> Decision:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 MOST_UNREADABLE = 5
 """Attempts, from the newest, of which one has to be readable."""
+FEW = 12
+"""Attempts that are read by their numbers: a listing costs as much as so many other requests."""
 CLOSE_AFTER = 7200.0
 """Seconds after which what the machine said is final: a worker tries to write its last word for an hour."""
 REPLACEMENTS = 5
@@ -88,8 +90,18 @@ class StoredRun:
 
     def earlier_verdicts(self, before: int) -> list[Verdict]:
         """Return how the attempts before the `before`-th ended, in order, of those that have a record."""
-        records = values(fanout(self.kept_verdict, range(1, before)))
+        records = values(fanout(self.kept_verdict, self.attempts_before(before)))
         return [record for record in records if record]
+
+    def attempts_before(self, before: int) -> Sequence[int]:
+        """Return the numbers of the attempts before the `before`-th, in order.
+
+        Of many these are the ones that have a record: whoever can create objects could have begun with the
+        last number that there is.
+        """
+        if before - 1 <= FEW:
+            return range(1, before)
+        return [number for number in self.attempt_numbers() if number < before]
 
     def kept_verdict(self, attempt: int) -> Verdict | None:
         """Return how one attempt of several ended; None where it has no record of that."""

@@ -13,6 +13,7 @@ import pytest
 from tests.data.source_trees import examples, items, no_progress, only_bad, opened
 from tests.data.sources.audio.test_sounds import WAVE, flac, wav
 from tests.data.sources.huggingface.test_golden import GOLDEN, read
+from tests.data.test_memory import peak_of_its_own
 from tpuctl.data.options import Options
 from tpuctl.data.schema.features import Audio, Label, Text
 from tpuctl.data.sources.registry import open_source
@@ -177,3 +178,41 @@ def test_a_column_of_sounds_of_another_format_is_refused(tmp_path: Path) -> None
     assert caught.value.hint.startswith(
         "Its bytes are no pictures, and no sounds in WAV or FLAC: convert them."
     )
+
+
+def saved_batch(tmp_path: Path, batch: pa.RecordBatch, **how: Any) -> Path:
+    """Write a folder as `save_to_disk` does, with one batch."""
+    options = pa.ipc.IpcWriteOptions(allow_64bit=True, **how)
+    with (
+        pa.OSFile(str(tmp_path / "x.arrow"), "wb") as file,
+        pa.ipc.new_stream(file, batch.schema, options=options) as writer,
+    ):
+        writer.write_batch(batch)
+    (tmp_path / "state.json").write_text('{"_data_files": [{"filename": "x.arrow"}]}')
+    (tmp_path / "dataset_info.json").write_text("{}")
+    return tmp_path
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+@pytest.mark.parametrize("kind", [pa.string(), pa.dictionary(pa.int32(), pa.string())])
+def test_batches_that_unpack_to_any_size_are_refused(tmp_path: Path, codec: str, kind: pa.DataType) -> None:
+    batch = pa.record_batch({"text": pa.array(["x" * 100_000, "y"]).cast(kind)})
+    assert len(items(opened(read(saved_batch(tmp_path, batch))))) == 2
+    with pytest.raises(
+        UsageError, match=r"'x\.arrow' is not an Arrow file, or a damaged one: it is compressed"
+    ):
+        read(saved_batch(tmp_path, batch, compression=codec))
+
+
+@pytest.mark.parametrize("kind", [pa.null(), pa.binary(0)])
+def test_rows_without_bytes_are_refused(tmp_path: Path, kind: pa.DataType) -> None:
+    buffers = [None] if pa.types.is_null(kind) else [None, pa.py_buffer(b"")]
+    batch = pa.record_batch({"label": pa.Array.from_buffers(kind, 1 << 40, buffers)})
+    with pytest.raises(UsageError, match=r"'x\.arrow' .* a batch has 1099511627776 rows in 0 bytes"):
+        read(saved_batch(tmp_path, batch))
+
+
+def test_a_text_for_all_rows_is_not_held_as_often(tmp_path: Path) -> None:
+    rows, size = 300, 4 << 20
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * size]))
+    assert peak_of_its_own(saved_batch(tmp_path, pa.record_batch({"text": texts}))) < rows * size

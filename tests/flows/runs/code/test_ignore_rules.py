@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import random
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
+from pathspec import GitIgnoreSpec
 
+from tests.hostile.test_patterns import MOST, growth
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs.code import bundles
-from tpuctl.flows.runs.code.ignore_rules import IgnoreRules
+from tpuctl.flows.runs.code.ignore_rules import IgnoreRules, _linear
 
 TREE = (
     "train.py",
@@ -150,4 +154,45 @@ def test_a_file_of_rules_that_is_a_link_counts_no_more_than_in_git(project: Path
 def test_rules_without_end_are_refused(project: Path) -> None:
     rules(project, "x\n" * 600_000)
     with pytest.raises(UsageError, match=r"\.gitignore is larger than 1 MiB"):
+        packed(project)
+
+
+def expressions(rule: str) -> list[re.Pattern[str]]:
+    """Return what pathspec makes of a rule; nothing of what is none."""
+    try:
+        return [pattern.regex for pattern in GitIgnoreSpec.from_lines([rule]).patterns if pattern.regex]
+    except ValueError:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("rule", "shape"), [("*a*a*a*a*a*a*b", ("x/", "a", "!")), ("x/*-*[!b]*-*.[a-z]?", ("x/", "-", "!"))]
+)
+def test_no_rule_takes_a_time_that_explodes_with_its_stars(rule: str, shape: tuple[str, str, str]) -> None:
+    """A rule of twelve stars and a name of sixty characters did not come to an end."""
+    (usual,) = expressions(rule)
+    assert growth(usual, False, shape) > MOST
+    assert growth(_linear(usual), False, shape) <= MOST
+
+
+def test_rules_match_what_they_match_by_trying_each_place() -> None:
+    generator = random.Random(7)
+    pieces = ("*", "a", "b", "?", "/", "[ab]", "[!a]", "**/", "\\*")
+    for _ in range(3000):
+        rule = "".join(generator.choices(pieces, k=generator.randrange(1, 9)))
+        for usual in expressions(rule):
+            quick, usual = _linear(usual), re.compile(usual.pattern.replace("[^a]", "[^/a]"))
+            for _ in range(20):
+                parts = ["".join(generator.choices("ab*", k=generator.randrange(1, 6))) for _ in range(3)]
+                path = "/".join(parts) + generator.choice(("", "/"))
+                expected, actual = usual.match(path), quick.match(path)
+                assert (expected is None) == (actual is None), (rule, path)
+                assert not expected or expected.groupdict() == actual.groupdict(), (rule, path)
+
+
+def test_rules_of_very_many_folders_are_refused(project: Path) -> None:
+    rules(project, "a/**/b/**/c/**/d\n")
+    assert "data/b.npy" in packed(project)
+    rules(project, "**/a/**/b/**/c/**/d/**/e\n")
+    with pytest.raises(UsageError, match=r"\.gitignore has a wrong pattern: it has '\*\*' more than 3 times"):
         packed(project)

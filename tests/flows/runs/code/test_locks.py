@@ -49,6 +49,15 @@ def test_the_lock_file_of_a_script_that_is_a_link_is_beside_the_link(tmp_path: P
     assert locks.files(tmp_path / "latest.py", LOCKED) == [tmp_path / "requirements.lock"]
 
 
+@pytest.mark.parametrize("target", ["/dev/null", "requirements.lock", "folder"])
+def test_a_lock_file_that_is_no_file_is_not_read(tmp_path: Path, target: str) -> None:
+    """Of /dev/zero there would be no end, and nothing would come of a pipe."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "requirements.lock").symlink_to(target)
+    with pytest.raises(UsageError, match=r"has something else in its place|Too many levels"):
+        locks.files(tmp_path / "job.py", LOCKED)
+
+
 def test_packages_from_urls_are_named_without_passwords() -> None:
     header = Header(dependencies=("numpy", "own @ git+https://me:token@h.org/own.git"))
     assert locks.direct_references(header) == ["Hosts install own @ git+https://***@h.org/own.git"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
@@ -101,6 +102,19 @@ class TestOrderedLogs:
         for number in range(2, 8):
             write_ordered(ordered, 0, number, f"{number}\n")
         assert texts(reader.lines()) == [(0, str(number)) for number in range(2, 8)], "7 is theirs, too"
+
+    def test_a_number_far_beyond_the_last_takes_no_memory(self, ordered: StoredAttempt) -> None:
+        """Any job may write a piece for each of its workers under the last number that there is."""
+        reader = LogReader(ordered)
+        assert texts(reader.lines()) == []
+        for worker in ATTEMPT.workers:
+            write_ordered(ordered, worker, 999_999, "theirs\n")
+        tracemalloc.start()
+        reader.look()
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 4 << 20
+        assert len(texts(reader.lines())) == len(ATTEMPT.workers)
 
 
 def test_each_line_is_read_once(attempt: StoredAttempt) -> None:

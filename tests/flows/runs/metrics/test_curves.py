@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
+
+import pytest
 
 from tests.data.events.files import TIME, event
 from tests.flows.runs.metrics.test_latest import put
 from tpuctl.cloud.storage import Bucket
+from tpuctl.flows.runs.metrics import curves
 from tpuctl.flows.runs.metrics.curves import read_curves
 
 
 def values(bucket: Bucket) -> dict[str, list[tuple[int, float]]]:
-    curves = read_curves(bucket, "r1").values
-    return {name: [(point.step, point.value) for point in curve.points] for name, curve in curves.items()}
+    read = read_curves(bucket, "r1").values
+    return {name: [(point.step, point.value) for point in curve.points] for name, curve in read.items()}
 
 
 def test_each_metric_has_its_values_by_step_in_the_order_of_the_columns(bucket: Bucket) -> None:
@@ -67,3 +71,23 @@ def test_the_later_attempt_is_known_by_its_times_and_not_by_its_files(bucket: Bu
     )
     put(bucket, "events.out.tfevents.2.b", *(event("loss", step, 1.0, TIME + step) for step in (10, 20, 30)))
     assert values(bucket) == {"loss": [(10, 1.0), (20, 0.5), (40, 0.5)]}
+
+
+def test_of_very_many_points_some_are_held_and_the_last(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(curves, "MOST_POINTS", 4)
+    for count in (4, 5, 19, 20, 21):
+        put(bucket, "events.out.tfevents.1.a", *[event("loss", step, 0.5) for step in range(count)])
+        steps = [step for step, _ in values(bucket)["loss"]]
+        assert (steps[0], steps[-1]) == (0, count - 1)
+        assert len(steps) <= 6
+        assert len({after - before for before, after in pairwise(steps[:-1])}) == 1, "evenly"
+
+
+def test_the_better_name_of_a_file_counts_whichever_comes_first(bucket: Bucket) -> None:
+    events = [event("epoch_loss", 1, 0.5), event("loss", 1, 0.25)]
+    put(bucket, "events.out.tfevents.1.a", *events)
+    before = values(bucket)
+    put(bucket, "events.out.tfevents.1.a", *reversed(events))
+    assert values(bucket) == before

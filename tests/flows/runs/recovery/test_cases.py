@@ -16,7 +16,7 @@ from tpuctl import clock, runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.catalogue.prices import Price
 from tpuctl.datasets import PinnedDataset
-from tpuctl.errors import HostError, NotFoundError
+from tpuctl.errors import HostError, NotFoundError, UsageError
 from tpuctl.flows.runs.recovery import lease as leases
 from tpuctl.flows.runs.recovery.events import BUSY, ENDED_FOR_GOOD, GOES_ON, RESTARTED, WAITS, Event
 from tpuctl.flows.runs.recovery.machine import machine_name
@@ -235,6 +235,19 @@ class TestEvents:
         assert event
         assert event.action == WAITS
         assert event.detail.startswith(f"Node 'r1-2' (v3-8) in {ZONE}: Quota limit ")
+
+    def test_of_a_run_with_the_last_number_of_an_attempt_make_no_machine(self, world: CrashWorld) -> None:
+        """Whoever can create objects can have begun with it; nobody could read the record of another one."""
+        site = Site(world)
+        attempt = msgspec.structs.replace(site.run.attempt(1).record, attempt=9999)
+        site.bucket.put(site.run.paths.attempt(9999), encode(attempt))
+        verdict = Verdict(
+            "r1", runs.PREEMPTED, 9999, clock.iso(world.time), "x", basis=runs.BY_WORKERS, restarts=True
+        )
+        site.bucket.put(site.run.paths.verdict, encode(verdict))
+        with pytest.raises(UsageError, match="has attempt 9999, which is the last that a run can have"):
+            site.step()
+        assert "CreateNode" not in world.requests
 
     def test_of_a_run_whose_verdict_is_none_are_its_error(self, world: CrashWorld) -> None:
         site = Site(world)

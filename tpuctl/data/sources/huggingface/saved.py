@@ -14,6 +14,8 @@ from tpuctl.data.files.record_cache import CachedSource
 from tpuctl.data.files.source_files import chosen_files
 from tpuctl.data.options import Options
 from tpuctl.data.source import ScanProgress
+from tpuctl.data.sources.batch_sizes import longest_text
+from tpuctl.data.sources.huggingface.messages import is_packed
 from tpuctl.data.sources.names.files import SAVED_DICT, SAVED_STATE
 from tpuctl.data.sources.parquet_files import ParquetTable, table_source
 from tpuctl.data.sources.tfds_folder import read_small_file
@@ -24,7 +26,10 @@ if TYPE_CHECKING:
     import pyarrow
 
 _SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
-_BATCH_BYTES, _LEAST_ROWS = 2 << 20, 16
+_BATCH_BYTES, _LEAST_ROWS, _MOST_ROWS = 2 << 20, 16, 8192
+"""Size of rows in memory, about; how many there are at least and at most."""
+_MOST_TEXT = 1 << 26
+"""Bytes of the texts that rows take of dictionaries, at most, unless one row takes more."""
 _MEASURED = 200
 """Rows that are encoded to estimate the size of all."""
 
@@ -53,6 +58,7 @@ class SavedTable(ParquetTable):
 
     def count(self, number: int) -> int:
         """As `ParquetTable.count`: every batch is looked at."""
+        self._check_packed(number)
         rows = 0
         for batch in self._whole(number):
             rows += batch.num_rows
@@ -66,6 +72,7 @@ class SavedTable(ParquetTable):
         for batch in self._whole(number):
             chosen = batch.select([*names])
             step = max(_BATCH_BYTES * batch.num_rows // max(batch.nbytes, 1), _LEAST_ROWS)
+            step = min(step, _MOST_ROWS, max(_MOST_TEXT // max(_repeated_text(chosen), 1), 1))
             for start in range(0, chosen.num_rows, step):
                 yield chosen.slice(start, step)
 
@@ -80,17 +87,42 @@ class SavedTable(ParquetTable):
         with self._stream(number) as stream, self.named(number):
             for batch in stream:
                 batch.validate(full=True)
+                if batch.num_rows > _MOST_ROWS + 8 * batch.nbytes:
+                    raise self._damaged(number, f"a batch has {batch.num_rows} rows in {batch.nbytes} bytes")
                 yield batch
+
+    def _check_packed(self, number: int) -> None:
+        """Raise UsageError for batches that are compressed: Arrow unpacks them to any size."""
+        import pyarrow as pa  # noqa: PLC0415  only for Arrow
+
+        with self._file(number) as file, self.named(number):
+            for message in pa.ipc.MessageReader.open_stream(file):
+                if is_packed(message.metadata.to_pybytes()):
+                    raise self._damaged(number, "it is compressed, as save_to_disk writes none")
 
     @contextmanager
     def _stream(self, number: int) -> Iterator[Any]:
         import pyarrow as pa  # noqa: PLC0415  only for Arrow
 
+        with self._file(number) as file, pa.ipc.open_stream(file) as stream:
+            yield stream
+
+    @contextmanager
+    def _file(self, number: int) -> Iterator[Any]:
+        import pyarrow as pa  # noqa: PLC0415  only for Arrow
+
         with self.named(number):
             file = self.files.by_path_or_stream(number)
             opened = pa.memory_map(str(file)) if isinstance(file, Path) else pa.PythonFile(file, "r")
-            with opened, pa.ipc.open_stream(opened) as stream:
-                yield stream
+            with opened:
+                yield opened
+
+
+def _repeated_text(batch: pyarrow.RecordBatch) -> int:
+    """Return the bytes of the longest texts of a row that are in dictionaries: each is held once."""
+    import pyarrow as pa  # noqa: PLC0415  only for Arrow
+
+    return sum(longest_text(column) for column in batch.columns if isinstance(column, pa.DictionaryArray))
 
 
 def _data_files(tree: Tree, split: str) -> Iterator[str]:

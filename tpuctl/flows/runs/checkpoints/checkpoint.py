@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 _NAMED_STEP = re.compile(r"step[^0-9a-z]?(\d{1,15})(?!\d)", re.IGNORECASE)
@@ -41,3 +43,12 @@ def step_of(name: str, suffix: str = "") -> int | None:
         if match:
             return int(match[1])
     return None
+
+
+def below(names: Sequence[str], folder: str) -> Sequence[str]:
+    """Return the names in a folder, which ends in a slash; `names` are in order.
+
+    Readers call it for each of the folders, of which whoever writes to the bucket may make very many.
+    """
+    behind = f"{folder[:-1]}{chr(ord('/') + 1)}"
+    return names[bisect_left(names, folder) : bisect_left(names, behind)]

@@ -12,6 +12,8 @@ from tpuctl.flows.progress import Report, silent
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object
 
+MOST_HELD = 64 << 20
+"""Bytes of small objects that are held: each is read once."""
 FOLDER = "/checkpoints/"
 """What the names of all checkpoints have; elsewhere a file is a file."""
 
@@ -31,16 +33,24 @@ class Listing:
         """Every file by its name, in the order of names."""
         self.contents: dict[str, bytes] = {}
         """What was read of them."""
+        self._held = 0
 
     @property
     def bucket_name(self) -> str:
         return self._bucket.name
 
     def read(self, name: str, most: int) -> bytes | None:
-        """Return the bytes of an object, or None after a warning if it is too large; raises GoneError."""
+        """Return the bytes of an object, or None after a warning if it is too large; raises GoneError.
+
+        So it is if all that were read before are too large together.
+        """
         try:
             if name not in self.contents:
-                self.contents[name] = self._bucket.read_listed(self.objects[name], most)
+                item = self.objects[name]
+                if item.size > MOST_HELD - self._held:
+                    raise BadObjectError(name, f"is one of those with more than {MOST_HELD:,} bytes together")
+                self.contents[name] = self._bucket.read_listed(item, most)
+                self._held += item.size
             return self.contents[name]
         except BadObjectError as error:
             self._warn(error.message)

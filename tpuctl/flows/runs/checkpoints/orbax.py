@@ -11,12 +11,13 @@ does the final name while the other is there. Both modes write `commit_timestamp
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
 from tpuctl.bucket_objects.decoding import DecodeError, decode
-from tpuctl.flows.runs.checkpoints.checkpoint import Checkpoint, step_of
+from tpuctl.flows.runs.checkpoints.checkpoint import Checkpoint, below, step_of
 from tpuctl.flows.runs.checkpoints.listing import FOLDER, Listing
 
 COMMITTED = "commit_success.txt"
@@ -40,16 +41,24 @@ def read(listing: Listing, names: Collection[str]) -> Iterator[Checkpoint]:
     """Yield the checkpoints among some names; raises GoneError."""
     folders: set[str] = set()
     for folder in sorted({*map(_folder, names)} - {""}, key=len):
-        if not any(folder == other or folder.startswith(f"{other}/") for other in folders):
+        if folders.isdisjoint(_above(folder)):
             folders.add(folder)
+    ordered = sorted(names)
     for folder in sorted(folders):
-        files = tuple(name for name in names if name.startswith(f"{folder}/"))
+        files = tuple(below(ordered, f"{folder}/"))
         marks = tuple(mark for mark in (f"{folder}/{COMMITTED}", f"{folder}/{METADATA}") if mark in files)
-        reason = _reason(listing, folder, files, names)
+        reason = _reason(listing, folder, files, ordered)
         yield Checkpoint(folder, "Orbax", step_of(folder.partition(TEMPORARY)[0]), files, marks, reason)
 
 
-def _reason(listing: Listing, folder: str, files: Collection[str], names: Collection[str]) -> str:
+def _above(folder: str) -> Iterator[str]:
+    """Yield the folders that a folder is in."""
+    while folder:
+        folder = folder.rpartition("/")[0]
+        yield folder
+
+
+def _reason(listing: Listing, folder: str, files: Sequence[str], names: Sequence[str]) -> str:
     if TEMPORARY in folder:
         return "Orbax has not renamed it yet"
     if f"{folder}/{COMMITTED}" in files:
@@ -57,7 +66,8 @@ def _reason(listing: Listing, folder: str, files: Collection[str], names: Collec
     has_commit_files = any(name.endswith(f"/{COMMITTED}") for name in files)
     metadata = f"{folder}/{METADATA}"
     if not has_commit_files and metadata in files and _is_finished(listing, metadata):
-        renaming = any(name.startswith(f"{folder}{TEMPORARY}") for name in names)
+        place = bisect_left(names, f"{folder}{TEMPORARY}")
+        renaming = any(name.startswith(f"{folder}{TEMPORARY}") for name in names[place : place + 1])
         return "Orbax is renaming it" if renaming else ""
     return f"it has no {COMMITTED}"
 

@@ -17,11 +17,16 @@ _METADATA = ".metadata"
 
 def read(listing: Listing, names: Collection[str]) -> Iterator[Checkpoint]:
     """Yield the distributed checkpoints among some names."""
-    for folder in sorted({name.rpartition("/")[0] for name in names if name.endswith(_PART)}):
+    folders: dict[str, list[str]] = {
+        name.rpartition("/")[0]: [] for name in sorted(names) if name.endswith(_PART)
+    }
+    for name in names:
+        if (folder := name.rpartition("/")[0]) in folders:
+            folders[folder].append(name)
+    for folder, files in sorted(folders.items()):
         mark = f"{folder}/{_METADATA}"
-        files = tuple(name for name in names if name.rpartition("/")[0] == folder)
         marks = (mark,) if mark in files else ()
         reason = "" if marks else f"its {_METADATA} is missing"
         if marks and listing.generation(marks) < listing.generation(set(files) - {mark}):
             reason = f"its {_METADATA} is older than its parts"
-        yield Checkpoint(folder, "PyTorch", step_of(folder), files, marks, reason)
+        yield Checkpoint(folder, "PyTorch", step_of(folder), tuple(files), marks, reason)

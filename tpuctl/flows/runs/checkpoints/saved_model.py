@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from tpuctl.flows.runs.checkpoints.checkpoint import Checkpoint, step_of
+from tpuctl.flows.runs.checkpoints.checkpoint import Checkpoint, below, step_of
 from tpuctl.flows.runs.checkpoints.listing import Listing
 from tpuctl.flows.runs.checkpoints.tensorflow import SHARD, missing
 
@@ -18,8 +18,9 @@ _VARIABLES = "variables/variables"
 
 def read(listing: Listing, names: Collection[str]) -> Iterator[Checkpoint]:
     """Yield the SavedModels among some names."""
+    ordered = sorted(names)
     for folder in sorted({folder for folder in map(_folder, names) if folder}):
-        files = [name for name in names if name.startswith(folder)]
+        files = below(ordered, folder)
         programs = [f"{folder}{program}" for program in _PROGRAMS if f"{folder}{program}" in files]
         variables = [name for name in files if name.startswith(f"{folder}{_VARIABLES}.")]
         reason = missing(f"{folder}{_VARIABLES}", variables) if variables else ""

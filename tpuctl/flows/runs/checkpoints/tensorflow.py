@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from itertools import chain
 
 from tpuctl.flows.runs.checkpoints.checkpoint import Checkpoint, step_of
 from tpuctl.flows.runs.checkpoints.listing import Listing
@@ -52,13 +53,9 @@ def read(listing: Listing, names: Collection[str]) -> Iterator[Checkpoint]:
 def missing(checkpoint: str, files: Collection[str]) -> str:
     """Return which file a checkpoint in TensorFlow's format lacks, as a reason; empty for a complete one."""
     counts = {shard["count"] for shard in map(SHARD.fullmatch, files) if shard and shard["count"]}
-    wanted = [f"{checkpoint}.index"]
-    wanted += [
-        f"{checkpoint}.data-{number:05}-of-{count}"
-        for count in sorted(counts)[:1] or ["00001"]
-        for number in range(int(count))
-    ]
-    lacking = next((name for name in wanted if name not in files), "")
+    count, present = min(counts, default="00001"), set(files)
+    shards = (f"{checkpoint}.data-{number:05}-of-{count}" for number in range(int(count)))
+    lacking = next((name for name in chain([f"{checkpoint}.index"], shards) if name not in present), "")
     return f"its file {lacking.rpartition('/')[2]} is missing" if lacking else ""
 
 

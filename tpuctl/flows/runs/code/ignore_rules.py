@@ -6,6 +6,7 @@ names programs.
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -21,6 +22,10 @@ GIT, OWN = ".gitignore", ".tpuctlignore"
 """The files of rules; in each folder the lower ones decide first, and those of OWN before all of GIT."""
 MOST_BYTES = 1024 * 1024
 """Of a file of rules."""
+_STAR, _FOLDERS = "[^/]*", ".+"
+"""What pathspec makes of `*` and of `**`; a rule without a slash begins with the latter, too."""
+_MOST_FOLDERS = 4
+"""How often the latter may occur: paths have up to a hundred folders, which each is tried with."""
 
 
 class IgnoreRules:
@@ -73,11 +78,36 @@ class IgnoreRules:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of a pattern such as `[[]`, which is right
-                return GitIgnoreSpec.from_lines(lines)
+                patterns = GitIgnoreSpec.from_lines(lines).patterns
+                for pattern in patterns:
+                    pattern.regex = _linear(pattern.regex) if pattern.regex else None
+            return GitIgnoreSpec(patterns)
         except ValueError as error:
             raise UsageError(
                 f"{self._top / file} has a wrong pattern: {error}.", hint="Correct it."
             ) from error
+
+
+def _linear(regex: re.Pattern[str]) -> re.Pattern[str]:
+    """Return a pattern's expression so that it matches in a time that does not explode with its stars.
+
+    What follows a star is looked for at its first place alone, unless it ends the part of a path: if the rest
+    does not match behind that, it matches behind no later one. Raises ValueError for too many `**`.
+    """
+    if regex.pattern.count(_FOLDERS) > _MOST_FOLDERS:
+        raise ValueError(f"it has '**' more than {_MOST_FOLDERS - 1} times")
+    source = re.sub(r"(?<!\\)\[\^(?!/)", "[^/", regex.pattern)  # to git `[!a]` is no slash either
+    first, *between = re.split(r"(?:\[\^/\]\*)+", source)
+    if not between:
+        return re.compile(source, regex.flags)
+    *inner, last = between
+    parts = [f"(?>{_STAR}?{text})" if _is_in_part(text) else f"{_STAR}{text}" for text in inner]
+    return re.compile("".join([first, *parts, _STAR, last]), regex.flags)
+
+
+def _is_in_part(text: str) -> bool:
+    """Tell whether an expression matches single characters alone, none of them a slash."""
+    return not set("/()|").intersection(re.sub(r"\\.", "", text.replace("[^/", "[")))
 
 
 def _work_tree(root: Path) -> Path:

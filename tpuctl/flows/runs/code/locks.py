@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 from tpuctl.errors import UsageError
 from tpuctl.job_header import Header
+from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError
 from tpuctl.worker import requirements
 
+LARGEST = 64 << 20
+"""Bytes of a lock file."""
 HINT = (
     "Make it with 'uv pip compile --generate-hashes' or 'pip-compile --generate-hashes --no-emit-index-url'."
 )
@@ -22,14 +27,26 @@ def files(script: Path, header: Header) -> list[Path]:
         return []
     path = script.parent.resolve() / header.tpuctl.requirements
     try:
-        requirements.parse_lock(path.read_text(encoding="utf-8"))
+        requirements.parse_lock(_content(path).decode())
     except requirements.RequirementError as error:
         raise UsageError(f"The lock file {path} is wrong, {error}.", hint=HINT) from error
     except OSError as error:
         raise UsageError(f"The lock file {path} cannot be read: {error.strerror}.", hint=HINT) from error
+    except NotAFileError as error:
+        raise UsageError(f"The lock file {path} {error}.", hint=HINT) from error
     except UnicodeDecodeError as error:
         raise UsageError(f"The lock file {path} is not a text file.", hint=HINT) from error
     return [path]
+
+
+def _content(path: Path) -> bytes:
+    """Return what a file holds, and nothing of a pipe or a device, to which a link may lead."""
+    real = Path(os.path.realpath(path))
+    with ConfinedFolder(real.parent) as folder, folder.open([real.name]) as stream:
+        content = stream.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    return content
 
 
 def wheelhouse(script: Path, folder: Path | None) -> str:

@@ -96,7 +96,8 @@ class RunCosts:
         if state is None or not state.attempt:
             return ()
         ended = {verdict.attempt: verdict for verdict in self._run.earlier_verdicts(state.attempt)}
-        earlier = [self._earlier(number, ended.get(number)) for number in range(1, state.attempt)]
+        numbers = self._run.attempts_before(state.attempt)
+        earlier = [self._earlier(number, ended.get(number)) for number in numbers]
         if state.verdict:
             return (*earlier, self._of(state.verdict))
         return (*earlier, self._open(state, now))

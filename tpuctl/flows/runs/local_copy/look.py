@@ -64,7 +64,8 @@ def look_at(run: StoredRun, selection: Selection) -> Look:
     if CHECKPOINTS in selection.only:
         chosen = tuple(selection.choose(listing, committed))
     asked = unfinished if CHECKPOINTS in selection.only else ()
-    left_out = {file for checkpoint in committed if checkpoint not in chosen for file in checkpoint.files}
+    others = set(committed) - set(chosen)
+    left_out = {file for checkpoint in others for file in checkpoint.files}
     if not selection.unfinished:
         left_out.update(file for checkpoint in unfinished for file in checkpoint.files)
     marks = {mark for checkpoint in committed for mark in checkpoint.marks} - left_out

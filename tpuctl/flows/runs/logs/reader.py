@@ -252,7 +252,8 @@ class LogReader:
         for chunk in chunks:
             numbers.setdefault(chunk.worker, set()).add(chunk.number)
         newest = {cursor.worker: max((cursor.chunks, *cursor.beyond)) for cursor in self._cursors}
-        return any(set(range(newest[worker] + 1, max(listed))) - listed for worker, listed in numbers.items())
+        later = {worker: [n for n in listed if n > newest[worker]] for worker, listed in numbers.items()}
+        return any(len(listed) < max(listed) - newest[worker] for worker, listed in later.items() if listed)
 
     def _fetched(
         self, chunks: Sequence[LogChunk], begun: Collection[str]

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object
 
 
+MOST_POINTS = 1 << 17
+"""Points of a curve in one file that are held: of more, every second one is left out, and so on."""
+
+
 @dataclass(frozen=True)
 class Point:
     """A value of a metric."""
@@ -88,7 +92,7 @@ def _read(bucket: Bucket, item: Object, folder: str) -> dict[tuple[str, int], tu
     from tpuctl.data.events.history import all_scalars  # noqa: PLC0415  protobuf is slow to import
 
     writer = item.name.removeprefix(folder).rpartition("/")[0]
-    curves: dict[tuple[str, int], tuple[str, list[Point]]] = {}
+    curves: dict[str, _FileCurve] = {}
     scalars = all_scalars(
         lambda start, end: bucket.read_range(item, start, end),
         item.size,
@@ -98,11 +102,42 @@ def _read(bucket: Bucket, item: Object, folder: str) -> dict[tuple[str, int], tu
         for scalar in scalars:
             curve = meaning(scalar.tag, writer)
             assert curve is not None
-            _, points = curves.setdefault((curve.metric, curve.rank), (scalar.tag, []))
-            points.append(Point(scalar.step, curve.value(scalar.value), scalar.wall_time))
+            if curve.metric not in curves or curve.rank < curves[curve.metric].rank:
+                curves[curve.metric] = _FileCurve(scalar.tag, curve.rank)
+            if curve.rank == curves[curve.metric].rank:
+                point = Point(scalar.step, curve.value(scalar.value), scalar.wall_time)
+                curves[curve.metric].add(point)
     except ValueError as error:
         raise BadObjectError(item.name, f"cannot be read: {error}") from error
-    return curves
+    return {(metric, curve.rank): (curve.tag, curve.all()) for metric, curve in curves.items()}
+
+
+class _FileCurve:
+    """The points of a curve in one file; of very many some, evenly, and the last one."""
+
+    def __init__(self, tag: str, rank: int) -> None:
+        self.tag = tag
+        self.rank = rank
+        self._points: list[Point] = []
+        self._each = 1
+        """Which of the points are held: the first, the second after it ..."""
+        self._count = 0
+        self._last: list[Point] = []
+
+    def add(self, point: Point) -> None:
+        """Add the next point."""
+        self._last = [point]
+        if self._count % self._each == 0:
+            self._points.append(point)
+            self._last = []
+        if len(self._points) > MOST_POINTS:
+            del self._points[1::2]
+            self._each *= 2
+        self._count += 1
+
+    def all(self) -> list[Point]:
+        """Return those that are held."""
+        return [*self._points, *self._last]
 
 
 def _in_order(points: Iterable[Point]) -> tuple[Point, ...]:

@@ -13,6 +13,7 @@ import msgspec
 
 from tpuctl import clock, runs
 from tpuctl.bucket_layout import bundle
+from tpuctl.bucket_objects.fields import LAST_ATTEMPT
 from tpuctl.errors import (
     ConflictError,
     NotFoundError,
@@ -20,6 +21,7 @@ from tpuctl.errors import (
     QuotaError,
     StockoutError,
     TpuctlError,
+    UsageError,
 )
 from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.flows.runs import restarts
@@ -118,6 +120,12 @@ def _recipe(run: StoredRun) -> Machine:
 
 def _restart(run: StoredRun, verdict: Verdict, tools: Tools) -> Event:
     number = verdict.attempt + 1
+    if number > LAST_ATTEMPT:
+        raise UsageError(
+            f"Run '{run.name}' has attempt {verdict.attempt}, which is the last that a run can have.",
+            hint=f"Its verdict was written by somebody else. End it: tpuctl cancel {run.name}",
+            run=run.name,
+        )
     recipe = machine_of(run.bucket.name, run.record, tools.limits)
     _require_what_it_needs(run, tools)
     held = leases.take(run, number, tools.holder)
