@@ -66,6 +66,7 @@ class TestPlan:
         with pytest.raises(NotFoundError, match="There is no node 'n2'") as missing:
             plan_down(MemoryProvider(node("n1")), ("n1", "n2", "n3"), "ada")
         assert missing.value.facts["nodes"] == ["n2", "n3"]
+        assert missing.value.message.endswith("Nothing was deleted.")
 
     def test_a_name_in_two_zones_has_to_be_chosen_by_zone(self) -> None:
         first, second = node("dup"), node("dup", id=NodeId("memory", "p", "us-east1-d", "dup", "uid-2"))

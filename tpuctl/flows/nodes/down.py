@@ -91,7 +91,9 @@ def plan_down(
     chosen = [_meant(inventory, name, owner) for name in names]
     missing = [name for name, allocations in zip(names, chosen, strict=True) if not allocations]
     if missing and not inventory.unreachable:
-        raise no_such_node(missing, inventory)
+        error = no_such_node(missing, inventory)
+        error.message += " Nothing was deleted." if len(names) > 1 else ""
+        raise error
     meant = [item for allocations in chosen for item in allocations]
     named = tuple(item for item in inventory.allocations if item in meant)
     return DownPlan(named, inventory.unreachable if missing else (), _command(names, zone), zone or "")
