@@ -13,13 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.data.source_trees import no_progress, only_bad, opened, png
+from tests.data.source_trees import items, no_progress, only_bad, opened, png
 from tests.data.sources.audio.test_sounds import flac
 from tests.data.test_memory import peak_of_its_own
 from tests.data.tfrecord.test_limits import head
 from tpuctl.data.files import temp_files
 from tpuctl.data.options import Options
 from tpuctl.data.source import Source
+from tpuctl.data.sources import numpy_files
 from tpuctl.data.sources.registry import open_source
 from tpuctl.data.tables import columns
 from tpuctl.data.tfrecord.example_encoding import encode, packed_ints
@@ -65,6 +66,19 @@ def test_an_array_with_a_wrong_header_is_named(tmp_path: Path, header: str, data
         archive.writestr("x.npy", npy(header, data))
     with pytest.raises(UsageError, match=r"'y\.npz: x'"):
         read(tmp_path / "y.npz")
+
+
+def test_an_array_of_records_that_fill_the_memory_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numpy_files, "LONGEST", 4000)
+    for size, is_read in ((1000, True), (1001, False)):
+        np.savez_compressed(tmp_path / "x.npz", x=np.zeros((2, size), np.float32))
+        if is_read:
+            assert len(items(read(tmp_path / "x.npz"))) == 2
+            continue
+        with pytest.raises(UsageError, match=r"A record of 'x\.npz: x' has 4004 bytes, and at most 4000"):
+            read(tmp_path / "x.npz")
 
 
 def test_an_idx_file_of_empty_records_is_named(tmp_path: Path) -> None:

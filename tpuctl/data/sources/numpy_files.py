@@ -22,6 +22,7 @@ from tpuctl.data.files.temp_files import TempFile
 from tpuctl.data.options import Options
 from tpuctl.data.source import ScanProgress, closed_on_error
 from tpuctl.data.sources.names.files import NUMPY
+from tpuctl.data.tfrecord.framing import LONGEST
 from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError
 
@@ -156,6 +157,12 @@ def _array(
         raise UsageError(
             f"'{where}' has {actual} bytes of numbers, and its header says {expected}.",
             hint="Copy it again." if actual < expected else "Save it again.",
+            file=where,
+        )
+    if array.row > LONGEST:
+        raise UsageError(
+            f"A record of '{where}' has {array.row} bytes, and at most {LONGEST} are read.",
+            hint="Its first dimension counts the records: reshape it, or cut it into more of them.",
             file=where,
         )
     return array
