@@ -9,7 +9,7 @@ import pytest
 
 from tests.crashes.channel import RefusedCall
 from tests.crashes.faults import NAME, UP, ZONE, nothing
-from tests.crashes.scenarios import BOTH, OTHER_ZONE
+from tests.crashes.scenarios import BOTH, OTHER_ZONE, RACE
 from tests.crashes.world import CrashWorld
 
 QUEUED = ("--queued", "--wait-capacity", "6h")
@@ -53,6 +53,16 @@ def test_each_round_is_another_request(world: CrashWorld, command: Sequence[str]
     assert [name.rpartition("/")[2] for name in world.billing] == [NAME, NAME], (
         "a node and what it was queued by"
     )
+
+
+def test_each_race_is_of_other_requests(world: CrashWorld) -> None:
+    """As somebody repeats it whose requests have failed, or a scheduled job does."""
+    world.faults.add("failed-operation", method="CreateQueuedResource", count=4, **FULL)
+    codes = [world.tpuctl(*RACE).code for _ in range(3)]
+    assert codes == [6, 6, 0]
+    sent = requests(world)
+    assert sorted(zone for zone, _ in sent) == sorted([ZONE, OTHER_ZONE] * 3)
+    assert len({number for _, number in sent}) == len(sent)
 
 
 def test_a_zone_without_capacity_is_left_and_tried_again(world: CrashWorld) -> None:

@@ -294,3 +294,17 @@ def test_what_was_unpacked_is_given_back_before_the_command_ends(
         gc.collect()
     assert result.code == code, result.err
     assert [str(warning.message) for warning in caught if warning.category is ResourceWarning] == []
+
+
+def test_the_runs_that_read_a_version_are_named_before_it_is_removed(tpuctl: Tpuctl, node: str) -> None:
+    Path("rows.csv").write_text("a,b\n1,2\n")
+    assert tpuctl("data", "upload", "rows", "rows.csv", "--format", "csv").code == 0
+    header = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'
+    Path("train.py").write_text(f"{header}import time\ntime.sleep(600)\n")
+    for run, options in (("r1", ("--dataset", "rows")), ("r2", ("--queue",))):
+        submitted = tpuctl("submit", "train.py", "--tpu", node, "--name", run, *options)
+        assert submitted.code == 0, submitted.err
+    removed = tpuctl("data", "rm", "rows", "--yes")
+    assert removed.code == 0, removed.err
+    assert "Warning: run 'r1' has not ended for good, and reads rows/1.0.0.\n" in removed.err
+    assert "r2" not in removed.err

@@ -356,6 +356,20 @@ class TestWithoutRun:
         assert "owned by no run" in reaped.err
         assert names(cloud) == []
 
+    def test_one_that_was_started_a_moment_ago_is_as_one_that_is_young(
+        self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud
+    ) -> None:
+        """Whoever pauses a TPU over night lost it, with its disk, at the first cron after its start."""
+        for command in ("up v3-8 --name n1", "stop n1"):
+            assert tpuctl(*command.split(), "--yes").code == 0
+        simulator.simulator.clock.advance(2 * HOUR)
+        assert tpuctl("start", "n1", "--yes").code == 0
+        assert tpuctl("reap", "--without-run", "1h", "--yes").code == 0
+        assert names(cloud) == ["n1"]
+        simulator.simulator.clock.advance(2 * HOUR)
+        assert tpuctl("reap", "--without-run", "1h", "--yes").code == 0
+        assert names(cloud) == []
+
     def test_a_node_with_a_run_that_has_not_ended_stays(
         self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud, bucket: Bucket, job: str
     ) -> None:

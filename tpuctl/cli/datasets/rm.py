@@ -12,9 +12,14 @@ from tpuctl.cli.datasets.options import ref_argument
 from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
 from tpuctl.client.datasets import steps
 from tpuctl.datasets import DatasetRef
+from tpuctl.flows.runs.lookup import readers_of
+from tpuctl.parallel import within
 
 if TYPE_CHECKING:
     from tpuctl.flows.datasets.rm import Removal
+
+PATIENCE = 5.0
+"""Seconds for the bucket to say which runs read a dataset."""
 
 
 @click.command()
@@ -36,6 +41,9 @@ def rm(session: Session, ref: DatasetRef, yes: bool, dry_run: bool) -> None:
     if dry_run:
         output.requests(steps.removal_requests(session.context, removal), as_json=session.as_json)
         return
+    readers = within(PATIENCE, lambda: readers_of(session.cloud.bucket, bucket.name, removal.ref))
+    for run in readers.value or ():
+        output.note(f"Warning: run '{run}' has not ended for good, and reads {removal.ref}.")
     _confirm(removal, bucket.name, yes=yes)
     steps.remove(session.context, removal)
     session.listed.remove("datasets", [str(removal.ref)])

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from tpuctl import clock
 from tpuctl.cloud.provider import Provider
-from tpuctl.errors import DeadlineError
+from tpuctl.errors import DeadlineError, TpuctlError
 from tpuctl.flows.nodes import down
 from tpuctl.flows.nodes.expiry import expiry
 from tpuctl.flows.nodes.inventory import Allocation, take_inventory
@@ -23,7 +23,7 @@ class Disuse:
     used: Callable[[Iterable[Node]], Collection[str]]
     """Returns the uids of those nodes on which a run has not ended, or ended less than `age` ago."""
     age: timedelta
-    """Younger nodes count as owned: their run may be about to be submitted."""
+    """Nodes that were created or started since count as owned: their run may be about to be submitted."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def plan_reap(
     for allocation in inventory.allocations:
         if not allocation.managed or not (owner is None or allocation.is_owned_by(owner)):
             continue
-        reason = _reason(allocation, now, disuse)
+        reason = _reason(provider, allocation, now, disuse)
         if reason:
             chosen.append((allocation, reason))
     return Reaping(
@@ -90,7 +90,7 @@ def reap(provider: Provider, reaping: Reaping, report: Report) -> None:
         )
 
 
-def _reason(allocation: Allocation, now: datetime, disuse: Disuse | None) -> str:
+def _reason(provider: Provider, allocation: Allocation, now: datetime, disuse: Disuse | None) -> str:
     queued = allocation.queued_resource
     if queued and queued.state.is_over:
         return f"its queued resource is {queued.provider_state}"
@@ -100,13 +100,32 @@ def _reason(allocation: Allocation, now: datetime, disuse: Disuse | None) -> str
     end = expiry(allocation)
     if end and end <= now:
         return f"expired {clock.iso(end)}"
-    return "owned by no run" if disuse and _is_disused(allocation, now, disuse) else ""
+    return "owned by no run" if disuse and _is_disused(provider, allocation, now, disuse) else ""
 
 
-def _is_disused(allocation: Allocation, now: datetime, disuse: Disuse) -> bool:
-    latest = (now - disuse.age).timestamp()
-    is_old = all(node.state is NodeState.READY and 0 < node.created_at <= latest for node in allocation.nodes)
-    return bool(allocation.nodes) and is_old and not disuse.used(allocation.nodes)
+def _is_disused(provider: Provider, allocation: Allocation, now: datetime, disuse: Disuse) -> bool:
+    latest = now - disuse.age
+    if not allocation.nodes or disuse.used(allocation.nodes):
+        return False
+    return all(
+        node.state is NodeState.READY
+        and 0 < node.created_at <= latest.timestamp()
+        and not _was_started(provider, node, latest)
+        for node in allocation.nodes
+    )
+
+
+def _was_started(provider: Provider, node: Node, since: datetime) -> bool:
+    """Whether a node was stopped, and started since: as one that was created, it may be about to be used.
+
+    So is one of which the provider does not say that.
+    """
+    try:
+        history = provider.history(node.name, node.zone)
+    except TpuctlError:
+        return True
+    starts = (change.began for change in history.changes if change.verb == "start" and not change.error)
+    return bool(history.unreachable) or any(clock.parse(began) > since for began in starts)
 
 
 def _key(allocation: Allocation) -> tuple[object, ...]:

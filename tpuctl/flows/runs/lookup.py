@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tpuctl import runs
 from tpuctl.bucket_layout import RUN_ON_NODE, RUNS, NodePaths
 from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.datasets import DatasetRef
 from tpuctl.errors import NotFoundError
 from tpuctl.flows.progress import Report, silent
 from tpuctl.flows.runs.stored_attempt import age_of
@@ -43,6 +44,18 @@ class ListedRun:
     """notes.json, if anybody has written tags or notes."""
     ended: str = ""
     """When its verdict was written last, by the bucket's clock; empty without one."""
+
+
+def readers_of(bucket: Bucket, data_bucket: str, ref: DatasetRef) -> list[str]:
+    """Return the runs that have not ended, or are to be started again, and read a version of a dataset."""
+
+    def reads(name: str) -> bool:
+        record = StoredRun(bucket, name).record
+        is_there = record.data_bucket in ("", data_bucket)
+        return is_there and record.dataset is not None and str(record.dataset) == str(ref)
+
+    names = [item.name for item in listed_runs(bucket) if item.is_open]
+    return [result.item for result in fanout(reads, names, width=WIDTH) if result.value]
 
 
 def listed_runs(bucket: Bucket, warn: Report = silent) -> list[ListedRun]:

@@ -336,6 +336,20 @@ def test_prices_of_all_zones_are_named_where_none_is_low_enough(world: CrashWorl
     assert [zone_of(creation) for creation in plan.creations] == ["us-central1-a"]
 
 
+def test_each_look_of_a_watcher_is_another_request_in_the_queue(world: CrashWorld) -> None:
+    site = Site(world, queued=True)
+    site.preempt()
+    before = len(world.world.events.find(kind="request", what="CreateQueuedResource"))
+    world.faults.add(
+        "failed-operation", method="CreateQueuedResource", count=3, code="RESOURCE_EXHAUSTED",
+        message="There is no more capacity in the zone.",
+    )  # fmt: skip
+    assert site.steps().action == RESTARTED
+    sent = world.world.events.find(kind="request", what="CreateQueuedResource")[before:]
+    assert len(sent) == 4
+    assert len({(event.body or {})["requestId"] for event in sent}) == 4
+
+
 def names(world: CrashWorld) -> list[str]:
     return [node.name.rpartition("/")[2] for node in world.world.nodes.all()]
 
