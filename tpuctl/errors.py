@@ -171,7 +171,9 @@ def cause(error: BaseException) -> BaseException | None:
     from tpuctl.text import printable  # noqa: PLC0415  as above
 
     current: BaseException | None = error
-    while current:
+    seen = set[int]()
+    while current and id(current) not in seen:  # a cause that is raised again, from its effect, is a ring
+        seen.add(id(current))
         text = "\n".join([str(current), *getattr(current, "__notes__", ())])
         if printable.block(text) != text.replace("\r\n", "\n"):
             return None

@@ -66,3 +66,12 @@ def test_a_cause_in_plain_words_stays() -> None:
     assert cause(error) is error
     error.add_note("\x1b[31m")
     assert cause(error) is None
+
+
+def test_a_ring_of_causes_has_an_end() -> None:
+    """A client that raises the cause of an error from that error has made one."""
+    first, second = ValueError("one"), ValueError("two")
+    first.__cause__, second.__cause__ = second, first
+    assert cause(first) is first
+    second.args = ("\x1b]0;owned\x07",)
+    assert cause(first) is None

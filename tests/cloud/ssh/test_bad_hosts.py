@@ -169,7 +169,7 @@ def test_what_a_host_says_in_place_of_a_greeting_steers_no_terminal(key: Path) -
             stream.sendall(b"HTTP/1.1 \x1b]0;owned\x07\r\n" * 200)
             stream.recv(100)
 
-    thread = threading.Thread(target=serve)
+    thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     ssh = Ssh("ada", key, lambda node, worker: dial_address(*listener.getsockname()))
     with pytest.raises(HostError) as caught, ssh.connect(node(), 0, read_public_key(key).split()[1]):
