@@ -44,6 +44,11 @@ CONTINENTS = {"eu": "europe"}
 """Multi-region -> how its regions begin, where that is another word."""
 
 
+def unread(bucket: str) -> str:
+    """Return the warning for a bucket that does not say where it is."""
+    return f"Warning: where gs://{bucket} is cannot be read: traffic from another region is billed."
+
+
 @dataclass(frozen=True)
 class BucketLocation:
     """Where a bucket's objects are."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import click
 
 from tpuctl import durations
+from tpuctl.catalogue.regions import unread
 from tpuctl.cli import output
 from tpuctl.cli.session import Session
 from tpuctl.cli.value_types import DURATION
@@ -56,7 +57,7 @@ def note_far_zones(session: Session, plan: UpPlan) -> None:
     """Warn, in one sentence, of the bill for traffic between the bucket and regions that may be used."""
     location, bucket = creation.bucket_location(session.context), session.config.get("bucket")
     if location is None and bucket:
-        output.note(f"Warning: where gs://{bucket} is cannot be read: traffic from another region is billed.")
+        output.note(unread(bucket))
     if location and plan.search.left_out:
         output.note(
             f"Not tried, since gs://{bucket} is in another region: {len(plan.search.left_out)} zones "

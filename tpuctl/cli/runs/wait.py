@@ -52,7 +52,7 @@ def wait(session: Session, name: str, timeout: int | None, is_tpu: bool) -> None
 
 
 def _run(session: Session, name: str, seconds: float) -> StoredRun | None:
-    """Return the run of a name, None without one; a bucket that is away is asked again for so long.
+    """Return the run of a name, None without one; a bucket that is away is asked again within the time.
 
     Raises the error of one that refuses: a TPU may have the name of a run that trains on it.
     """

@@ -107,14 +107,11 @@ class Rounds:
         for zone in order:
             try:
                 return self._try(zone, existing if existing and existing.zone == zone else None)
-            except (StockoutError, _TakenError) as error:
-                errors.append(error)
-                failure: TpuctlError = error
-            except ServiceError as error:
-                if self._may_exist(zone):
+            except (StockoutError, ServiceError, _TakenError) as error:
+                if isinstance(error, ServiceError) and self._may_exist(zone):
                     raise
                 errors.append(error)
-                failure = error
+                failure: TpuctlError = error
             except NotBegunError as error:
                 if not self._search.wait:
                     raise

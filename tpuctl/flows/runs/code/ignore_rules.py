@@ -96,7 +96,7 @@ def _linear(regex: re.Pattern[str]) -> re.Pattern[str]:
     """
     if regex.pattern.count(_FOLDERS) > _MOST_FOLDERS:
         raise ValueError(f"it has '**' more than {_MOST_FOLDERS - 1} times")
-    source = re.sub(r"(?<!\\)\[\^(?!/)", "[^/", regex.pattern)  # to git `[!a]` is no slash either
+    source = re.sub(r"(?<!\\)\[\^(?!/)", "[^/", regex.pattern)  # in git, `[!a]` does not match a slash
     first, *between = re.split(r"(?:\[\^/\]\*)+", source)
     if not between:
         return re.compile(source, regex.flags)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tpuctl.catalogue.regions import unread
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import TpuctlError
 from tpuctl.flows.datasets.lookup import find_manifest
@@ -26,10 +27,7 @@ def near(planned: SubmitPlan, bucket: Bucket, data_bucket: Bucket) -> SubmitPlan
         try:
             location = each.location()
         except TpuctlError:
-            unread = (
-                f"Warning: where gs://{each.name} is cannot be read: traffic from another region is billed."
-            )
-            planned = replace(planned, notes=(*planned.notes, unread))
+            planned = replace(planned, notes=(*planned.notes, unread(each.name)))
             continue
         dataset, machine, zone = planned.run.dataset, planned.run.machine, planned.node.zone
         if dataset and each is data_bucket and not location.is_near(zone):
