@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from tests.crashes.channel import RefusedCall
-from tests.crashes.faults import NAME, UP, ZONE, nothing
+from tests.crashes.faults import FAULTS, NAME, UP, ZONE, nothing
 from tests.crashes.scenarios import BOTH, OTHER_ZONE, RACE
 from tests.crashes.world import CrashWorld
 
@@ -147,3 +147,29 @@ def test_a_zone_whose_service_fails_once_something_is_there_is_not_left(world: C
     assert ended.code == 9, ended.err
     assert f"tpuctl down {NAME}" in ended.err
     assert [name.split("/")[3] for name in world.billing] == [ZONE]
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "text"),
+    [
+        ("preempted", 7, f"Node '{NAME}' is PREEMPTED."),
+        ("deleted by another", 4, f"Queued resource '{NAME}' in {ZONE} is SUSPENDED."),
+    ],
+)
+def test_a_race_whose_winner_is_lost_while_the_others_leave_ends(
+    world: CrashWorld, fault: str, code: int, text: str
+) -> None:
+    """It was waited for an hour, for the others to be deleted."""
+
+    def interfere(method: str, number: int, when: str) -> None:
+        if method == "DeleteQueuedResource":
+            FAULTS[fault].interference(world, number)(method, number, when)
+
+    world.interfere = interfere
+    before = world.time
+    raced = world.tpuctl(*RACE)
+    assert (raced.code, text in raced.err) == (code, True), raced.err
+    assert (world.time - before).total_seconds() < 20 * 60
+    world.interfere = nothing
+    assert world.tpuctl("down", NAME, "--yes").code in {0, 4}
+    assert world.billing == []

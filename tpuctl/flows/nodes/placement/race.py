@@ -19,7 +19,6 @@ from tpuctl.errors import (
     NotFoundError,
     StateError,
     StockoutError,
-    TpuctlError,
     joined_hints,
 )
 from tpuctl.flows.nodes.inventory import Allocation
@@ -29,6 +28,7 @@ from tpuctl.flows.nodes.placement.creation import (
     Patience,
     await_existing,
     begin,
+    require_hope,
     still_waits,
     wait_for,
     withdraw,
@@ -42,13 +42,16 @@ from tpuctl.flows.nodes.placement.siblings import (
 )
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import Creation, DeleteNode, DeleteQueuedResource, QueueState
+from tpuctl.nodes.readiness import require_ready
 from tpuctl.parallel import fanout
-from tpuctl.polling import poll
+from tpuctl.polling import Backoff, poll
 
 GONE_PATIENCE = 120.0
 """Seconds for the other candidates to be gone; from then on it suffices that they are being deleted."""
 SETTLE_TIMEOUT = 2 * CREATE_TIMEOUT
 """Seconds for the other candidates to be deleted."""
+SETTLE_BACKOFF = Backoff(1.0, 30.0)
+"""Pauses between looks then: it takes minutes, or an hour where a zone is silent."""
 
 
 class Race:
@@ -74,10 +77,7 @@ class Race:
         near = self._look()
         if near.secured is None:
             self._create([item for item in creations if zone_of(item) not in _zones_of(near)])
-        try:
-            secured = wait_for(self._secured, wait or inf)
-        except NotFoundError as error:
-            raise self._taken() or error from error
+        secured = wait_for(self._secured, wait or inf)
         if secured is None:
             self._withdraw_all(wait)
         return self.settle()
@@ -97,6 +97,7 @@ class Race:
             self._winner_of_leaving,
             awaiting=f"the other candidates of '{self._name}' to be deleted",
             timeout=SETTLE_TIMEOUT,
+            backoff=SETTLE_BACKOFF,
             hint=joined_hints("They bill. See them: tpuctl ls", f"Delete all: tpuctl down {self._name}"),
         )
         require_in_zones(winner, self._zones)
@@ -114,10 +115,9 @@ class Race:
     def _secured(self) -> Allocation | None:
         """Return the candidate that has its nodes; raises the error of one when all have failed."""
         near = self._look()
-        if near.secured or near.unreachable:
-            return near.secured
-        if not near.live:
-            raise _failure(near, self._name)
+        winner = self._winner(near)
+        if winner or near.unreachable:
+            return winner
         states = ", ".join(f"{_state(item)} in {item.zone}" for item in near.live)
         self._say(f"{self._name} is {states}")
         return None
@@ -145,14 +145,18 @@ class Race:
         return None
 
     def _winner_of_leaving(self) -> Allocation | None:
-        """Return the candidate that stays, once the provider says that the others are being deleted."""
+        """Return the candidate that stays, once the provider says that the others are being deleted.
+
+        Raises its error where it was lost by then: deleted, or preempted.
+        """
         near = self._look()
+        winner = self._winner(near)
         staying = [item for item in (*near.live, *near.ended) if not item.is_leaving]
-        if near.unreachable or near.secured is None or len(staying) > 1:
+        if near.unreachable or winner is None or len(staying) > 1:
             return self._only_winner()
         zones = ", ".join(item.zone for item in near.ended)
         self._say(f"{self._name} is still being deleted in {zones}: it may bill until 'tpuctl ls' shows none")
-        return near.secured
+        return winner
 
     def _cancel(self, item: Allocation, winner: Allocation) -> None:
         """Delete a younger candidate or one that has ended; withdraw an older one that has no nodes."""
@@ -177,6 +181,22 @@ class Race:
                 hint="Repeat the command to queue again.",
                 zones=list(self._zones),
             )
+
+    def _winner(self, near: Siblings) -> Allocation | None:
+        """Return the oldest that has its nodes; raises the error of one when none can get them any more."""
+        if near.live or near.unreachable:
+            return near.secured
+        for item in near.ended:
+            if item.queued_resource and item.queued_resource.failure:
+                raise item.queued_resource.failure
+        for item in near.ended:
+            for node in () if item.is_leaving else item.nodes:
+                require_ready(node)
+            if item.queued_resource and not item.is_leaving:
+                require_hope(item.queued_resource)
+        raise self._taken() or NotFoundError(
+            f"The candidates of '{self._name}' were deleted meanwhile.", hint=AGAIN
+        )
 
     def _taken(self) -> StateError | None:
         """Return the error for TPUs of other owners that have the name in the zones of the search."""
@@ -227,11 +247,3 @@ def _may_be_used(item: Allocation) -> bool:
 
 def _state(item: Allocation) -> str:
     return item.queued_resource.provider_state if item.queued_resource else item.nodes[0].provider_state
-
-
-def _failure(near: Siblings, name: str) -> TpuctlError:
-    """Return why there is no candidate any more."""
-    for item in near.ended:
-        if item.queued_resource and item.queued_resource.failure:
-            return item.queued_resource.failure
-    return NotFoundError(f"The candidates of '{name}' were deleted meanwhile.", hint=AGAIN)
