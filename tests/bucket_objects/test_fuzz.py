@@ -24,7 +24,7 @@ from tests.paths import ROOT
 from tpuctl import runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
 
-MANY = 1000
+MANY = 300
 """Examples of each kind in make test-all."""
 SECONDS = float(os.environ.get("TPUCTL_FUZZ_SECONDS", "0"))
 """For which so many are tried again and again."""

@@ -24,7 +24,7 @@ def test_nothing_is_left_that_ls_does_not_list(home: Path, tmp_path: Path) -> No
 
 @pytest.mark.slow
 @pytest.mark.spread
-@pytest.mark.parametrize("begin", range(10, 1000 if "TPUCTL_EVERY" in os.environ else 340, 66))
+@pytest.mark.parametrize("begin", range(10, 1000 if "TPUCTL_EVERY" in os.environ else 208, 66))
 def test_nothing_is_left_after_hundreds_of_walks(home: Path, tmp_path: Path, begin: int) -> None:
     walk_all(tmp_path, range(begin, begin + 66))
 

@@ -214,11 +214,11 @@ def pictures(tpuctl: Command, digits: None) -> None:
     assert uploaded.code == 0, uploaded.err
 
 
-@pytest.mark.timeout(3600)  # TensorFlow is imported six times
+@pytest.mark.timeout(3600)  # TensorFlow is imported three times
 @pytest.mark.parametrize(
     ("job", "steps", "options", "count"),
     [
-        ("digits", 11, ("--epochs", "45"), 6),
+        ("digits", 11, ("--epochs", "30"), 3),
         pytest.param(
             "mnist",
             14,
@@ -227,7 +227,7 @@ def pictures(tpuctl: Command, digits: None) -> None:
             marks=pytest.mark.skipif(not EVERY, reason="takes minutes: with TPUCTL_EVERY set"),
         ),
     ],
-    ids=["digits six times", "mnist three times"],
+    ids=["digits three times", "mnist three times"],
 )
 def test_a_job_that_is_preempted_has_the_weights_of_one_that_is_not(
     tpuctl: Command,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,7 @@ def test_fit_and_custom_loop_of_a_text_classifier_on_a_remote_tpu_run(colab: tup
     assert {path.name for path in (folder / "checkpoint").iterdir()} >= {"tpu-model.h5", "tpu-model.index"}
 
 
+@pytest.mark.skipif("TPUCTL_EVERY" not in os.environ, reason="takes minutes: with TPUCTL_EVERY set")
 @pytest.mark.timeout(3600)
 def test_the_guide_runs_for_longer_on_all_cores(tmp_path: Path) -> None:
     check_guide(run("tpu_guide", folder=tmp_path, cores=8, **LONGER, **TPU_VM), cores=8, steps=20)

@@ -4,7 +4,7 @@
 
 prints the whole matrix as a table. Times are between times of the bucket. Where the product waits for
 minutes, its times are divided by FACTOR, on hosts and in readers, and what befalls the run is as much
-shorter. Each fault meets every second phase, on one host or on four in turn, and the barrier; with
+shorter. Each fault meets every fourth phase, on one host or on four in turn, and the barrier; with
 TPUCTL_EVERY set, all phases on both.
 """
 
@@ -48,7 +48,7 @@ CELLS = [
     for hosts in (1, 4)
     if not reason_against(fault, phase, hosts)
     and (
-        ((row + column) % 4, hosts) in ((0, 1), (2, 4))
+        ((row + column) % 8, hosts) in ((0, 1), (4, 4))
         or phase == BARRIER
         or (fault, phase, hosts) in QUICK
         or "TPUCTL_EVERY" in os.environ
