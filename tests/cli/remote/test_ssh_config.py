@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -72,6 +73,20 @@ def test_ssh_reaches_every_worker_by_its_name(command: Call, config: Path) -> No
         ended = ssh(config, host, "echo $HOSTNAME; exit 3")
         assert (ended.returncode, ended.stdout.strip()[-4:]) == (3, f"-w-{number}"), ended.stderr
         assert ended.stderr == ""
+
+
+def test_ssh_ends_its_proxy_by_a_hangup_of_which_nothing_is_said(command: Call, config: Path) -> None:
+    assert command("ssh-config", "--install", "n1").code == 0
+    lines = dict(line.split(" ", 1) for line in ssh(config, "-G", "n1.sim").stdout.splitlines())
+    words = shlex.split(lines["proxycommand"].replace("%%", "%").replace("%h", "n1.sim"))
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as proxy:
+        assert proxy.stdout
+        assert proxy.stdout.readline().startswith(b"SSH-2.0")
+        proxy.send_signal(signal.SIGHUP)
+        _, err = proxy.communicate(timeout=60)
+    assert (proxy.returncode, err) == (-signal.SIGHUP, b"")
 
 
 @pytest.mark.parametrize("variable", ["TPUCTL_STATE", "XDG_STATE_HOME"])

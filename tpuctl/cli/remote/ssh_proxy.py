@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 import click
@@ -32,6 +33,7 @@ def ssh_proxy(session: Session, name: str, host: str) -> None:
     Example:
       tpuctl ssh-proxy ada-v3-8 0
     """
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # by which ssh ends it: nobody has interrupted anything
     session.keep_quiet()
     provider, ssh, zone = session.cloud.provider, session.cloud.ssh, session.from_flag("zone")
     hosts = find_hosts(provider, name, worker_of_entry(name, host, zone or ""), session.owner, zone)
