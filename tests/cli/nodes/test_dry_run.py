@@ -140,7 +140,9 @@ class TestExistingNodes:
         words = ("up", "v3-8", "--name", "n1", "--spot")
         assert tpuctl(*words, "--yes").code == 0
         simulator.call(simulator.world.preempt(f"{PARENT}/nodes/n1"))
-        assert sends_as_printed(*words) == ["DeleteNode", "CreateNode"]
+        assert sends_as_printed(*words) == ["objects.create", "DeleteNode", "CreateNode"], (
+            "how its runs ended is noted first"
+        )
 
     def test_a_stopped_one_is_started_and_gets_the_key(
         self, node: str, sends_as_printed: Run, simulator: RunningSimulator
@@ -175,9 +177,9 @@ class TestOtherCommands:
         for name, words in (("n1", ()), ("n2", ()), ("q1", ("--queued",))):
             assert tpuctl("up", "v3-8", "--name", name, "--spot", *words, "--yes").code == 0
         simulator.call(simulator.world.preempt(f"{PARENT}/nodes/n1"))
-        assert sends_as_printed("reap") == ["DeleteNode"]
+        assert sends_as_printed("reap") == ["objects.create", "DeleteNode"]
         simulator.call(simulator.world.preempt(f"{PARENT}/nodes/q1"))
-        assert sends_as_printed("reap") == ["DeleteQueuedResource"]
+        assert sends_as_printed("reap") == ["objects.create", "DeleteQueuedResource"]
 
     def test_drill(self, node: str, sends_as_printed: Run) -> None:
         assert sends_as_printed("drill", node) == ["SimulateMaintenanceEvent"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
@@ -35,6 +36,8 @@ def received(simulator: RunningSimulator, after: int = 0) -> list[Request]:
 
 def _parsed(request: dict[str, Any]) -> Request:
     url = urlsplit(request["url"])
+    if url.path.startswith("/upload/storage/"):
+        return "objects.create", _without_id(request["body"])
     assert (url.scheme, url.netloc) == ("https", "tpu.googleapis.com")
     for route in ROUTES:
         match = route.path.fullmatch(url.path) if route.verb == request["method"] else None
@@ -46,7 +49,9 @@ def _parsed(request: dict[str, Any]) -> Request:
 
 
 def _without_id(message: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the id by which the API knows a repeated request: each command makes a new one."""
+    """Leave out what each command makes anew: the id of a request, and the time in the name of an object."""
     if "requestId" in message:
         UUID(message["requestId"])
+    if "crc32c" in message or str(message.get("name")).startswith("nodes/"):
+        return {"name": re.sub(r"-\d{4}-.*Z\.json", "", message["name"])}
     return {name: value for name, value in message.items() if name != "requestId"}

@@ -273,6 +273,7 @@ MASKS = (
     (r"requestId=[0-9a-f-]{36}", "requestId=UUID", "each request has one of its own"),
     (r"ifGenerationMatch=[1-9][0-9]+", "ifGenerationMatch=GENERATION", "each upload makes one"),
     (r"staging(/|%2F)[0-9a-f]{64}", r"staging\1SHA256", "it is of times of files and of generations"),
+    (r"keeper/preempted-[0-9TZ:-]+", "keeper/preempted-TIME", "it is of now"),
     (r"EID: 0x[0-9a-f]+", "EID: 0x0", "the simulator numbers errors at random"),
     (r"UEsDB([A-Za-z0-9+/=]|\\n){200,}", "KEEPER", "each version ships its own keeper"),
 )

@@ -11,7 +11,7 @@ from tpuctl.cli.nodes.table import UNKNOWN, runs_at_stake
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
 from tpuctl.cli.value_types import DURATION
-from tpuctl.client.nodes.changes import note_preemptions
+from tpuctl.client.nodes.changes import note_preemptions, note_requests
 from tpuctl.flows.nodes import reap as flow
 
 COLUMNS = ("NAME", "ZONE", "OWNER", "RUN", "WHY")
@@ -40,7 +40,8 @@ def reap(session: Session, without_run: int | None, all_users: bool, yes: bool, 
     plan = _plan(session, now, without_run, all_users)
     provider = session.cloud.provider
     if dry_run:
-        output.requests(flow.requests(provider, plan), as_json=session.as_json)
+        noting = note_requests(session.context, plan.allocations)
+        output.requests([*noting, *flow.requests(provider, plan)], as_json=session.as_json)
         for silent in plan.unreachable:
             output.note(f"Warning: no answer from {silent}: what has expired there is not shown.")
         return

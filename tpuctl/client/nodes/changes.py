@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
+from tpuctl import clock
 from tpuctl.client.context import Context
 from tpuctl.flows.nodes import down as down_flow
 from tpuctl.flows.nodes import expiry, power
@@ -14,6 +16,9 @@ from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.evidence.witnesses import record_preemptions
 from tpuctl.nodes import HttpRequest, Node, NodeState
 from tpuctl.parallel import within
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.storage import Bucket
 
 NOTING_TIMEOUT = 5.0
 
@@ -27,7 +32,8 @@ def plan_down(
 
 def down_requests(context: Context, plan: down_flow.DownPlan) -> list[HttpRequest]:
     """Return what `down` would send."""
-    return down_flow.requests(context.cloud.provider, plan)
+    noting = note_requests(context, plan.allocations)
+    return [*noting, *down_flow.requests(context.cloud.provider, plan)]
 
 
 def down(context: Context, plan: down_flow.DownPlan, report: Report) -> None:
@@ -41,11 +47,29 @@ def note_preemptions(context: Context, allocations: Iterable[Allocation]) -> Non
 
     A bucket that does not take it within seconds keeps nobody from deleting.
     """
-    bucket = context.config.get("bucket") or ""
-    nodes = [node for item in allocations for node in item.nodes if node.is_recorded_in(bucket)]
-    lost = [node for node in nodes if node.state is NodeState.PREEMPTED]
-    if lost and bucket:
-        within(NOTING_TIMEOUT, lambda: record_preemptions(context.cloud.bucket, lost))
+    lost = _lost(context, allocations)
+    if lost:
+        within(NOTING_TIMEOUT, lambda: _note(context, context.cloud.bucket, lost))
+
+
+def note_requests(context: Context, allocations: Iterable[Allocation]) -> list[HttpRequest]:
+    """Return what `note_preemptions` would send."""
+    lost = _lost(context, allocations)
+    if not lost:
+        return []
+    rehearsal = context.cloud.bucket.dry_run()
+    _note(context, rehearsal, lost)
+    return rehearsal.requests
+
+
+def _lost(context: Context, allocations: Iterable[Allocation]) -> list[Node]:
+    bucket = context.config.get("bucket")
+    nodes = [node for item in allocations for node in item.nodes if bucket and node.is_recorded_in(bucket)]
+    return [node for node in nodes if node.state is NodeState.PREEMPTED]
+
+
+def _note(context: Context, bucket: Bucket, lost: Sequence[Node]) -> None:
+    record_preemptions(bucket, lost, clock.iso(context.cloud.server_time()))
 
 
 def plan_stop(context: Context, name: str, zone: str | None) -> power.PowerPlan:

@@ -11,7 +11,7 @@ from tpuctl import accelerators, clock
 from tpuctl.accelerators import Accelerator
 from tpuctl.catalogue.regions import BucketLocation
 from tpuctl.client.context import Context
-from tpuctl.client.nodes.changes import note_preemptions
+from tpuctl.client.nodes.changes import note_preemptions, note_requests
 from tpuctl.config import subnetworks
 from tpuctl.config.formats import normalize
 from tpuctl.errors import ConfigError, TpuctlError, UsageError
@@ -155,7 +155,7 @@ def plan_of(context: Context, options: UpOptions, search: Search) -> UpPlan:
 
 def requests(context: Context, planned: UpPlan) -> list[HttpRequest]:
     """Return what `create` would send."""
-    return flow.requests(context.cloud.provider, planned)
+    return [*note_requests(context, planned.ended), *flow.requests(context.cloud.provider, planned)]
 
 
 def create(context: Context, planned: UpPlan, report: Report) -> Allocation:

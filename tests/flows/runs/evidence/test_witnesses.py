@@ -96,7 +96,7 @@ def test_what_was_taken_back_before_it_was_deleted_was_preempted() -> None:
     """`reap` and `down` delete what is PREEMPTED, and nobody could tell afterwards."""
     bucket = cast("Bucket", MemoryBucket())
     assert Witnesses(MemoryProvider()).node(bucket, NODE).state is NodeState.GONE
-    record_preemptions(bucket, [node(TPU.name, NodeState.PREEMPTED, id=NODE)])
+    record_preemptions(bucket, [node(TPU.name, NodeState.PREEMPTED, id=NODE)], "2026-01-01T12:00:00Z")
     assert Witnesses(MemoryProvider()).node(bucket, NODE).state is NodeState.PREEMPTED
 
 

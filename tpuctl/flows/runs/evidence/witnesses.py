@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tpuctl import clock, runs
+from tpuctl import runs
 from tpuctl.bucket_layout import NodePaths
 from tpuctl.bucket_objects import decoding
 from tpuctl.bucket_objects.fields import Label
@@ -109,9 +109,8 @@ class Witnesses:
         return [answer.value or _no_answer(answer.error) for answer in answers]
 
 
-def record_preemptions(bucket: Bucket, nodes: Iterable[Node]) -> None:
+def record_preemptions(bucket: Bucket, nodes: Iterable[Node], at: str) -> None:
     """Write which nodes are PREEMPTED, before they are deleted: nobody could tell of their runs later."""
-    at = clock.iso(bucket.now())
     for node in nodes:
         paths = NodePaths.of(node.id)
         record = Deletion(
