@@ -308,3 +308,11 @@ def test_a_host_that_does_not_answer_is_an_error_of_the_host() -> None:
     ssh = MemorySsh(HostError("another key", host_key="x"))
     with pytest.raises(HostError, match="another key"):
         start(provider, ssh, plan_start(provider, "n1"), KEY, silent)  # type: ignore[arg-type]
+
+
+def test_the_commands_of_an_error_are_of_the_zone_that_was_named(passing_time: PassingTime) -> None:
+    """Elsewhere there may be another of the name, which is meant as soon as this one is gone."""
+    provider = _Slow(NodeState.READY, NodeState.STOPPING, operation_done=True)
+    with pytest.raises(DeadlineError) as error:
+        stop(provider, plan_stop(provider, "n1", ID.zone), silent)
+    assert error.value.hint == f"Stop it: tpuctl stop n1 --zone {ID.zone}"

@@ -23,6 +23,7 @@ from tpuctl.flows.progress import Report
 from tpuctl.nodes import Change, HttpRequest, Node, NodeState, SshKey, StartNode, StopNode
 from tpuctl.nodes.readiness import require_ready
 from tpuctl.polling import poll
+from tpuctl.shells import again
 
 if TYPE_CHECKING:
     from tpuctl.cloud.ssh import Ssh
@@ -37,6 +38,12 @@ class PowerPlan:
     node: Node
     change: Change | None
     """None where the node is in the state already, or on its way there."""
+    zone: str = ""
+    """The zone that was named: elsewhere there may be another of the name."""
+
+    def command(self, word: str) -> str:
+        """Return the command that does something to the same node."""
+        return again((word, self.node.name), {"--zone": self.zone} if self.zone else {})
 
 
 def find_for_power(provider: Provider, name: str, zone: str | None = None) -> Node:
@@ -60,16 +67,16 @@ def plan_stop(provider: Provider, name: str, zone: str | None = None) -> PowerPl
     """Return how a node is stopped; raises as `find_for_power`, and StateError for a node not READY."""
     node = find_for_power(provider, name, zone)
     if node.state in (NodeState.STOPPING, NodeState.STOPPED):
-        return PowerPlan(node, None)
-    return PowerPlan(require_ready(node), StopNode(node.id))
+        return PowerPlan(node, None, zone or "")
+    return PowerPlan(require_ready(node), StopNode(node.id), zone or "")
 
 
 def plan_start(provider: Provider, name: str, zone: str | None = None) -> PowerPlan:
     """Return how a node is started; raises as `find_for_power`, and for a node that has ended."""
     node = find_for_power(provider, name, zone)
     if node.state in (NodeState.STOPPING, NodeState.STOPPED):
-        return PowerPlan(node, StartNode(node.id))
-    return PowerPlan(node if node.state.becomes_ready else require_ready(node), None)
+        return PowerPlan(node, StartNode(node.id), zone or "")
+    return PowerPlan(node if node.state.becomes_ready else require_ready(node), None, zone or "")
 
 
 def stop_requests(provider: Provider, plan: PowerPlan) -> list[HttpRequest]:
@@ -97,11 +104,11 @@ def stop(provider: Provider, plan: PowerPlan, report: Report) -> Node:
     except KeyboardInterrupt as error:
         raise InterruptedByUser(
             f"Interrupted while '{name}' in {zone} was being stopped; it may still bill.",
-            hint=f"Wait until it is STOPPED: tpuctl stop {name}",
+            hint=f"Wait until it is STOPPED: {plan.command('stop')}",
             may_bill=[f"{name} in {zone}"],
         ) from error
     except Exception as error:
-        _say_bill(provider, plan.node, error, f"Stop it: tpuctl stop {name}")
+        _say_bill(provider, plan.node, error, f"Stop it: {plan.command('stop')}")
         raise
 
 
@@ -118,17 +125,17 @@ def start(provider: Provider, ssh: Ssh, plan: PowerPlan, key: SshKey, report: Re
     except KeyboardInterrupt as error:
         raise InterruptedByUser(
             f"Interrupted while '{name}' in {zone} was being started; it bills from now on.",
-            hint=joined_hints(f"Resume: tpuctl start {name}", _ways_to_end(plan.node)),
+            hint=joined_hints(f"Resume: {plan.command('start')}", _ways_to_end(plan)),
             may_bill=[f"{name} in {zone}"],
         ) from error
     except Exception as error:
         if isinstance(error, StockoutError):
             error.hint = (
-                f"Its disk is kept: try 'tpuctl start {name}' later, or create another TPU elsewhere."
+                f"Its disk is kept: try '{plan.command('start')}' later, or create another TPU elsewhere."
             )
         elif isinstance(error, TpuctlError) and not isinstance(error, NotFoundError):
-            error.hint = joined_hints(error.hint, f"Resume: tpuctl start {name}")
-        _say_bill(provider, plan.node, error, _ways_to_end(plan.node))
+            error.hint = joined_hints(error.hint, f"Resume: {plan.command('start')}")
+        _say_bill(provider, plan.node, error, _ways_to_end(plan))
         raise
 
 
@@ -146,10 +153,10 @@ def _say_bill(provider: Provider, node: Node, error: Exception, commands: str) -
     say_bill(error, f"Node '{node.name}' in {node.zone} {verb}.", commands, [place])
 
 
-def _ways_to_end(node: Node) -> str:
+def _ways_to_end(plan: PowerPlan) -> str:
     return joined_hints(
-        f"Stop it again: tpuctl stop {node.name}",
-        "" if node.is_kept_by_terraform else f"Delete it: tpuctl down {node.name}",
+        f"Stop it again: {plan.command('stop')}",
+        "" if plan.node.is_kept_by_terraform else f"Delete it: {plan.command('down')}",
     )
 
 
