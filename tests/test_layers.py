@@ -110,7 +110,7 @@ SUBPACKAGES = {
         "whole": {"control", "evidence", "recovery", "submission"},
     },
     "cli": {
-        "completion": {"simulator"}, "nodes": set(), "datasets": set(), "runs": {"nodes"}, "offers": set(),
+        "completion": {"simulator"}, "nodes": set(), "datasets": set(), "runs": {"nodes"}, "offers": {"nodes"},
         "overview": {"nodes"}, "project": set(), "remote": set(), "simulator": set(),
     },
     "client": {"nodes": set(), "datasets": set(), "runs": {"nodes"}},

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 import click
 
 from tpuctl.cli import output
-from tpuctl.cli.nodes.table import PATIENCE, allocation_table, runs_at_stake
+from tpuctl.cli.nodes.table import allocation_table, runs_at_stake, show_restarts
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
 from tpuctl.client.nodes import changes
 from tpuctl.flows.nodes.inventory import Allocation
-from tpuctl.parallel import within
 
 
 @click.command()
@@ -48,16 +47,7 @@ def down(
     session.listed.remove("nodes", (allocation.name for allocation in plan.allocations))
     _show_deleted(session, plan.allocations)
     if everything:
-        _show_restarts(session)
-
-
-def _show_restarts(session: Session) -> None:
-    """Say which runs wait to be started again: somebody's watcher makes TPUs for them, which bill."""
-    from tpuctl.flows.runs.recovery.watch import to_be_restarted  # noqa: PLC0415  reads runs for --all alone
-
-    look = within(PATIENCE, lambda: to_be_restarted(session.cloud.bucket, session.owner))
-    for name in look.value or ():
-        output.note(f"Run '{name}' is to be started again, on a TPU that bills. End it: tpuctl cancel {name}")
+        show_restarts(session)
 
 
 def _show_deleted(session: Session, allocations: Sequence[Allocation]) -> None:

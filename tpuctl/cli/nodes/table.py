@@ -99,6 +99,15 @@ def runs_at_stake(session: Session, allocations: Iterable[Allocation]) -> Mappin
     return {result.item.id.uid: _stakes(result, session.now) for result in results}
 
 
+def show_restarts(session: Session) -> None:
+    """Say which runs wait to be started again: somebody's watcher makes TPUs for them, which bill."""
+    from tpuctl.flows.runs.recovery.watch import to_be_restarted  # noqa: PLC0415  few commands read runs
+
+    look = within(PATIENCE, lambda: to_be_restarted(session.cloud.bucket, session.owner))
+    for name in look.value or ():
+        output.note(f"Run '{name}' is to be started again, on a TPU that bills. End it: tpuctl cancel {name}")
+
+
 def _look(session: Session, nodes: Sequence[Node]) -> list[Result[Node, list[Stake]]]:
     bucket = session.cloud.bucket
     return fanout(lambda node: stakes(bucket, node), nodes)

@@ -9,6 +9,7 @@ import click
 from tpuctl import durations
 from tpuctl.catalogue.totals import Total
 from tpuctl.cli import output
+from tpuctl.cli.nodes.table import show_restarts
 from tpuctl.cli.price_fields import price_fields
 from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import DURATION
@@ -45,6 +46,7 @@ def cost(session: Session, since: int, by: By, is_now: bool) -> None:
     """
     if is_now:
         _show_bills(session, steps.bills(session.context))
+        show_restarts(session)
         return
     report = steps.costs(session.context, since)
     groups = grouped(report.entries, by)

@@ -39,7 +39,7 @@ from tpuctl.flows.runs.submission import launch_values
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like
 from tpuctl.keeper.records import BUCKET
 from tpuctl.masking.text import secrets_in
-from tpuctl.nodes import RESTART_LABEL, Node, owner_label
+from tpuctl.nodes import RESTART_LABEL, Node, UpdateNode, owner_label
 from tpuctl.runs import NOT_STORED, Verdict, encode
 from tpuctl.sim.world import Reservation
 
@@ -382,6 +382,18 @@ def test_a_machine_stays_while_nobody_can_tell_whether_another_run_uses_it(world
     watcher.sweep(site.owner)
     watcher.sweep(site.owner)
     assert site.reports[before:] == ["r1-2 stays: run 'r2' uses it. Afterwards: tpuctl down r1-2"]
+
+
+def test_a_machine_that_has_lost_its_labels_stays_which_is_said(world: CrashWorld) -> None:
+    site = Site(world)
+    site.preempt()
+    assert site.steps().action == RESTARTED
+    (made,) = world.provider.list_nodes(ZONE).nodes
+    world.provider.begin(UpdateNode(made, labels={})).wait("to lose its labels", 60)
+    assert site.finish().action == ENDED_FOR_GOOD
+    assert names(world) == ["r1-2"]
+    words = "r1-2 was not made for this run: it stays, and bills. End it: tpuctl down r1-2"
+    assert site.reports[-1] == words
 
 
 class TestDeletion:

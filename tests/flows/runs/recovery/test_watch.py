@@ -368,7 +368,9 @@ class TestAllRuns:
         monkeypatch.setattr(watch, "delete_all", lambda tools, name, machine: deleted.append(name))
         played.watcher.sweep("ada")
         assert deleted == ["ended"]
-        assert [report.partition(":")[0] for report in played.reports] == ["nowhere"]
+        (gone, bills) = played.reports
+        assert gone.startswith("nowhere: There is no run")
+        assert bills == f"nowhere-2 in {node().zone} was made for it, and bills: tpuctl down nowhere-2"
 
     def test_ctrl_c_while_their_machines_are_deleted_ends_the_watching(
         self, monkeypatch: pytest.MonkeyPatch

@@ -95,9 +95,7 @@ def delete_left(tools: Tools, run: StoredRun, owner: str, before: Tpu) -> None:
     run stays, and it is said what ends it. Raises StateError where another run uses it, or another slice that
     is deleted with it.
     """
-    items, staying = left_items(tools, run, owner, before)
-    for item in staying:
-        tools.report(f"{item.name} was not made for this run: it stays, and bills. End it: {item.deletion}")
+    items = say_what_stays(tools, run, owner, before)
     users = _users(tools, run.name, before.id) if items else []
     for item in items:
         others = [node for node in item.nodes if node.id.uid != before.uid]
@@ -110,6 +108,14 @@ def delete_left(tools: Tools, run: StoredRun, owner: str, before: Tpu) -> None:
         down(tools.provider, DownPlan(items), tools.report)
 
 
+def say_what_stays(tools: Tools, run: StoredRun, owner: str, before: Tpu) -> tuple[Allocation, ...]:
+    """Say which machine of an earlier attempt was not made for the run, and return what may be deleted."""
+    items, staying = left_items(tools, run, owner, before)
+    for item in staying:
+        tools.report(f"{item.name} was not made for this run: it stays, and bills. End it: {item.deletion}")
+    return items
+
+
 def left_items(
     tools: Tools, run: StoredRun, owner: str, before: Tpu
 ) -> tuple[tuple[Allocation, ...], list[Allocation]]:
@@ -120,10 +126,14 @@ def left_items(
     values = launch_values.known(run.bucket.name, run.record)
     is_submitted_to = values is not None and values.tpu.id == before.id
     inventory = take_inventory(tools.provider, before.zone)
-    own = [item for item in inventory.allocations if _is_of(item, before) and item.is_owned_by(owner)]
-    made = [item for item in own if item.is_made_for(run.name, run.bucket.name)]
-    left = [item for item in own if item in made or (is_submitted_to and item.is_over)]
-    return tuple(left), [item for item in own if item not in left and not item.is_over]
+    there = [item for item in inventory.allocations if _is_of(item, before)]
+    left = [
+        item
+        for item in there
+        if item.is_owned_by(owner)
+        and (item.is_made_for(run.name, run.bucket.name) or (is_submitted_to and item.is_over))
+    ]
+    return tuple(left), [item for item in there if item not in left and not item.is_over]
 
 
 def _is_of(item: Allocation, tpu: Tpu) -> bool:

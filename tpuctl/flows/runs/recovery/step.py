@@ -32,7 +32,7 @@ from tpuctl.flows.runs.recovery import lease as leases
 from tpuctl.flows.runs.recovery.authority import machine_of, own_node
 from tpuctl.flows.runs.recovery.events import BUSY, ENDED_FOR_GOOD, GOES_ON, RESTARTED, WAITS, Event
 from tpuctl.flows.runs.recovery.lease import HeldLease
-from tpuctl.flows.runs.recovery.machine import delete_all, find_or_make, that_bills
+from tpuctl.flows.runs.recovery.machine import delete_all, find_or_make, say_what_stays, that_bills
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -106,8 +106,11 @@ def _end_stopped(run: StoredRun, verdict: Verdict, former: str) -> Verdict:
 def _cleaned_up(run: StoredRun, verdict: Verdict, tools: Tools) -> Event:
     """Delete what was made for a run that has ended for good."""
     machine = _recipe(run)
-    if run.last_attempt().number > 1 or leases.read(run, verdict.attempt + 1):
+    last = run.last_attempt()
+    if last.number > 1 or leases.read(run, verdict.attempt + 1):
         delete_all(tools, run.name, machine)
+        if last.record.tpu.uid != run.attempt(1).record.tpu.uid:
+            say_what_stays(tools, run, machine.owner, last.record.tpu)
     launch_values.forget(run.bucket.name, run.name)
     return Event(run.name, verdict.attempt, ENDED_FOR_GOOD, verdict.outcome)
 

@@ -19,7 +19,7 @@ from tpuctl.errors import (
     in_one_line,
     joined_hints,
 )
-from tpuctl.flows.nodes.inventory import take_inventory
+from tpuctl.flows.nodes.inventory import Allocation, take_inventory
 from tpuctl.flows.progress import Outage
 from tpuctl.flows.runs.lookup import listed_runs
 from tpuctl.flows.runs.recovery.events import BUSY, ENDED_FOR_GOOD, GOES_ON, WAITS, Event
@@ -187,8 +187,11 @@ class Watcher:
     def sweep(self, owner: str) -> None:
         """Delete every machine that was made for a run which has ended for good."""
         inventory = take_inventory(self._tools.provider)
-        names = {item.restarted_run(self._tools.bucket.name) for item in inventory.allocations}
-        for name in sorted(names - {""}):
+        made: dict[str, list[Allocation]] = {}
+        for item in inventory.allocations:
+            made.setdefault(item.restarted_run(self._tools.bucket.name), []).append(item)
+        made.pop("", None)
+        for name, items in sorted(made.items()):
             try:
                 run = StoredRun(self._tools.bucket, name)
                 verdict = run.verdict()
@@ -199,6 +202,11 @@ class Watcher:
                 raise
             except TpuctlError as error:
                 self._say_once(f"{name}: {error.message}")
+                for item in items:
+                    if isinstance(error, NotFoundError) and item.is_owned_by(owner):
+                        self._say_once(
+                            f"{item.name} in {item.zone} was made for it, and bills: {item.deletion}"
+                        )
 
     def _say_once(self, text: str) -> None:
         """Report what each sweep finds again."""
