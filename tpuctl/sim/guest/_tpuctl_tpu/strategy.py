@@ -114,6 +114,13 @@ def _strategy_class(tensorflow: TensorFlow, extended: type, names: DeviceNames) 
     # groups of collective operations are known by number to all strategies of the process
     collective_keys = count(step=1000)
 
+    def in_order(values: Any) -> Any:
+        """Sum in the order of the replicas: AddN begins with whichever of its inputs it may overwrite.
+
+        tensorflow/core/kernels/aggregate_ops.cc, `reused_input`
+        """
+        return tensorflow.tf.reduce_sum(tensorflow.tf.stack(values), axis=0)
+
     # Its name must not start with TPUStrategy: TensorFlow and Keras take that for a sign of real TPU values.
     class SimulatedTPUStrategy(base):  # type: ignore[misc]
         __doc__ = real.__doc__
@@ -138,7 +145,7 @@ def _strategy_class(tensorflow: TensorFlow, extended: type, names: DeviceNames) 
                 extended(
                     self,
                     devices=_devices(experimental_device_assignment, names),
-                    cross_device_ops=tensorflow.reduction.ReductionToOneDevice(),
+                    cross_device_ops=tensorflow.reduction.ReductionToOneDevice(accumulation_fn=in_order),
                 )
             )
 
