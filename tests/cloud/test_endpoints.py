@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -111,7 +112,7 @@ class TestGoogle:
 
     def test_addresses_are_googles_own(self, google: Cloud) -> None:
         assert google.endpoints == Endpoints("gcp")
-        assert google._endpoint("10.0.0.1") == ("10.0.0.1", 22)
+        assert google.ssh_address(node_at((True,)), 0) == ("10.0.0.0", 22)
 
     @pytest.mark.parametrize("client", ["provider", "bucket"])
     def test_without_credentials_it_says_how_to_log_in(self, google: Cloud, client: str) -> None:
@@ -169,6 +170,17 @@ def test_a_worker_without_an_external_address_is_reached_through_iap(
     assert cloud.uses_iap(node, worker) is expected
     address = None if expected else (node.addresses[worker], 22)
     assert cloud.ssh_address(node, worker) == address
+
+
+def test_no_worker_is_reached_by_an_address_that_may_be_another_ones(home: Path) -> None:
+    """An empty address is this machine; where one is missing in the list, the others are of other workers."""
+    cloud = Cloud(load({"target": "gcp", "project": "p", "iap": "no"}), Endpoints("gcp"))
+    for addresses in ((), ("",), ("10.0.0.1", "")):
+        with pytest.raises(
+            HostError, match=r"^Worker 0 of 'n1' cannot be reached: the provider lists "
+        ) as refused:
+            cloud.ssh_address(replace(node_at(()), addresses=addresses), 0)
+        assert refused.value.hint == "Wait for all: tpuctl wait n1"
 
 
 def test_on_the_simulator_an_address_is_a_port_of_this_machine(home: Path, tmp_path: Path) -> None:

@@ -14,7 +14,18 @@ REPLACED_BY_TERRAFORM = (
 
 
 def require_ready(node: Node) -> Node:
-    """Return a node that is READY; raises PreemptedError or StateError for any other."""
+    """Return a node that is READY, with all of its hosts; raises PreemptedError or StateError for others."""
+    missing = require_running(node).missing_hosts
+    if missing:
+        raise StateError(
+            f"Node '{node.name}' is {node.provider_state}, but {missing}.",
+            hint=f"Wait for {'them' if node.hosts > 1 else 'it'}: tpuctl wait {node.name}",
+        )
+    return node
+
+
+def require_running(node: Node) -> Node:
+    """Return a node that is READY, though hosts may be missing in the provider's answer; raises as above."""
     if node.state is NodeState.PREEMPTED:
         raise PreemptedError(
             f"Node '{node.name}' is {node.provider_state}.",

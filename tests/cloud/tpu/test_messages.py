@@ -70,6 +70,18 @@ def test_a_node_has_what_its_message_says() -> None:
     )
 
 
+def test_a_host_with_several_networks_is_one_host() -> None:
+    """gcloud takes each n-th endpoint of a node with n networks (ParseWorkerFlag)."""
+    networks = [tpu_v2.NetworkConfig(network=name) for name in ("default", "second")]
+    endpoints = [
+        endpoint(f"10.{net}.0.{host}", f"34.0.0.{host}" if net == 0 else "")
+        for host in (1, 2)
+        for net in (0, 1)
+    ]
+    read = read_node(node(network_configs=networks, network_endpoints=endpoints))
+    assert (read.addresses, read.external) == (("34.0.0.1", "34.0.0.2"), (True, True))
+
+
 def test_a_message_that_says_little_leaves_the_rest_empty() -> None:
     read = read_node(node())
     assert (read.state, read.created, read.created_at, read.queued_resource) == (

@@ -38,6 +38,9 @@ def read_node(message: tpu_v2.Node) -> Node:
     """Return a node of the API as tpuctl's record."""
     plain = tpu_v2.Node.pb(message)  # the message itself warns of values that this client does not know
     state, health = enum_name(tpu_v2.Node.State, plain.state), plain.health
+    is_spot = plain.scheduling_config.spot or plain.scheduling_config.preemptible
+    networks = len(message.network_configs) or 1  # side by side, each host has an endpoint in every one
+    endpoints = list(message.network_endpoints)[::networks]
     return Node(
         id=parse_node_name(message.name, str(message.id)),
         state=STATES.get(state, NodeState.UNKNOWN),
@@ -50,8 +53,8 @@ def read_node(message: tpu_v2.Node) -> Node:
         health=enum_name(tpu_v2.Node.Health, health) if health else "",
         health_description=message.health_description,
         symptoms=tuple(_symptom(symptom) for symptom in message.symptoms),
-        addresses=tuple(_address(endpoint) for endpoint in message.network_endpoints),
-        external=tuple(bool(endpoint.access_config.external_ip) for endpoint in message.network_endpoints),
+        addresses=tuple(_address(endpoint) for endpoint in endpoints),
+        external=tuple(bool(endpoint.access_config.external_ip) for endpoint in endpoints),
         labels=dict(message.labels),
         metadata=dict(message.metadata),
         queued_resource=message.queued_resource.rpartition("/")[2],
