@@ -33,7 +33,7 @@ def require_running(node: Node) -> Node:
             if node.is_kept_by_terraform
             else f"Delete it ('tpuctl down {node.name}') and create it again.",
         )
-    if node.state in (NodeState.STOPPING, NodeState.STOPPED):
+    if node.state in (NodeState.STOPPING, NodeState.STOPPED) and not node.spot:
         raise StateError(
             f"Node '{node.name}' is {node.provider_state}.", hint=f"Start it again: tpuctl start {node.name}"
         )
