@@ -132,6 +132,19 @@ class TestGoogle:
         with pytest.raises(ConfigError, match="credentials"):
             _ = google.credentials
 
+    @pytest.mark.parametrize("named", [None, "another-project"])
+    def test_requests_of_a_user_count_against_one_project(
+        self, google: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str | None
+    ) -> None:
+        """All clients take these credentials; Google refuses some users without a quota project."""
+        user = {"type": "authorized_user", "client_id": "i", "client_secret": "s", "refresh_token": "r"}
+        quota = {"quota_project_id": named} if named else {}
+        (tmp_path / "adc.json").write_text(json.dumps(user | quota))
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "adc.json"))
+        headers: dict[str, str] = {}
+        google.credentials.apply(headers, token="t")  # type: ignore[no-untyped-call]
+        assert headers["x-goog-user-project"] == (named or "my-project")
+
     def test_ssh_needs_no_credentials(self, google: Cloud, home: Path) -> None:
         assert google.ssh.key.is_relative_to(home.parent)
 

@@ -131,7 +131,7 @@ class Cloud:
         """Application default credentials, or anonymous ones on the simulator; raises ConfigError."""
         if self.endpoints.storage:
             return google_clients.anonymous_credentials()
-        return google_clients.default_credentials()
+        return google_clients.default_credentials(self.config.get("project"))
 
     def server_time(self) -> datetime:
         """Return the time by which nodes are dated, which is not this machine's; raises DeadlineError."""
@@ -221,8 +221,8 @@ class Cloud:
 
         if self.endpoints.storage:
             self._require_simulated(url, service.api)
-        project = self.config.require("project")
-        session = google_clients.rest_session(project, self.credentials, is_local=bool(url))
+        self.config.require("project")
+        session = google_clients.rest_session(self.credentials, is_local=bool(url))
         self._closers.append(session.close)
         return RestApi(session, url or googles, service)
 
