@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -111,7 +112,7 @@ class TestGoogle:
 
     def test_addresses_are_googles_own(self, google: Cloud) -> None:
         assert google.endpoints == Endpoints("gcp")
-        assert google._endpoint("10.0.0.1") == ("10.0.0.1", 22)
+        assert google.ssh_address(node_at((True,)), 0) == ("10.0.0.0", 22)
 
     @pytest.mark.parametrize("client", ["provider", "bucket"])
     def test_without_credentials_it_says_how_to_log_in(self, google: Cloud, client: str) -> None:
@@ -130,6 +131,19 @@ class TestGoogle:
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
         with pytest.raises(ConfigError, match="credentials"):
             _ = google.credentials
+
+    @pytest.mark.parametrize("named", [None, "another-project"])
+    def test_requests_of_a_user_count_against_one_project(
+        self, google: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str | None
+    ) -> None:
+        """All clients take these credentials; Google refuses some users without a quota project."""
+        user = {"type": "authorized_user", "client_id": "i", "client_secret": "s", "refresh_token": "r"}
+        quota = {"quota_project_id": named} if named else {}
+        (tmp_path / "adc.json").write_text(json.dumps(user | quota))
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "adc.json"))
+        headers: dict[str, str] = {}
+        google.credentials.apply(headers, token="t")  # type: ignore[no-untyped-call]
+        assert headers["x-goog-user-project"] == (named or "my-project")
 
     def test_ssh_needs_no_credentials(self, google: Cloud, home: Path) -> None:
         assert google.ssh.key.is_relative_to(home.parent)
@@ -169,6 +183,17 @@ def test_a_worker_without_an_external_address_is_reached_through_iap(
     assert cloud.uses_iap(node, worker) is expected
     address = None if expected else (node.addresses[worker], 22)
     assert cloud.ssh_address(node, worker) == address
+
+
+def test_no_worker_is_reached_by_an_address_that_may_be_another_ones(home: Path) -> None:
+    """An empty address is this machine; where one is missing in the list, the others are of other workers."""
+    cloud = Cloud(load({"target": "gcp", "project": "p", "iap": "no"}), Endpoints("gcp"))
+    for addresses in ((), ("",), ("10.0.0.1", "")):
+        with pytest.raises(
+            HostError, match=r"^Worker 0 of 'n1' cannot be reached: the provider lists "
+        ) as refused:
+            cloud.ssh_address(replace(node_at(()), addresses=addresses), 0)
+        assert refused.value.hint == "Wait for all: tpuctl wait n1"
 
 
 def test_on_the_simulator_an_address_is_a_port_of_this_machine(home: Path, tmp_path: Path) -> None:

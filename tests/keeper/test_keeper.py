@@ -211,6 +211,16 @@ class TestEnd:
         host.services.node["networkEndpoints"] = endpoints
         assert host.look()["deleting"] == "expired"
 
+    def test_a_node_that_shows_some_of_its_hosts_alone_is_asked_for_again(self, host: Host) -> None:
+        """Who ended there would let the TPU bill for ever."""
+        host.services.attributes |= {"tpuctl-ttl": "3600s", **WORKERS}
+        endpoints = host.services.node["networkEndpoints"]
+        for partial in ([{"ipAddress": "10.0.0.3"}], [{}, {"ipAddress": "10.0.0.3"}]):
+            host.services.node["networkEndpoints"] = partial
+            assert host.look(HOUR)["error"] == f"{NODE} does not show the addresses of its hosts yet"
+        host.services.node["networkEndpoints"] = endpoints
+        assert host.look()["deleting"] == "expired"
+
     @pytest.mark.parametrize("change", [{"id": "78"}, {"networkEndpoints": [{"ipAddress": "10.0.0.3"}]}])
     def test_a_node_that_is_anothers_by_now_stays(self, host: Host, change: dict[str, object]) -> None:
         host.services.attributes["tpuctl-ttl"] = "3600s"

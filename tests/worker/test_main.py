@@ -16,7 +16,7 @@ import pytest
 
 from tests.worker.host import SPEC, Host
 from tpuctl.polling import Backoff, poll
-from tpuctl.worker import main, timing
+from tpuctl.worker import connection, main, timing, wire
 from tpuctl.worker.light_dataclass import replace
 from tpuctl.worker.records import encode
 
@@ -158,6 +158,27 @@ class TestStart:
         (tmp_path / "log").write_text(log)
         assert await_start("true")[0] == 1
         assert answer() == {"error": error}
+
+    @pytest.mark.parametrize(("status", "account"), [(200, "tpu@p.x"), (404, ""), (None, "")])
+    def test_one_that_may_not_write_says_so_with_the_account_of_the_host(
+        self,
+        tmp_path: Path,
+        answer: Answer,
+        await_start: Callable[..., tuple[int, int]],
+        monkeypatch: pytest.MonkeyPatch,
+        status: int | None,
+        account: str,
+    ) -> None:
+        def ask(path: str, _: float) -> connection.Answer:
+            assert path == "service-accounts/default/email"
+            if status is None:
+                raise OSError
+            return connection.Answer(status, "", b"tpu@p.x")
+
+        monkeypatch.setattr(wire, "ask_metadata", ask)
+        (tmp_path / "log").write_text("[tpuctl] Traceback ...\n[tpuctl] You may not.\n")
+        assert await_start("sh", "-c", "exit 77")[0] == 1
+        assert answer() == {"error": "You may not.", "cause": "forbidden", "account": account}
 
     def test_one_that_does_not_answer_is_ended(
         self, answer: Answer, await_start: Callable[..., tuple[int, int]], monkeypatch: pytest.MonkeyPatch

@@ -131,7 +131,7 @@ class Cloud:
         """Application default credentials, or anonymous ones on the simulator; raises ConfigError."""
         if self.endpoints.storage:
             return google_clients.anonymous_credentials()
-        return google_clients.default_credentials()
+        return google_clients.default_credentials(self.config.get("project"))
 
     def server_time(self) -> datetime:
         """Return the time by which nodes are dated, which is not this machine's; raises DeadlineError."""
@@ -221,8 +221,8 @@ class Cloud:
 
         if self.endpoints.storage:
             self._require_simulated(url, service.api)
-        project = self.config.require("project")
-        session = google_clients.rest_session(project, self.credentials, is_local=bool(url))
+        self.config.require("project")
+        session = google_clients.rest_session(self.credentials, is_local=bool(url))
         self._closers.append(session.close)
         return RestApi(session, url or googles, service)
 
@@ -280,7 +280,7 @@ class Cloud:
 
         if self.uses_iap(node, worker):
             return self._tunnel(node, worker)
-        return dial_address(*self._endpoint(node.addresses[worker]))
+        return dial_address(*self._endpoint(node, worker))
 
     def ssh_address(self, node: Node, worker: int) -> tuple[str, int] | None:
         """Return host and port of a worker's SSH server, for another program; None where only `_dial` does.
@@ -289,7 +289,7 @@ class Cloud:
         """
         if self.uses_iap(node, worker):
             return None
-        return self._endpoint(node.addresses[worker])
+        return self._endpoint(node, worker)
 
     def uses_iap(self, node: Node, worker: int) -> bool:
         """Whether a worker is reached through IAP: as configured, else if it has no external address."""
@@ -353,8 +353,14 @@ class Cloud:
             hint="Stop it, and the next command starts its own: tpuctl sim stop",
         )
 
-    def _endpoint(self, address: str) -> tuple[str, int]:
-        """Return the host and port to connect to for a node's address; raises HostError."""
+    def _endpoint(self, node: Node, worker: int) -> tuple[str, int]:
+        """Return the host and port to connect to for a worker; raises HostError."""
+        if node.missing_hosts:  # an address may be another worker's, and an empty one is this machine's
+            raise HostError(
+                f"Worker {worker} of '{node.name}' cannot be reached: {node.missing_hosts}.",
+                hint=f"Wait for all: tpuctl wait {node.name}",
+            )
+        address = node.addresses[worker]
         if not self.endpoints.hosts_file:
             return address, SSH_PORT
         hosts = json.loads(Path(self.endpoints.hosts_file).read_text())

@@ -21,15 +21,22 @@ UNUSED = ("aiohttp", "opentelemetry")
 SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 
 
-def default_credentials() -> Credentials:
-    """Return application default credentials; raises ConfigError when there are none."""
+def default_credentials(project: str | None = None) -> Credentials:
+    """Return application default credentials; raises ConfigError when there are none.
+
+    Requests of a user count against the quota of `project` unless the credentials name another one: some APIs
+    refuse a user without one, in words that tell of an API that is off.
+    """
     import google.auth  # noqa: PLC0415
+    from google.oauth2.credentials import Credentials as UserCredentials  # noqa: PLC0415
 
     from tpuctl.cloud.error_mapping import translated  # noqa: PLC0415
 
     with translated("Google Cloud"):
         credentials, _ = google.auth.default(scopes=SCOPES)
-        return credentials
+    if project and isinstance(credentials, UserCredentials) and not credentials.quota_project_id:
+        credentials = credentials.with_quota_project(project)
+    return credentials
 
 
 def anonymous_credentials() -> Credentials:
@@ -82,14 +89,11 @@ def storage_client(project: str, credentials: Credentials, url: str = "") -> Sto
     return client
 
 
-def rest_session(project: str, credentials: Credentials, *, is_local: bool) -> requests.Session:
+def rest_session(credentials: Credentials, *, is_local: bool) -> requests.Session:
     """Return a session whose requests carry credentials, for the REST APIs that need no client."""
     _import_requests()
     from google.auth.transport.requests import AuthorizedSession  # noqa: PLC0415
-    from google.oauth2.credentials import Credentials as UserCredentials  # noqa: PLC0415
 
-    if isinstance(credentials, UserCredentials) and not credentials.quota_project_id:
-        credentials = credentials.with_quota_project(project)  # Google refuses users without one
     session: requests.Session = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
     session.trust_env = not is_local
     return session

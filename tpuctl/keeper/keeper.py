@@ -271,9 +271,10 @@ class Keeper:
     def _own_node(self) -> OwnNode:
         """Return this VM's node; raises AnotherNodeError if the name is another's now."""
         node = self._api.node()
-        if not node.addresses:
-            raise ApiError("%s does not show the addresses of its hosts yet" % self._api.name)
-        if self._address not in node.addresses or (self._node and node.uid != self._node.uid):
+        is_another = self._node and node.uid != self._node.uid
+        if is_another or self._address not in node.addresses:
+            if not is_another and sum(map(bool, node.addresses)) < self._metadata.hosts:
+                raise ApiError("%s does not show the addresses of its hosts yet" % self._api.name)
             raise AnotherNodeError("%s is another node now" % self._api.name)
         return node
 

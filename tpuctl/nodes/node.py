@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tpuctl import accelerators
 from tpuctl.nodes.owner import Owned, deletion
 
 CLOUD_TPU = "cloud-tpu"
@@ -115,7 +116,7 @@ class Node(Owned):
     """Why it is ill, in the provider's words."""
     symptoms: tuple[Symptom, ...] = ()
     addresses: tuple[str, ...] = ()
-    """Where SSH reaches each worker, in worker order."""
+    """Where SSH reaches each worker, in worker order; an empty text for one without an address yet."""
     external: tuple[bool, ...] = ()
     """Whether each address is reached from outside of the provider's network; empty where that is unknown."""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -133,6 +134,25 @@ class Node(Owned):
     @property
     def zone(self) -> str:
         return self.id.zone
+
+    @property
+    def hosts(self) -> int:
+        """How many hosts it has: of a type that the catalogue lacks, as many as the provider lists."""
+        kind = accelerators.catalogue().get(self.accelerator)
+        return max(kind.hosts if kind else 1, len(self.addresses))
+
+    @property
+    def missing_hosts(self) -> str:
+        """Which hosts the provider does not list, as a clause; empty where it lists all of them.
+
+        The position of an address is the number of its worker: where one is missing, no other is certain.
+        """
+        listed = sum(map(bool, self.addresses))
+        if listed >= self.hosts:
+            return ""
+        if self.hosts == 1:
+            return "the provider lists no address of its host"
+        return f"the provider lists {listed or 'none'} of its {self.hosts} hosts"
 
     @property
     def deletion(self) -> str:

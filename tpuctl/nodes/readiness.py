@@ -14,7 +14,18 @@ REPLACED_BY_TERRAFORM = (
 
 
 def require_ready(node: Node) -> Node:
-    """Return a node that is READY; raises PreemptedError or StateError for any other."""
+    """Return a node that is READY, with all of its hosts; raises PreemptedError or StateError for others."""
+    missing = require_running(node).missing_hosts
+    if missing:
+        raise StateError(
+            f"Node '{node.name}' is {node.provider_state}, but {missing}.",
+            hint=f"Wait for {'them' if node.hosts > 1 else 'it'}: tpuctl wait {node.name}",
+        )
+    return node
+
+
+def require_running(node: Node) -> Node:
+    """Return a node that is READY, though hosts may be missing in the provider's answer; raises as above."""
     if node.state is NodeState.PREEMPTED:
         raise PreemptedError(
             f"Node '{node.name}' is {node.provider_state}.",
@@ -22,7 +33,7 @@ def require_ready(node: Node) -> Node:
             if node.is_kept_by_terraform
             else f"Delete it ('tpuctl down {node.name}') and create it again.",
         )
-    if node.state in (NodeState.STOPPING, NodeState.STOPPED):
+    if node.state in (NodeState.STOPPING, NodeState.STOPPED) and not node.spot:
         raise StateError(
             f"Node '{node.name}' is {node.provider_state}.", hint=f"Start it again: tpuctl start {node.name}"
         )

@@ -41,6 +41,11 @@ class UnreachableError(GcsError):
 class ForbiddenError(GcsError):
     """The VM's service account lacks a permission: to overwrite an object, it needs to delete it."""
 
+    def __init__(self, request: str, words: str) -> None:
+        super().__init__("%s: 403 %s" % (request, words))
+        self.words = words
+        """Those of the service, in one line."""
+
 
 class Item(NamedTuple):
     """One object in a listing."""
@@ -196,9 +201,10 @@ class Bucket:
                 raise PreconditionError(url)
             if answer.status == 404:
                 raise FileNotFoundError(url)
-            reason = "%d %s" % (answer.status, answer.text[:300])
+            words = _words(answer.text)
+            reason = "%d %s" % (answer.status, words)
             if answer.status == 403:
-                raise ForbiddenError("%s %s: %s" % (method, url, reason))
+                raise ForbiddenError("%s %s" % (method, url), words)
             if answer.status not in TRANSIENT:
                 raise GcsError("%s %s: %s" % (method, url, reason))
         raise UnreachableError("%s %s: %s" % (method, url, reason))
@@ -213,6 +219,15 @@ class Bucket:
             self._ahead = _answered(date) - time.time()
         except ValueError:  # an answer without a time changes nothing
             pass
+
+
+def _words(text: str) -> str:
+    """Return the service's sentence of an error in one line, or the beginning of another answer."""
+    try:
+        text = str(json.loads(text)["error"]["message"])
+    except (ValueError, KeyError, TypeError):  # such as the page of a proxy
+        pass
+    return " ".join(text.split())[:300]
 
 
 def _moment(text: str) -> float:

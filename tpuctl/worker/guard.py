@@ -10,10 +10,13 @@ import os
 import signal
 from typing import Callable, Optional
 
+from tpuctl.worker.gcs import ForbiddenError
 from tpuctl.worker.records import STARTED, Spec
 from tpuctl.worker.reporting.logs import say
 
 PR_SET_CHILD_SUBREAPER = 36
+NOT_PERMITTED = 77
+"""Exit code of a supervisor to which Cloud Storage has refused something: EX_NOPERM of sysexits.h."""
 STOPS = (signal.SIGTERM, signal.SIGINT)
 """What stops a host or a run."""
 
@@ -64,10 +67,13 @@ def _run_to_the_end(supervise: Callable[[], int]) -> None:
     code = 1
     try:
         code = supervise()
-    except Exception:
+    except Exception as error:
         import traceback  # noqa: PLC0415  slow, and most supervisors end well
 
         say(traceback.format_exc())
+        if isinstance(error, ForbiddenError):
+            code = NOT_PERMITTED
+            say(error.words)
     finally:
         os._exit(code)
 

@@ -12,8 +12,9 @@ from typing import BinaryIO, List, Mapping, NoReturn, Optional
 
 from tpuctl.worker import timing
 from tpuctl.worker.attempt_lock import first_lock, is_held, is_held_in, is_started
-from tpuctl.worker.guard import guarded
-from tpuctl.worker.records import LOCK_FILE, STARTED, STARTED_BEFORE, Spec, read_spec
+from tpuctl.worker.guard import NOT_PERMITTED, guarded
+from tpuctl.worker.records import FORBIDDEN, LOCK_FILE, STARTED, STARTED_BEFORE, Spec, read_spec
+from tpuctl.worker.reporting.logs import PREFIX
 
 BOOT_TIME = re.compile(r"^btime (\d+)$", re.MULTILINE)
 
@@ -184,11 +185,13 @@ def _await_start(pid: int, started: str, log: str) -> int:
 
     `pid` is the guard's; its supervisor's is in the file `started`.
     """
-    ended = False
+    ended, status = False, 0
 
     def started_or_ended() -> bool:
-        nonlocal ended
-        ended = ended or os.waitpid(pid, os.WNOHANG)[0] == pid
+        nonlocal ended, status
+        if not ended:
+            waited, status = os.waitpid(pid, os.WNOHANG)
+            ended = waited == pid
         return os.path.exists(started) or ended
 
     timing.wait_until(started_or_ended, timing.START_TIMEOUT, interval=0.05)
@@ -199,7 +202,21 @@ def _await_start(pid: int, started: str, log: str) -> int:
         os.killpg(pid, signal.SIGKILL)
     with open(log, encoding="utf-8", errors="replace") as stream:
         lines = stream.read().strip().splitlines() or ["no answer in %d s" % timing.START_TIMEOUT]
+    if ended and os.WIFEXITED(status) and os.WEXITSTATUS(status) == NOT_PERMITTED:
+        words = lines[-1][len(PREFIX) :] if lines[-1].startswith(PREFIX) else lines[-1]
+        return _answer({"error": words, "cause": FORBIDDEN, "account": _account()}, 1)
     return _answer({"error": lines[-1]}, 1)
+
+
+def _account() -> str:
+    """Return the service account that programs on this host act as; empty where its server does not say."""
+    from tpuctl.worker.wire import ask_metadata  # noqa: PLC0415  where it may do too little
+
+    try:
+        answer = ask_metadata("service-accounts/default/email", timing.METADATA_TIMEOUT)
+    except OSError:
+        return ""
+    return answer.text.strip() if answer.status == 200 else ""
 
 
 def _answer(content: Mapping[str, object], code: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -165,3 +166,26 @@ def test_a_run_of_a_stopped_node_was_stopped(tpuctl: Tpuctl, simulator: RunningS
     assert tpuctl("stop", node, "--yes").code == 0
     listed = tpuctl("runs", "--json").json["runs"]
     assert [run["state"] for run in listed] == ["stopped"]
+
+
+def test_a_spot_tpu_that_was_stopped_is_replaced(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
+    """`gcloud compute tpus tpu-vm stop` takes one, and nothing starts it again."""
+    assert tpuctl("up", "v3-8", "--name", "n1", "--spot", "--yes").code == 0
+    (stopped,) = simulator.world.nodes.all()
+
+    async def stop_it() -> None:
+        operation = simulator.world.nodes.stop(stopped.name)
+        async with asyncio.timeout(60):
+            while not simulator.world.operations.get(operation.name).done:
+                await asyncio.sleep(0.01)
+
+    simulator.call(stop_it())
+    assert "stopped, and spot: never runs again" in tpuctl("ls").out
+    reached = tpuctl("exec", "n1", "--", "true")
+    assert (reached.code, "Node 'n1' is STOPPED." in reached.err) == (7, True), reached.err
+    assert "tpuctl down n1" in reached.err
+    assert "tpuctl start" not in reached.err
+    up = tpuctl("up", "v3-8", "--name", "n1", "--spot", "--yes")
+    assert up.code == 0, up.err
+    (created,) = simulator.world.nodes.all()
+    assert (created.state, created.uid != stopped.uid) == ("READY", True)

@@ -61,8 +61,27 @@ class TestConnecting:
         ssh = Ssh(cloud.ssh.user, tmp_path / "other", cloud._dial)
         error = self.refused(ssh, ready, host_key)
         assert "it refused the SSH key" in error.message
-        assert "tpuctl up" in error.hint
+        assert "tpuctl wait" in error.hint
         assert error.facts == {"login": "refused"}
+
+    def test_a_key_that_may_come_yet_is_tried_again_and_given_up(
+        self, cloud: Cloud, ready: Node, host_key: str, tmp_path: Path
+    ) -> None:
+        """Another client has overwritten it, or the host has not heard of it."""
+        make_key(tmp_path / "other")
+        ssh = Ssh(cloud.ssh.user, tmp_path / "other", cloud._dial)
+        answers = [False, True, True]
+        assert "it refused the SSH key" in self.refused(ssh.patient(answers.pop), ready, host_key).message
+        assert answers == []
+
+        def add() -> bool:
+            change = cloud.provider.ssh_key_change(cloud.provider.get_node(ready.id), ssh.login_key())
+            assert change
+            cloud.provider.begin(change).wait("to have the key", 60)
+            return True
+
+        with ssh.patient(add).connect(ready, 0, host_key) as session:
+            assert session.run(["true"]).exit_code == 0
 
     def test_a_user_that_the_node_does_not_have_is_refused(
         self, cloud: Cloud, ready: Node, host_key: str
@@ -124,7 +143,7 @@ class TestConnecting:
         self, cloud: Cloud, ready: Node, host_key: str, home: Path
     ) -> None:
         """Only the key that the node published does, whatever a file says of this address."""
-        host, port = cloud._endpoint(ready.addresses[0])
+        host, port = cloud._endpoint(ready, 0)
         (home / ".ssh").mkdir(exist_ok=True)
         (home / ".ssh/known_hosts").write_text(f"[{host}]:{port} ssh-ed25519 {host_key}\n")
         with pytest.raises(HostError, match="host key is not the one it published"), \

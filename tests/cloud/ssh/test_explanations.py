@@ -9,7 +9,7 @@ import paramiko
 import pytest
 from paramiko.ssh_exception import IncompatiblePeer
 
-from tpuctl.cloud.ssh.explanations import EXPLANATIONS, CommandTimeout, Flood, SilentHost, translated
+from tpuctl.cloud.ssh.explanations import ADD_KEY, EXPLANATIONS, CommandTimeout, Flood, SilentHost, translated
 from tpuctl.errors import HostError
 
 STATE = "'tpuctl ls' shows the node's state."
@@ -25,11 +25,11 @@ KEY = paramiko.ECDSAKey.generate()
         ),
         (
             paramiko.AuthenticationException("no"),
-            "it refused the SSH key", "Run 'tpuctl up' again: it installs the key.", {"login": "refused"},
+            "it refused the SSH key", ADD_KEY, {"login": "refused"},
         ),
         (
             paramiko.BadAuthenticationType("no", ["password"]),
-            "it refused the SSH key", "Run 'tpuctl up' again: it installs the key.", {"login": "refused"},
+            "it refused the SSH key", ADD_KEY, {"login": "refused"},
         ),
         (
             IncompatiblePeer("no ciphers"),

@@ -23,7 +23,7 @@ from tpuctl.cloud.tpu.names import (
     reservation_name,
 )
 from tpuctl.cloud.tpu.states import STATES
-from tpuctl.errors import StockoutError
+from tpuctl.errors import ServiceError, StockoutError
 from tpuctl.nodes import DataDisk, NodeId, NodeSettings, NodeState, QueuedResourceId, QueueState
 
 NAME = "projects/p/locations/us-east1-d/nodes/n1"
@@ -70,6 +70,18 @@ def test_a_node_has_what_its_message_says() -> None:
     )
 
 
+def test_a_host_with_several_networks_is_one_host() -> None:
+    """gcloud takes each n-th endpoint of a node with n networks (ParseWorkerFlag)."""
+    networks = [tpu_v2.NetworkConfig(network=name) for name in ("default", "second")]
+    endpoints = [
+        endpoint(f"10.{net}.0.{host}", f"34.0.0.{host}" if net == 0 else "")
+        for host in (1, 2)
+        for net in (0, 1)
+    ]
+    read = read_node(node(network_configs=networks, network_endpoints=endpoints))
+    assert (read.addresses, read.external) == (("34.0.0.1", "34.0.0.2"), (True, True))
+
+
 def test_a_message_that_says_little_leaves_the_rest_empty() -> None:
     read = read_node(node())
     assert (read.state, read.created, read.created_at, read.queued_resource) == (
@@ -84,6 +96,14 @@ def test_a_message_that_says_little_leaves_the_rest_empty() -> None:
 def test_a_preemptible_node_is_spot(spot: bool, preemptible: bool) -> None:
     config = tpu_v2.SchedulingConfig(spot=spot, preemptible=preemptible)
     assert read_node(node(scheduling_config=config)).spot
+
+
+def test_a_spot_node_that_is_stopped_never_runs_again() -> None:
+    """Nobody can start it, and not every preemption leaves the state PREEMPTED (skypilot#1468)."""
+    for fields in ({"spot": True}, {"preemptible": True}, {}):
+        read = read_node(node(state=tpu_v2.Node.State.STOPPED, scheduling_config=fields))
+        assert read.provider_state == "STOPPED"
+        assert read.state is (NodeState.PREEMPTED if fields else NodeState.STOPPED)
 
 
 def test_a_symptom_has_its_time() -> None:
@@ -304,6 +324,37 @@ def test_a_failure_is_an_error_with_its_kind_and_hint() -> None:
     assert expired.hint == "Delete it: tpuctl down q1"
     state.state = States.SUSPENDED
     assert read_queued_resource(queued(state=state)).failure is None
+
+
+def test_a_failure_without_words_says_that_there_are_none() -> None:
+    subject, hint = "Queued resource 'q1' in us-east1-d", "Delete it: tpuctl down q1"
+    failed = tpu_v2.QueuedResourceState(state=States.FAILED)
+    for state in (failed, tpu_v2.QueuedResourceState(state=States.FAILED, failed_data={})):
+        failure = read_queued_resource(queued(state=state)).failure
+        assert isinstance(failure, ServiceError)
+        assert (failure.message, failure.hint) == (f"{subject} has FAILED, and Google gives no reason.", hint)
+    policy = tpu_v2.QueuedResource.QueueingPolicy(valid_until_time=MOMENT)
+    expired = read_queued_resource(queued(state=failed, queueing_policy=policy)).failure
+    assert isinstance(expired, StockoutError)
+    assert expired.message == f"{subject} has expired: there was no capacity until 2026-01-31T12:00:00Z."
+    words = status_pb2.Status(code=9, message="The request has expired.")
+    failed.failed_data.error = words
+    told = read_queued_resource(queued(state=failed)).failure
+    assert isinstance(told, StockoutError)
+    assert (told.message, told.hint) == (f"{subject}: {words.message}", hint)
+
+
+@pytest.mark.parametrize(
+    ("generation", "topology", "expected"),
+    [("V4", "2x2x4", "v4-32"), ("V5LITE_POD", "4x4", "v5litepod-16"), ("V4", "", ""), ("V4", "9x9x9", "")],
+)
+def test_a_request_by_generation_and_topology_has_a_type(
+    generation: str, topology: str, expected: str
+) -> None:
+    """As gcloud's --type and --topology ask for it; the service names the type once there is a node."""
+    config = tpu_v2.AcceleratorConfig(type_=generation, topology=topology)
+    asked = tpu_v2.QueuedResource.Tpu.NodeSpec(node=tpu_v2.Node(accelerator_config=config))
+    assert read_queued_resource(queued(asked)).accelerator == expected
 
 
 def test_names_of_queued_resources_and_reservations() -> None:

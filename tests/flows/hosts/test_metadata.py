@@ -13,7 +13,7 @@ from tpuctl.nodes import Change, Node, UpdateNode
 
 
 class Contested(MemoryProvider):
-    """One on which another client changes the metadata first, `times` times."""
+    """One on which another client's change takes effect after ours, `times` times, so that ours is lost."""
 
     def __init__(self, times: int) -> None:
         super().__init__(node(metadata={"theirs": "0"}))
@@ -49,20 +49,48 @@ def test_a_change_is_made_once_and_the_node_is_returned_with_it() -> None:
     assert provider.changes == 1
 
 
-def test_a_change_that_another_client_has_overwritten_is_made_again_beside_that_of_the_other() -> None:
+def test_a_change_that_another_client_has_overwritten_is_made_again_beside_that_of_the_other(
+    passing_time: PassingTime,
+) -> None:
     provider = Contested(7)
     changed = change_metadata(provider, node(), set_own, "to change")
     assert changed.metadata == {"theirs": "7", "own": "1"}
     assert provider.changes == 8
 
 
-def test_after_eight_changes_by_others_it_is_an_error() -> None:
-    provider = Contested(8)
+def test_after_two_minutes_of_changes_by_others_it_is_an_error(passing_time: PassingTime) -> None:
     with pytest.raises(ConflictError) as error:
-        change_metadata(provider, node(), set_own, "to change")
+        change_metadata(Contested(1000), node(), set_own, "to change")
     assert error.value.message == "The metadata of 'n1' is being changed by another client."
     assert error.value.hint == "Try again."
-    assert provider.changes == 8
+    assert 100 < passing_time.now <= 120
+
+
+def test_what_others_have_changed_since_the_node_was_read_stays() -> None:
+    """`submit` reads the node, asks its user, and adds the key: meanwhile others have added theirs."""
+    provider = MemoryProvider(node(metadata={"theirs": "new"}))
+    changed = change_metadata(provider, node(metadata={"theirs": "old"}), set_own, "to change")
+    assert changed.metadata == {"theirs": "new", "own": "1"}
+
+
+def test_a_change_that_is_refused_during_another_one_is_made_again_beside_its_outcome(
+    passing_time: PassingTime,
+) -> None:
+    class Busy(MemoryProvider):
+        """Google refuses a change while another one runs, whose outcome is seen at its end."""
+
+        refusals = 5
+
+        def begin(self, change: Change) -> Operation:
+            if self.refusals:
+                self.refusals -= 1
+                self.nodes["n1"] = node(metadata={"theirs": str(5 - self.refusals)})
+                raise ConflictError("Node 'n1' is being changed by another request.")
+            return super().begin(change)
+
+    changed = change_metadata(Busy(node()), node(), set_own, "to change")
+    assert changed.metadata == {"theirs": "5", "own": "1"}
+    assert len(passing_time.pauses) == 5, "the other one takes its time"
 
 
 def test_a_change_is_given_two_minutes(passing_time: PassingTime) -> None:

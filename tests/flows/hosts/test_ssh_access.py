@@ -13,7 +13,7 @@ from tpuctl.cloud.provider import Operation
 from tpuctl.cloud.ssh import CommandResult
 from tpuctl.errors import DeadlineError, HostError, PreemptedError, StateError
 from tpuctl.flows.hosts import ssh_access
-from tpuctl.flows.hosts.ssh_access import await_ssh, install_key
+from tpuctl.flows.hosts.ssh_access import await_hosts, await_ssh, grant_access, install_key
 from tpuctl.nodes import Change, Node, NodeId, NodeState, SshKey
 
 KEY = SshKey("ada", "ssh-ed25519 AAAA")
@@ -102,6 +102,40 @@ def test_a_wrong_host_key_is_not_tried_again(passing_time: PassingTime) -> None:
     assert (len(ssh.reached), passing_time.pauses) == (1, [])
 
 
+class TestHostsThatAreNotListed:
+    PARTIAL = node(addresses=("10.0.0.1",), accelerator="v4-16")
+    WHOLE = node(addresses=("10.0.0.1", "10.0.0.2"), accelerator="v4-16")
+
+    def test_a_node_that_lists_all_is_not_looked_at(self) -> None:
+        assert await_hosts(MemoryProvider(), self.WHOLE, [].append) is self.WHOLE
+
+    def test_the_rest_is_waited_for_and_every_host_reached(self, passing_time: PassingTime) -> None:
+        provider, reports = MemoryProvider(self.PARTIAL), list[str]()
+
+        def report(line: str) -> None:
+            reports.append(line)
+            provider.nodes["n1"] = self.WHOLE
+
+        ssh = MemorySsh()
+        assert await_ssh(provider, ssh, self.PARTIAL, KEY, report) == self.WHOLE
+        assert sorted(worker for _, worker, _ in ssh.reached) == [0, 1]
+        assert reports == [
+            "waiting for the hosts of n1: the provider lists 1 of its 2 hosts",
+            "waiting for SSH on 2 hosts",
+        ]
+
+    def test_they_are_given_five_minutes(self, passing_time: PassingTime) -> None:
+        with pytest.raises(DeadlineError) as late:
+            await_ssh(MemoryProvider(self.PARTIAL), MemorySsh(), self.PARTIAL, KEY, [].append)
+        assert late.value.message == "Waited 300 s for the addresses of all hosts of 'n1'."
+        assert passing_time.now == pytest.approx(300)
+
+    def test_a_node_that_ends_ends_the_wait(self, passing_time: PassingTime) -> None:
+        ended = node(state=NodeState.PREEMPTED, accelerator="v4-16")
+        with pytest.raises(PreemptedError):
+            await_hosts(MemoryProvider(ended), self.PARTIAL, [].append)
+
+
 class TestNodeThatChangesMeanwhile:
     """The node is looked at while its hosts do not answer."""
 
@@ -130,6 +164,21 @@ class TestNodeThatChangesMeanwhile:
         await_ssh(provider, Starting(HostError("Permission denied."), 0), node(), KEY, reports.append)
         assert provider.ssh_key_change(provider.nodes["n1"], KEY) is None
         assert reports[-1] == "adding your SSH key to n1"
+
+    def test_a_key_that_is_overwritten_once_every_host_answers_is_added_again(self) -> None:
+        """Whoever logs in next is refused: `submit`, on the hosts that answered first."""
+
+        class Overwriting(Starting):
+            def run(self, argv: Sequence[str]) -> CommandResult:
+                if len(self.reached) == 1:
+                    provider.nodes["n1"] = node(metadata={"another key": ""})
+                return super().run(argv)
+
+        provider, ssh = MemoryProvider(node()), Overwriting()
+        granted = grant_access(provider, ssh, node(), KEY, [].append)
+        kept = provider.nodes["n1"].metadata
+        assert set(granted.metadata) == set(kept) == {KEY.public_key, "another key"}
+        assert len(ssh.reached) == 2
 
     def test_a_key_that_is_overwritten_at_once_is_added_until_it_stays(self) -> None:
         class Contended(MemoryProvider):

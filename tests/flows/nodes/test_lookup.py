@@ -77,6 +77,15 @@ def test_a_node_that_is_not_ready_yet_says_so() -> None:
         find_ready(MemoryProvider(node(state=NodeState.CREATING)), None, None, "ada")
 
 
+def test_a_node_of_which_hosts_are_not_listed_is_not_used() -> None:
+    partial = node(accelerator="v3-32", addresses=("10.0.0.1",) * 3)
+    for name in ("n1", None):
+        with pytest.raises(
+            StateError, match=r"^Node 'n1' is its READY, but the provider lists 3 of its 4 hosts\.$"
+        ):
+            find_ready(MemoryProvider(partial), name, None, "ada")
+
+
 def test_without_any_node_the_hint_creates_one() -> None:
     with pytest.raises(StateError, match="There is no v2-8 to run on") as missing:
         find_ready(MemoryProvider(), None, "v2-8", "ada")

@@ -34,6 +34,12 @@ def test_a_host_that_knows_another_key_alone_is_not_asked_and_nothing_is_changed
     assert provider.nodes == {"n1": node()}
 
 
+def test_all_hosts_are_listed_first_also_where_they_do_not_know_the_key(passing_time: PassingTime) -> None:
+    provider = MemoryProvider(node(accelerator="v4-16"))
+    with pytest.raises(DeadlineError, match="the addresses of all hosts of 'n1'"):
+        waited(provider, MemorySsh(HostError("nobody should be asked")))
+
+
 def test_a_host_that_is_another_one_is_an_error() -> None:
     with pytest.raises(HostError, match=r"^It is another host\."):
         waited(

@@ -242,9 +242,10 @@ def test_the_project_is_named_with_its_origin_and_credentials_with_their_kind(
 ) -> None:
     monkeypatch.setenv("TPUCTL_PROJECT", "sim-project")
     assert findings(lambda: cloud)["project"].text == "sim-project (TPUCTL_PROJECT)"
-    monkeypatch.setattr(cloud, "credentials", SimpleNamespace())  # the clients have the former
-    finding = findings(lambda: cloud)["credentials"]
-    assert (finding.state, finding.text) == (OK, "found (SimpleNamespace)")
+    for fields, quota in (({}, "no quota project"), ({"quota_project_id": "lab"}, "quota project lab")):
+        monkeypatch.setattr(cloud, "credentials", SimpleNamespace(**fields))  # the clients have the former
+        finding = findings(lambda: cloud)["credentials"]
+        assert (finding.state, finding.text) == (OK, f"found (SimpleNamespace), {quota}")
 
 
 @pytest.fixture

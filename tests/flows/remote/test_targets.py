@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from threading import Barrier
 
 import pytest
 
 from tests.flows.nodes.memory_provider import MemoryProvider, MemorySsh, node, queued_resource
 from tests.flows.passing_time import PassingTime
+from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl.cloud.endpoints import connect
+from tpuctl.cloud.ssh import Ssh
+from tpuctl.cloud.ssh.keys import make_key
+from tpuctl.config import load
 from tpuctl.errors import DeadlineError, HostError, NotFoundError, PreemptedError, StateError, TpuctlError
+from tpuctl.flows.hosts import ssh_access
+from tpuctl.flows.hosts.ssh_access import KEY_ARRIVAL, grant_access, patient_ssh
 from tpuctl.flows.remote.targets import Hosts, admission_requests, admit, find_hosts
 from tpuctl.flows.remote.workers import ALL_WORKERS, only_worker
 from tpuctl.nodes import Node, NodeId, NodeState, QueueState, SshKey
 
+Tpuctl = Callable[..., CommandResult]
 KEY = SshKey("ada", "ssh-ed25519 AAAA")
 PAIR = node("n2", addresses=("10.0.0.1", "10.0.0.2"))
 
@@ -205,10 +217,62 @@ def test_a_new_key_is_awaited_while_hosts_refuse_it(
     assert len(ssh.reached) == 4
 
 
+class TestKeyThatOthersOverwrite:
+    """Metadata is replaced as a whole: who read before our key was there writes without it."""
+
+    @pytest.fixture(autouse=True)
+    def _looks_always(self, monkeypatch: pytest.MonkeyPatch, passing_time: PassingTime) -> None:
+        monkeypatch.setattr(ssh_access, "LOOK_INTERVAL", 0)
+
+    class Overwritten(MemorySsh):
+        """Hosts that let in who is in the metadata; another client writes its own `times` times."""
+
+        def __init__(self, provider: MemoryProvider, times: int, *, late: bool) -> None:
+            super().__init__()
+            self._provider, self._times, self._late = provider, times, late
+
+        @contextmanager
+        def connect(
+            self, node: Node, worker: int, host_key: str
+        ) -> Iterator[TestKeyThatOthersOverwrite.Overwritten]:
+            self.reached.append((node.name, worker, host_key))
+            if not self._late:
+                self._overwrite()
+            if KEY.public_key not in self._provider.nodes["n1"].metadata:
+                raise HostError("refused", login="refused")
+            if self._late:
+                self._overwrite()
+            yield self
+
+        def _overwrite(self) -> None:
+            if self._times:
+                self._times -= 1
+                self._provider.nodes["n1"] = node(metadata={"theirs": ""})
+
+    @pytest.mark.parametrize("late", [False, True], ids=["before the host knows it", "once it has let us in"])
+    def test_it_is_added_again_until_it_stays(self, late: bool) -> None:
+        provider, reports = MemoryProvider(node()), list[str]()
+        ssh = self.Overwritten(provider, 3, late=late)
+        admitted = admit(provider, ssh, find(provider), KEY, reports.append)  # type: ignore[arg-type]
+        assert set(provider.nodes["n1"].metadata) == set(admitted.node.metadata) == {KEY.public_key, "theirs"}
+        assert len(ssh.reached) == 4
+        assert reports.count("adding your SSH key to n1") == 4
+
+    def test_a_node_that_ends_meanwhile_says_so(self) -> None:
+        class Ending(MemoryProvider):
+            def get_node(self, identity: NodeId) -> Node:
+                found = super().get_node(identity)
+                return replace(found, state=NodeState.PREEMPTED) if refusing.reached else found
+
+        refusing = Refusing(1000)
+        with pytest.raises(PreemptedError):
+            admit(Ending(node()), refusing, find(MemoryProvider(node())), KEY, [].append)  # type: ignore[arg-type]
+
+
 def test_a_host_that_refuses_a_new_key_for_ever_is_left_to_the_command(passing_time: PassingTime) -> None:
     provider = MemoryProvider(node(labels={}))
     admit(provider, Refusing(1000), find(provider, "n1"), KEY, lambda _: None)  # type: ignore[arg-type]
-    assert 60 <= passing_time.clock() < 120
+    assert passing_time.clock() == pytest.approx(KEY_ARRIVAL)
 
 
 def test_a_worker_without_a_host_key_does_not_keep_the_others_waiting() -> None:
@@ -216,3 +280,38 @@ def test_a_worker_without_a_host_key_does_not_keep_the_others_waiting() -> None:
     hosts = Hosts(PAIR, (0, 1), {1: "host key 1"})
     admit(provider, ssh, hosts, KEY, lambda _: None)  # type: ignore[arg-type]
     assert ssh.reached == [("n2", 1, "host key 1")]
+
+
+CLIENTS = 12
+
+
+def test_of_twelve_clients_that_add_their_keys_at_once_each_gets_in(
+    home: Path, tmp_path: Path, tpuctl: Tpuctl
+) -> None:
+    """As jobs of a CI do, half by `exec` and half by `submit`; a host hears of a change a second later."""
+    simulator = RunningSimulator(tmp_path / "state" / "sim", key_delay=1.0)
+    cloud = connect(load({}))
+    try:
+        assert tpuctl("up", "v3-8", "--name", "n1", "--yes").code == 0
+        together = Barrier(CLIENTS)
+
+        def get_in(number: int) -> str:
+            make_key(tmp_path / f"key-{number}")
+            ssh = Ssh(f"user{number}", tmp_path / f"key-{number}", cloud._dial)
+            hosts, key = find_hosts(cloud.provider, "n1", ALL_WORKERS, "ada", None), ssh.login_key()
+            together.wait()
+            if number % 2:
+                hosts = admit(cloud.provider, ssh, hosts, key, lambda _: None)
+            else:
+                grant_access(cloud.provider, ssh, hosts.node, key, lambda _: None)
+            patient = patient_ssh(cloud.provider, ssh, hosts.node, key)
+            with patient.connect(hosts.node, 0, hosts.host_key(0)) as session:
+                return session.run(["echo", str(number)]).stdout.strip()
+
+        with ThreadPoolExecutor(CLIENTS) as clients:
+            assert list(clients.map(get_in, range(CLIENTS))) == [str(number) for number in range(CLIENTS)]
+        lines = simulator.world.nodes.all()[0].metadata["ssh-keys"].splitlines()
+        assert {line.partition(":")[0] for line in lines} >= {f"user{number}" for number in range(CLIENTS)}
+    finally:
+        cloud.close()
+        simulator.close()

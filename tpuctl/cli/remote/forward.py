@@ -10,6 +10,7 @@ from tpuctl.cli import output, printing
 from tpuctl.cli.remote.reaching import find_worker, worker_option
 from tpuctl.cli.session import Session, reaching_options, with_session
 from tpuctl.errors import UsageError
+from tpuctl.flows.hosts.ssh_access import patient_ssh
 from tpuctl.flows.remote.forwarding import forward as flow
 from tpuctl.flows.remote.forwarding.listeners import Listener, is_port, listen, parse_ports
 from tpuctl.flows.remote.targets import Hosts, admit
@@ -40,8 +41,9 @@ def forward(session: Session, words: tuple[str, ...], worker: str | None) -> Non
     listeners = listen(pairs)
     try:
         admitted = admit(provider, ssh, hosts, ssh.login_key(), output.note)
+        patient = patient_ssh(provider, ssh, admitted.node, ssh.login_key())
         flow.forward(
-            provider, ssh, admitted, listeners, output.note, lambda: _show(session, admitted, listeners)
+            provider, patient, admitted, listeners, output.note, lambda: _show(session, admitted, listeners)
         )
     finally:
         for listener in listeners:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from tpuctl.client.context import Context
+from tpuctl.flows.hosts.ssh_access import patient_ssh
 from tpuctl.flows.progress import Report
 from tpuctl.flows.remote import copy as copy_flow
 from tpuctl.flows.remote.command import Results, run_command
@@ -14,6 +16,9 @@ from tpuctl.flows.remote.targets import Hosts, admission_requests, admit, find_h
 from tpuctl.flows.remote.workers import HostName, WorkerSet, parse_host_name
 from tpuctl.nodes import HttpRequest
 from tpuctl.parallel import Result
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.ssh import Ssh
 
 
 def host_name(text: str) -> HostName:
@@ -48,11 +53,16 @@ def execute(
     timeout: float | None,
 ) -> Results:
     """Run a command on every worker at once."""
-    return run_command(context.cloud.ssh, hosts, words, take, timeout)
+    return run_command(_ssh(context, hosts), hosts, words, take, timeout)
 
 
 def copy(
     context: Context, hosts: Hosts, request: CopyRequest, report: copy_flow.Progress
 ) -> Sequence[Result[int, copy_flow.Copied]]:
     """Copy to or from every worker at once."""
-    return copy_flow.copy(context.cloud.ssh, hosts, request, report)
+    return copy_flow.copy(_ssh(context, hosts), hosts, request, report)
+
+
+def _ssh(context: Context, hosts: Hosts) -> Ssh:
+    cloud = context.cloud
+    return patient_ssh(cloud.provider, cloud.ssh, hosts.node, cloud.ssh.login_key())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tpuctl import clock
 from tpuctl.client.context import Context
 from tpuctl.errors import ConflictError
+from tpuctl.flows.hosts.ssh_access import patient_ssh
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import access
@@ -16,6 +17,7 @@ from tpuctl.flows.runs.submission.traffic import near
 from tpuctl.nodes import HttpRequest, Node
 
 if TYPE_CHECKING:
+    from tpuctl.cloud.ssh import Ssh
     from tpuctl.flows.runs.code.bundles import Report as ReportCode
     from tpuctl.flows.runs.record.repetition import RepeatRequest
 
@@ -66,7 +68,7 @@ def start(
     """Start the run; where its name has a submission that was killed before all had started, go on."""
     cloud, planned = context.cloud, priced(planned, context.prices.recorded)
     try:
-        return flow.submit(cloud.bucket, cloud.provider, cloud.ssh, planned, report)
+        return flow.submit(cloud.bucket, cloud.provider, _ssh(context, planned), planned, report)
     except ConflictError as error:
         from tpuctl.flows.runs.submission import continuation  # noqa: PLC0415  slow, and rarely needed
 
@@ -79,7 +81,7 @@ def start(
         if seconds is None or seconds > 0:
             raise
     say(f"Run '{planned.run.run}' was submitted before, and not started on every worker: it is now.")
-    return continuation.go_on(cloud.bucket, cloud.provider, cloud.ssh, planned, report)
+    return continuation.go_on(cloud.bucket, cloud.provider, _ssh(context, planned), planned, report)
 
 
 def go_on(context: Context, planned: SubmitPlan, report: ReportCode | None = None) -> flow.Submission:
@@ -87,4 +89,9 @@ def go_on(context: Context, planned: SubmitPlan, report: ReportCode | None = Non
     from tpuctl.flows.runs.submission import continuation  # noqa: PLC0415  slow, and rarely needed
 
     cloud, planned = context.cloud, priced(planned, context.prices.recorded)
-    return continuation.go_on(cloud.bucket, cloud.provider, cloud.ssh, planned, report)
+    return continuation.go_on(cloud.bucket, cloud.provider, _ssh(context, planned), planned, report)
+
+
+def _ssh(context: Context, planned: SubmitPlan) -> Ssh:
+    cloud = context.cloud
+    return patient_ssh(cloud.provider, cloud.ssh, planned.node, cloud.ssh.login_key())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import hmac
 import logging
 from collections.abc import Callable, Iterator
@@ -31,6 +32,13 @@ class Ssh:
         self.user = user
         self.key = key
         self._dial = dial
+        self._may_come: Callable[[], bool] = lambda: False
+
+    def patient(self, may_come: Callable[[], bool]) -> Ssh:
+        """Return one that logs in again, as often as `may_come()`, on a host that refuses the key."""
+        other = copy.copy(self)
+        other._may_come = may_come
+        return other
 
     def login_key(self) -> SshKey:
         """Return the key that hosts have to accept; one is created when missing. Raises ConfigError."""
@@ -51,11 +59,21 @@ class Ssh:
         key = self._private_key
         with translated(name):
             published = _host_key(host_key)
-            transport = authenticate(self._dial(node, worker), published, self.user, key)
+            transport = self._login(node, worker, published, key)
         try:
             yield SshSession(transport, name, self.user)
         finally:
             transport.close()
+
+    def _login(
+        self, node: Node, worker: int, host_key: paramiko.PKey, key: paramiko.PKey
+    ) -> paramiko.Transport:
+        while True:
+            try:
+                return authenticate(self._dial(node, worker), host_key, self.user, key)
+            except paramiko.AuthenticationException:
+                if not self._may_come():
+                    raise
 
     def open_stream(self, node: Node, worker: int) -> ByteStream:
         """Return an open stream to a worker's SSH server, for another program's login; raises HostError."""

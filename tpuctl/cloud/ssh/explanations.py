@@ -51,7 +51,10 @@ def _explain(error: BaseException) -> tuple[str, str]:
     return reason or str(error) or type(error).__name__, f"The host may be down: {SEE_STATE}"
 
 
-INSTALL_KEY = "Run 'tpuctl up' again: it installs the key."
+ADD_KEY = (
+    "The same command adds it again, where another client has overwritten it.\n"
+    "Wait until the hosts know it, or learn why they do not: tpuctl wait NAME"
+)
 SEE_STATE = "'tpuctl ls' shows the node's state."
 
 EXPLANATIONS: tuple[tuple[type[BaseException], str, str], ...] = (
@@ -61,7 +64,7 @@ EXPLANATIONS: tuple[tuple[type[BaseException], str, str], ...] = (
         "Do not trust this address. With --host-keys first-contact it is not the first one: if Google has "
         "repaired the host, remove the worker's file from host-keys in tpuctl's state folder.",
     ),
-    (paramiko.AuthenticationException, "it refused the SSH key", INSTALL_KEY),
+    (paramiko.AuthenticationException, "it refused the SSH key", ADD_KEY),
     (IncompatiblePeer, "it speaks another SSH: {error}", "Is it a host of this TPU? " + SEE_STATE),
     (CommandTimeout, "a command did not end in time", f"The host may hang: {SEE_STATE}"),
     (SilentHost, "it did not answer in time, at {error}", f"The host may boot or hang: {SEE_STATE}"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -9,12 +10,12 @@ from datetime import datetime
 from google.cloud import tpu_v2
 from google.rpc import code_pb2
 
-from tpuctl import clock
+from tpuctl import accelerators, clock
 from tpuctl.cloud.tpu.error_mapping import operation_error
 from tpuctl.cloud.tpu.names import parse_node_name, parse_queued_resource_name
 from tpuctl.cloud.tpu.settings import read_settings
-from tpuctl.cloud.tpu.states import QUEUE_STATES, STATES, enum_name
-from tpuctl.errors import StockoutError, TpuctlError
+from tpuctl.cloud.tpu.states import QUEUE_STATES, SPOT_STATES, STATES, enum_name
+from tpuctl.errors import ServiceError, StockoutError, TpuctlError
 from tpuctl.nodes import (
     CLOUD_TPU,
     Node,
@@ -30,6 +31,8 @@ HOST_KEYS = "hostkeys"
 """The namespace of guest attributes into which Google's agent writes a host's keys."""
 INSTANCE_NAME = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
 """Of Compute Engine. Each program on a host can write guest attributes: another text is no name."""
+EXPIRED = re.compile(r"(?i)\brequest\b.*\bexpired\b")
+"""Of a request in the queue: there was no capacity for as long as it was valid."""
 INITIATORS = {1: "USER", 2: "SERVICE"}
 """QueuedResourceState.StateInitiator of google/cloud/tpu/v2/cloud_tpu.proto."""
 
@@ -38,20 +41,23 @@ def read_node(message: tpu_v2.Node) -> Node:
     """Return a node of the API as tpuctl's record."""
     plain = tpu_v2.Node.pb(message)  # the message itself warns of values that this client does not know
     state, health = enum_name(tpu_v2.Node.State, plain.state), plain.health
+    is_spot = plain.scheduling_config.spot or plain.scheduling_config.preemptible
+    networks = len(message.network_configs) or 1  # side by side, each host has an endpoint in every one
+    endpoints = list(message.network_endpoints)[::networks]
     return Node(
         id=parse_node_name(message.name, str(message.id)),
-        state=STATES.get(state, NodeState.UNKNOWN),
+        state=(SPOT_STATES if is_spot else STATES).get(state, NodeState.UNKNOWN),
         provider_state=state,
         accelerator=message.accelerator_type,
         runtime=message.runtime_version,
         created=_time(message.create_time),
         created_at=_seconds(message.create_time),
-        spot=message.scheduling_config.spot or message.scheduling_config.preemptible,
+        spot=is_spot,
         health=enum_name(tpu_v2.Node.Health, health) if health else "",
         health_description=message.health_description,
         symptoms=tuple(_symptom(symptom) for symptom in message.symptoms),
-        addresses=tuple(_address(endpoint) for endpoint in message.network_endpoints),
-        external=tuple(bool(endpoint.access_config.external_ip) for endpoint in message.network_endpoints),
+        addresses=tuple(_address(endpoint) for endpoint in endpoints),
+        external=tuple(bool(endpoint.access_config.external_ip) for endpoint in endpoints),
         labels=dict(message.labels),
         metadata=dict(message.metadata),
         queued_resource=message.queued_resource.rpartition("/")[2],
@@ -89,25 +95,27 @@ def read_queued_resource(message: tpu_v2.QueuedResource) -> QueuedResource:
     initiator = tpu_v2.QueuedResource.pb(message).state.state_initiator
     failed = tpu_v2.QueuedResource.pb(message).state.failed_data.error
     failure = operation_error(f"Queued resource '{identity.name}'", failed) if failed.code else None
-    specs = list(message.tpu.node_spec)
+    specs, valid_until = list(message.tpu.node_spec), message.queueing_policy.valid_until_time
     pattern = specs[0].node if specs else tpu_v2.Node()
     return QueuedResource(
         id=identity,
         state=QUEUE_STATES.get(state, QueueState.UNKNOWN),
         provider_state=state,
         nodes=tuple(node for spec in specs for node in _nodes_of(identity, spec)),
-        accelerator=pattern.accelerator_type,
+        accelerator=pattern.accelerator_type or _type_of(pattern.accelerator_config),
         runtime=pattern.runtime_version,
         created=_time(message.create_time),
         created_at=_seconds(message.create_time),
         spot="spot" in message,
         reservation=message.reservation_name,
-        valid_until=_time(message.queueing_policy.valid_until_time),
+        valid_until=_time(valid_until),
         initiator=INITIATORS.get(initiator, ""),
         error=message.state.failed_data.error.message,
         error_kind=failure.kind if failure else "",
         error_hint=failure.hint if failure else "",
-        failure=_failure(identity, tpu_v2.QueuedResource.pb(message).state),
+        failure=_failure(
+            identity, tpu_v2.QueuedResource.pb(message).state, message.queueing_policy.valid_until_time
+        ),
         labels=dict(pattern.labels),
         metadata=dict(pattern.metadata),
     )
@@ -140,14 +148,35 @@ def _seconds(moment: object) -> float:
     return moment.timestamp() if isinstance(moment, datetime) else 0.0
 
 
-def _failure(identity: QueuedResourceId, state: tpu_v2.QueuedResourceState) -> TpuctlError | None:
+def _failure(
+    identity: QueuedResourceId, state: tpu_v2.QueuedResourceState, valid_until: object
+) -> TpuctlError | None:
     """Return the error of a queued resource that has failed."""
     if QUEUE_STATES.get(enum_name(tpu_v2.QueuedResourceState.State, state.state)) is not QueueState.FAILED:
         return None
     subject, error = f"Queued resource '{identity.name}' in {identity.zone}", state.failed_data.error
-    if error.code == code_pb2.DEADLINE_EXCEEDED:  # the request's own time: the service has answered
-        return StockoutError(f"{subject}: {error.message}", hint=f"Delete it: tpuctl down {identity.name}")
-    return operation_error(subject, error)
+    hint = f"Delete it: tpuctl down {identity.name}"
+    if error.code == code_pb2.DEADLINE_EXCEEDED or EXPIRED.search(error.message):
+        # the request's own time: the service has answered
+        return StockoutError(f"{subject}: {error.message}", hint=hint)
+    if error.code or error.message:
+        return operation_error(subject, error)
+    if isinstance(valid_until, datetime) and valid_until <= clock.now():
+        return StockoutError(
+            f"{subject} has expired: there was no capacity until {_time(valid_until)}.", hint=hint
+        )
+    return ServiceError(f"{subject} has FAILED, and Google gives no reason.", hint=hint)
+
+
+def _type_of(config: tpu_v2.AcceleratorConfig) -> str:
+    """Return the type that a generation and a topology mean; empty for one that nobody knows."""
+    plain = tpu_v2.AcceleratorConfig.pb(config)
+    sides = plain.topology.split("x")
+    if not all(side.isdecimal() for side in sides):
+        return ""
+    generation, chips = enum_name(tpu_v2.AcceleratorConfig.Type, plain.type_), math.prod(map(int, sides))
+    kinds = accelerators.catalogue().values()
+    return next((kind.type for kind in kinds if (kind.api_enum, kind.chips) == (generation, chips)), "")
 
 
 def _address(endpoint: tpu_v2.NetworkEndpoint) -> str:

@@ -24,6 +24,8 @@ STATES: Mapping[str, NodeState] = {
     "DELETING": NodeState.DELETING,
 }
 """Any other state, also one that the API gets later, is UNKNOWN."""
+SPOT_STATES = {**STATES, "STOPPED": NodeState.PREEMPTED}
+"""Of a spot or preemptible node: nobody can start it again, and Google does not always say PREEMPTED."""
 
 QUEUE_STATES: Mapping[str, QueueState] = {
     "CREATING": QueueState.WAITING,

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from tpuctl.cloud.provider import Provider
 from tpuctl.errors import ConflictError
 from tpuctl.nodes import Node, UpdateNode
-from tpuctl.polling import NO_PAUSE, retry
+from tpuctl.polling import retry
 
 TIMEOUT = 120.0
-ATTEMPTS = 8
-"""The metadata is replaced as a whole: of two clients at once, one's change is lost, and made again."""
+"""Seconds for one change, and for all attempts: of two clients at once, one's change is refused or lost."""
 
 
 def change_metadata(
@@ -19,21 +18,23 @@ def change_metadata(
 ) -> Node:
     """Change a node until it has what `change_of` wants of it, and return it so.
 
-    `change_of` returns None for a node that needs no change. What other clients change stays. `purpose`
-    completes "Waited 120 s for Node 'n1' ...". Raises ConflictError after too many changes by others.
+    `change_of` returns None for a node that needs no change. The metadata is replaced as a whole: it is read
+    right before, and what other clients change stays. `purpose` completes "Waited 120 s for Node 'n1' ...".
+    Raises ConflictError where others change it all the time.
     """
+    if change_of(node) is None:
+        return node
 
     def merge() -> Node:
-        nonlocal node
-        change = change_of(node)
+        change = change_of(current := provider.get_node(node.id))
         if change is None:
-            return node
+            return current
         provider.begin(change).wait(purpose, TIMEOUT)
-        node = provider.get_node(node.id)
-        if change_of(node):
+        changed = provider.get_node(node.id)
+        if change_of(changed):
             raise ConflictError(
                 f"The metadata of '{node.name}' is being changed by another client.", hint="Try again."
             )
-        return node
+        return changed
 
-    return retry(merge, on=ConflictError, attempts=ATTEMPTS, backoff=NO_PAUSE)
+    return retry(merge, on=ConflictError, timeout=TIMEOUT)

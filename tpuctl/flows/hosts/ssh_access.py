@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from tpuctl.cloud.provider import Provider
 from tpuctl.errors import DeadlineError, HostError, in_one_line
 from tpuctl.flows.hosts import os_login
 from tpuctl.flows.hosts.metadata import change_metadata
-from tpuctl.flows.progress import Report
+from tpuctl.flows.progress import Report, silent
 from tpuctl.nodes import Node, SshKey
-from tpuctl.nodes.readiness import require_ready
+from tpuctl.nodes.readiness import require_running
 from tpuctl.parallel import fanout, values
-from tpuctl.polling import poll
+from tpuctl.polling import poll, sleep
 
 if TYPE_CHECKING:
     from tpuctl.cloud.ssh import Ssh
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 SSH_TIMEOUT = 300.0
 OS_LOGIN_PATIENCE = 30.0
 """Seconds for which a host of a project with OS Login may refuse a key that its profile has: it boots."""
+KEY_ARRIVAL = 60.0
+"""Seconds for which hosts may refuse a key that was just added."""
+KEY_PAUSE = 1.0
 LOOK_INTERVAL = 2.0
 """Seconds between looks at the node while its hosts do not answer, whatever their number."""
 
@@ -31,11 +34,29 @@ def grant_access(provider: Provider, ssh: Ssh, node: Node, key: SshKey, report: 
     """Let a key log in, wait until every host runs a command, and return the node.
 
     Raises PreemptedError or StateError when the node ends meanwhile, HostError that names the worker,
-    DeadlineError when the host keys are not published.
+    DeadlineError when hosts are not listed or do not publish their keys.
     """
-    node = install_key(provider, node, key, report)
-    await_ssh(provider, ssh, node, key, report)
-    return node
+    if provider.ssh_key_change(node, key) is None:
+        return await_ssh(provider, ssh, node, key, report)
+    return add_key(provider, node, key, report, lambda added: await_ssh(provider, ssh, added, key, report))
+
+
+def add_key(
+    provider: Provider, node: Node, key: SshKey, report: Report, await_arrival: Callable[[Node], object]
+) -> Node:
+    """Add a key to a node, call `await_arrival`, and return the node, which still has the key then.
+
+    Another client that changes the metadata at the same time may overwrite a key that has arrived. The hosts
+    learn of that seconds later: who connects at once gets in.
+    """
+
+    def added() -> Node | None:
+        nonlocal node
+        await_arrival(install_key(provider, node, key, report))
+        node = require_running(provider.get_node(node.id))
+        return node if provider.ssh_key_change(node, key) is None else None
+
+    return poll(added, awaiting=f"'{node.name}' to keep the SSH key", timeout=SSH_TIMEOUT)
 
 
 def install_key(provider: Provider, node: Node, key: SshKey, report: Report) -> Node:
@@ -49,22 +70,45 @@ def install_key(provider: Provider, node: Node, key: SshKey, report: Report) -> 
     changed = change_metadata(
         provider, node, lambda current: provider.ssh_key_change(current, key), "to accept the SSH key"
     )
-    return require_ready(changed)
+    return require_running(changed)
 
 
-def await_ssh(provider: Provider, ssh: Ssh, node: Node, key: SshKey, report: Report) -> None:
-    """Return once every host runs a command.
+def await_hosts(provider: Provider, node: Node, report: Report) -> Node:
+    """Return a node once the provider lists all of its hosts, which may be some time after it is READY.
+
+    Raises as `grant_access` does.
+    """
+    if not node.missing_hosts:
+        return node
+    report(f"waiting for the hosts of {node.name}: {node.missing_hosts}")
+
+    def complete() -> Node | None:
+        current = require_running(provider.get_node(node.id))
+        return None if current.missing_hosts else current
+
+    return poll(
+        complete,
+        awaiting=f"the addresses of all hosts of '{node.name}'",
+        timeout=SSH_TIMEOUT,
+        hint=f"See those that are listed: tpuctl describe {node.name}",
+    )
+
+
+def await_ssh(provider: Provider, ssh: Ssh, node: Node, key: SshKey, report: Report) -> Node:
+    """Return the node once every host runs a command.
 
     Keys take seconds to arrive on the hosts, and a first boot takes longer. Raises as `grant_access` does.
     """
+    node = await_hosts(provider, node, report)
     report(f"waiting for SSH on {len(node.addresses)} host{'s' if len(node.addresses) > 1 else ''}")
     keys = _host_keys(provider, node)
-    watch = _NodeWatch(provider, node, key, report)
+    watch = NodeWatch(provider, node, key, report)
     hosts = range(len(node.addresses))
     values(fanout(lambda worker: _await_worker(ssh, watch, worker, keys[worker]), hosts))
+    return node
 
 
-class _NodeWatch:
+class NodeWatch:
     """Looks at the node while its hosts do not answer: it may have ended, or have lost our key."""
 
     def __init__(self, provider: Provider, node: Node, key: SshKey, report: Report) -> None:
@@ -83,12 +127,30 @@ class _NodeWatch:
         with self._lock:
             if time.monotonic() - self._last < LOOK_INTERVAL:
                 return
-            current = require_ready(self._provider.get_node(self.node.id))
+            current = require_running(self._provider.get_node(self.node.id))
+            is_lost = self._provider.ssh_key_change(current, self._key) is not None
             install_key(self._provider, current, self._key, self._report)
             self._last = time.monotonic()
+            self._began = self._last if is_lost else self._began
             waited = self._last - self._began
             if refused and waited >= OS_LOGIN_PATIENCE and self._provider.ignores_ssh_keys(current.metadata):
                 raise os_login.refusal(current)
+
+    def may_come(self) -> bool:
+        """Whether a host that refuses our key may accept it yet: looks and pauses first. Raises as `look`."""
+        if time.monotonic() - self._began >= KEY_ARRIVAL:
+            return False
+        self.look(refused=True)
+        sleep(KEY_PAUSE)
+        return True
+
+
+def patient_ssh(provider: Provider, ssh: Ssh, node: Node, key: SshKey) -> Ssh:
+    """Return SSH to a node that our key was added to, now or just before, and whose hosts may refuse it yet.
+
+    Also while another client overwrites it: a host that knew it forgets it for seconds then.
+    """
+    return ssh.patient(NodeWatch(provider, node, key, silent).may_come)
 
 
 def _host_keys(provider: Provider, node: Node) -> Mapping[int, str]:
@@ -96,7 +158,7 @@ def _host_keys(provider: Provider, node: Node) -> Mapping[int, str]:
         keys = provider.host_keys(node.id)
         if len(keys) == len(node.addresses):
             return keys
-        require_ready(provider.get_node(node.id))
+        require_running(provider.get_node(node.id))
         return None
 
     return poll(
@@ -108,7 +170,7 @@ def _host_keys(provider: Provider, node: Node) -> Mapping[int, str]:
     )
 
 
-def _await_worker(ssh: Ssh, watch: _NodeWatch, worker: int, host_key: str) -> None:
+def _await_worker(ssh: Ssh, watch: NodeWatch, worker: int, host_key: str) -> None:
     reason = ""
 
     def runs_a_command() -> bool | None:

@@ -94,7 +94,7 @@ def _ready(provider: Provider, name: str | None, types: Sequence[str], owner: st
             [node for node in candidates if node.is_kept_by_terraform is is_terraforms], types
         )
         if chosen:
-            return chosen
+            return require_ready(chosen)
     if listing.unreachable:
         raise no_answer(listing.unreachable, "your TPU")
     if candidates:

@@ -17,7 +17,7 @@ from tpuctl.flows.nodes.placement.search import Search, check_search
 from tpuctl.flows.nodes.placement.siblings import Siblings, require_candidates, require_in_zones, siblings
 from tpuctl.nodes import CreateNode, Creation, Node, NodeRequest, NodeState, QueuedResource, SshKey
 from tpuctl.nodes.candidates import as_candidate, race_id
-from tpuctl.nodes.readiness import require_ready
+from tpuctl.nodes.readiness import require_running
 from tpuctl.parallel import fanout
 
 NODE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -182,7 +182,7 @@ def _require_same(item: Allocation, options: UpOptions) -> None:
         )
     for node in item.nodes:
         if not (node.state.becomes_ready or node.state is NodeState.STOPPED):
-            require_ready(node)
+            require_running(node)
 
 
 def _require_own(item: Allocation, options: UpOptions) -> None:
@@ -190,7 +190,7 @@ def _require_own(item: Allocation, options: UpOptions) -> None:
     if item.is_owned_by(options.owner):
         return
     for node in item.nodes:
-        require_ready(node)
+        require_running(node)
     raise StateError(
         f"'{item.name}' in {item.zone} has ended, and belongs to {item.owner or 'somebody else'}.",
         hint="Give yours another name with --name, or ask its owner to delete it.",

@@ -21,7 +21,7 @@ from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.lookup import find_allocation
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import Change, HttpRequest, Node, NodeState, SshKey, StartNode, StopNode
-from tpuctl.nodes.readiness import require_ready
+from tpuctl.nodes.readiness import require_running
 from tpuctl.polling import poll
 from tpuctl.shells import again
 
@@ -56,8 +56,8 @@ def find_for_power(provider: Provider, name: str, zone: str | None = None) -> No
     if allocation.queued_resource or allocation.nodes[0].queued_resource:
         raise _cannot_pause(allocation, "belongs to a queued resource, whose nodes end with it")
     node = allocation.nodes[0]
-    if len(node.addresses) > 1:
-        raise _cannot_pause(allocation, f"has {len(node.addresses)} hosts, and only a TPU of one host pauses")
+    if node.hosts > 1:
+        raise _cannot_pause(allocation, f"has {node.hosts} hosts, and only a TPU of one host pauses")
     if node.spot:
         raise _cannot_pause(allocation, "is a spot TPU, which is never started again")
     return node
@@ -68,7 +68,7 @@ def plan_stop(provider: Provider, name: str, zone: str | None = None) -> PowerPl
     node = find_for_power(provider, name, zone)
     if node.state in (NodeState.STOPPING, NodeState.STOPPED):
         return PowerPlan(node, None, zone or "")
-    return PowerPlan(require_ready(node), StopNode(node.id), zone or "")
+    return PowerPlan(require_running(node), StopNode(node.id), zone or "")
 
 
 def plan_start(provider: Provider, name: str, zone: str | None = None) -> PowerPlan:
@@ -76,7 +76,7 @@ def plan_start(provider: Provider, name: str, zone: str | None = None) -> PowerP
     node = find_for_power(provider, name, zone)
     if node.state in (NodeState.STOPPING, NodeState.STOPPED):
         return PowerPlan(node, StartNode(node.id), zone or "")
-    return PowerPlan(node if node.state.becomes_ready else require_ready(node), None, zone or "")
+    return PowerPlan(node if node.state.becomes_ready else require_running(node), None, zone or "")
 
 
 def stop_requests(provider: Provider, plan: PowerPlan) -> list[HttpRequest]:
@@ -195,7 +195,7 @@ def _settled(
         if current.state is after:
             return current
         if not is_on_its_way(current.state):
-            require_ready(current)
+            require_running(current)
             raise StateError(
                 f"Node '{node.name}' is {current.provider_state}, not {after}: another command changed it.",
             )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tpuctl.cloud.provider import Provider
-from tpuctl.flows.hosts.ssh_access import await_ssh
+from tpuctl.flows.hosts.ssh_access import await_hosts, await_ssh
 from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.lookup import find_decided
 from tpuctl.flows.nodes.placement.creation import Patience, await_existing
 from tpuctl.flows.progress import Report
-from tpuctl.nodes import SshKey
+from tpuctl.nodes import Node, SshKey
 from tpuctl.parallel import fanout, values
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ def wait(
     """
     allocation = find_decided(provider, name, zone)
     ready = await_existing(provider, allocation, Patience(seconds, gives_up=False), report)
-    known = [node for node in ready.nodes if provider.ssh_key_change(node, key) is None]
-    values(fanout(lambda node: await_ssh(provider, ssh, node, key, report), known))
-    return ready
+
+    def reachable(node: Node) -> Node:
+        if provider.ssh_key_change(node, key) is None:
+            return await_ssh(provider, ssh, node, key, report)
+        return await_hosts(provider, node, report)
+
+    return replace(ready, nodes=tuple(values(fanout(reachable, ready.nodes))))

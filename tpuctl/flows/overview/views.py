@@ -180,7 +180,14 @@ def troubles(item: Node | QueuedResource, announced: Maintenance | None, now: da
         yield from waiting_reason(item)
     else:
         if item.state is NodeState.PREEMPTED:
-            yield "taken back by the provider: never runs again"
+            cause = (
+                "stopped, and spot"
+                if item.provider_state == NodeState.STOPPED
+                else "taken back by the provider"
+            )
+            yield f"{cause}: never runs again"
+        if item.state is NodeState.READY and item.missing_hosts:
+            yield item.missing_hosts
         if item.health not in HEALTHY:
             yield f"{item.health}{f': {item.health_description}' if item.health_description else ''}"
         for symptom in item.symptoms:

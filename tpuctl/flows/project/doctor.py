@@ -121,8 +121,11 @@ def _is_installed(name: str) -> bool:
 
 
 def _credentials(config: Config, connected: Connect) -> str:
-    kind = type(connected().credentials).__name__
-    return "none needed" if kind == "AnonymousCredentials" else f"found ({kind})"
+    credentials = connected().credentials
+    kind, quota_project = type(credentials).__name__, getattr(credentials, "quota_project_id", None)
+    if kind == "AnonymousCredentials":
+        return "none needed"
+    return f"found ({kind}), {f'quota project {quota_project}' if quota_project else 'no quota project'}"
 
 
 def _project(config: Config, connected: Connect) -> str:

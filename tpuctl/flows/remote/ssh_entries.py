@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tpuctl import accelerators
 from tpuctl.cloud.provider import Provider
 from tpuctl.flows.nodes.inventory import take_inventory
 from tpuctl.flows.nodes.lookup import find_decided
@@ -56,8 +55,7 @@ def entry(node: Node, place: str, suffix: str, options: Mapping[str, str], zone:
 
     `zone` is the node's where the names say it: another zone has a node of this name.
     """
-    count = len(node.addresses) or accelerators.accelerator(node.accelerator).hosts
-    names = [name for worker in range(count) for name in host_names(node.name, worker, zone)]
+    names = [name for worker in range(node.hosts) for name in host_names(node.name, worker, zone)]
     fixed = {"HostName": f"%h{HOST_SUFFIX}", "Port": "22"}
     return Entry(node.name, zone, place, tuple(f"{name}{suffix}" for name in names), {**fixed, **options})
 

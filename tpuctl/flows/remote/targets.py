@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tpuctl.cloud.provider import Provider
-from tpuctl.errors import HostError, NotFoundError, StateError, TpuctlError, joined_hints
+from tpuctl.errors import DeadlineError, HostError, NotFoundError, StateError, TpuctlError, joined_hints
 from tpuctl.flows.hosts.published_keys import published_key
-from tpuctl.flows.hosts.ssh_access import install_key
+from tpuctl.flows.hosts.ssh_access import KEY_ARRIVAL, NodeWatch, add_key
 from tpuctl.flows.nodes.inventory import Allocation, take_inventory
 from tpuctl.flows.nodes.lookup import choose_only, find_decided, no_answer, require_decided
 from tpuctl.flows.progress import Report
 from tpuctl.flows.remote.workers import WorkerSet
 from tpuctl.nodes import HttpRequest, Node, QueuedResource, SshKey
 from tpuctl.nodes.readiness import require_ready
-from tpuctl.parallel import fanout
+from tpuctl.parallel import fanout, values
 from tpuctl.polling import poll
 
 if TYPE_CHECKING:
     from tpuctl.cloud.ssh import Ssh
-
-KEY_ARRIVAL = 60.0
-"""Seconds for which hosts may refuse a key that was just added."""
 
 
 @dataclass(frozen=True)
@@ -62,24 +60,32 @@ def admit(provider: Provider, ssh: Ssh, hosts: Hosts, key: SshKey, report: Repor
     """Let our key log in, unless it may already, and return the hosts once it has arrived on them.
 
     A host that fails for another reason, or refuses the key for longer, is left to the command that uses it.
+    Raises PreemptedError or StateError when the node ends meanwhile, HostError where OS Login is on.
     """
     if provider.ssh_key_change(hosts.node, key) is None:
         return hosts
-    admitted = replace(hosts, node=install_key(provider, hosts.node, key, report))
-    report("waiting until the hosts know it")
-    fanout(lambda worker: _await_key(ssh, admitted, worker), admitted.workers)
-    return admitted
+
+    def await_arrival(node: Node) -> None:
+        report("waiting until the hosts know it")
+        watch = NodeWatch(provider, node, key, report)
+        values(fanout(lambda worker: _await_key(ssh, watch, hosts, worker), hosts.workers))
+
+    return replace(hosts, node=add_key(provider, hosts.node, key, report, await_arrival))
 
 
-def _await_key(ssh: Ssh, hosts: Hosts, worker: int) -> None:
+def _await_key(ssh: Ssh, watch: NodeWatch, hosts: Hosts, worker: int) -> None:
     def is_decided() -> bool | None:
         try:
-            with ssh.connect(hosts.node, worker, hosts.host_key(worker)):
+            with ssh.connect(watch.node, worker, hosts.host_key(worker)):
                 return True
         except HostError as error:
-            return None if "login" in error.facts else True
+            if "login" not in error.facts:
+                return True
+        watch.look(refused=True)
+        return None
 
-    poll(is_decided, awaiting=f"worker {worker} to accept the SSH key", timeout=KEY_ARRIVAL)
+    with suppress(DeadlineError):
+        poll(is_decided, awaiting=f"worker {worker} to accept the SSH key", timeout=KEY_ARRIVAL)
 
 
 def only_own(provider: Provider, owner: str, zone: str | None) -> Allocation:

@@ -129,7 +129,11 @@ def _node_json(node: Node) -> MessageFields:
         "state": node.state,
         "health": node.health,
         "createTime": _timestamp(node.create_time),
-        "networkEndpoints": [_endpoint_json(address, node.external_ips) for address in node.addresses],
+        "networkEndpoints": [
+            _endpoint_json(address, node.external_ips)
+            for worker, address in enumerate(node.addresses)
+            if worker not in node.unlisted
+        ],
         "queuedResource": node.queued_resource,
         "multisliceNode": node.multislice,
         **({"upcomingMaintenance": node.maintenance} if node.maintenance else {}),

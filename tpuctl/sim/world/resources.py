@@ -23,6 +23,8 @@ class Node:
     """The fields that its creator may set, checked; the accelerator type and configuration are filled in."""
     addresses: tuple[str, ...]
     """Of its hosts, in worker order."""
+    unlisted: tuple[int, ...] = ()
+    """The workers whose endpoints the API does not show, as Google's sometimes does not; a test sets it."""
     health: str = "HEALTH_UNSPECIFIED"
     queued_resource: str = ""
     """Full name of the queued resource that it was created for."""

@@ -88,9 +88,12 @@ class LogShipper:
         return next(pause for limit, pause in timing.LOG_INTERVALS if age < limit)
 
 
+PREFIX = "[tpuctl] "
+
+
 def say(text: str) -> None:
     """Write a line into the supervisor's own log; a full disk ends nothing."""
     try:
-        print("[tpuctl] %s" % text, file=sys.stderr, flush=True)
+        print(PREFIX + text, file=sys.stderr, flush=True)
     except OSError:
         pass

@@ -186,6 +186,10 @@ def event(action: str, detail: str = "because", run: str = "r1") -> Event:
 
 
 class TestEvents:
+    def test_a_line_names_the_attempt_where_it_is_known(self) -> None:
+        assert event(WAITS).line == "r1: attempt 1 waits: because"
+        assert Event("r1", 0, WAITS, "No answer.").line == "r1: waits: No answer."
+
     def test_of_a_run_are_shown_until_it_has_ended_but_not_that_it_goes_on_from_the_beginning(
         self, played: PlayedWatch
     ) -> None:

@@ -14,13 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from tests import running_simulator
 from tests.flows.nodes.memory_provider import node
 from tests.running_simulator import RunningSimulator
 from tests.sim.live_host import wait_until
 from tests.worker.host import SPEC
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.ssh import CommandResult, Pool, SshSession
-from tpuctl.errors import HostError
+from tpuctl.errors import ConfigError, HostError
 from tpuctl.flows.runs.submission.launch import KEPT, START, _tar, launch, launch_all
 from tpuctl.nodes import Node
 from tpuctl.sim.hosts.programs.disk_full import FULL
@@ -123,6 +124,36 @@ def test_an_answer_without_a_pid_is_an_error_with_the_reason(answer: tuple[str, 
     with pytest.raises(HostError) as failed:
         start(RecordingSsh(answer))
     assert failed.value.message == f"Worker 0 could not start the script: {reason}."
+
+
+WORDS = "Permission 'storage.objects.create' denied on resource (or it may not exist)."
+
+
+@pytest.mark.parametrize(
+    ("account", "who", "member"),
+    [
+        (
+            "tpu@p.iam.gserviceaccount.com",
+            ", tpu@p.iam.gserviceaccount.com,",
+            "tpu@p.iam.gserviceaccount.com",
+        ),
+        ("", "", "ACCOUNT"),
+        ("x@y; rm -rf ~", "", "ACCOUNT"),
+    ],
+)
+def test_an_account_that_may_not_write_is_named_with_the_command(account: str, who: str, member: str) -> None:
+    """What a host answers comes into a command that is copied."""
+    answer = json.dumps({"error": WORDS, "cause": "forbidden", "account": account}), "Traceback\n"
+    with pytest.raises(ConfigError) as failed:
+        launch_all(RecordingSsh(answer), node(), {0: "key"}, [spec(0)])  # type: ignore[arg-type]
+    told = f"The service account of the TPU{who} may not write into gs://{SPEC.bucket}: {WORDS}"
+    assert failed.value.message == f"{told} Node 'n1' bills."
+    grant, delete = failed.value.hint.splitlines()
+    assert grant.endswith(
+        f"gcloud storage buckets add-iam-policy-binding gs://{SPEC.bucket}/ "
+        f"--member serviceAccount:{member} --role roles/storage.objectUser"
+    )
+    assert delete == "Delete it: tpuctl down n1"
 
 
 def test_what_a_login_prints_before_the_answer_is_passed_over() -> None:
@@ -293,3 +324,20 @@ class TestHost:
         result = session.run(["env", f"PATH={path}", "sh", "-c", START, "sh", self.FOLDER], stdin=files)
         assert result.exit_code == 93
         assert [path.name for path in (self.home(simulator) / self.FOLDER).iterdir()] == ["worker.zip"]
+
+
+def test_a_host_that_may_not_write_says_so_in_the_services_words(
+    simulator: RunningSimulator, tpuctl: Callable[..., running_simulator.CommandResult], node: str
+) -> None:
+    """The most likely failure in a new organization, whose default account has no role at all."""
+    simulator.faults.add("gcs-error", status="403", method="storage.objects.create", object="*/status.json")
+    Path("job.py").write_text(
+        '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'
+    )
+    submitted = tpuctl("submit", "job.py", "--tpu", node)
+    assert submitted.code == 3, submitted.err
+    assert "may not write into gs://sim-project-tpuctl: The simulator was asked to fail." in submitted.err
+    account = simulator.world.nodes.hosts()[0].service_account
+    assert f"--member serviceAccount:{account} --role roles/storage.objectUser" in submitted.err
+    assert f"tpuctl down {node}" in submitted.err
+    assert "{" not in submitted.err

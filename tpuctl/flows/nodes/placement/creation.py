@@ -35,7 +35,7 @@ from tpuctl.nodes import (
     QueuedResourceId,
     QueueState,
 )
-from tpuctl.nodes.readiness import require_ready
+from tpuctl.nodes.readiness import require_running
 from tpuctl.polling import poll, retry
 
 T = TypeVar("T")
@@ -169,7 +169,7 @@ def await_node(provider: Provider, node_id: NodeId, report: Report) -> Node:
         if node.state is NodeState.DELETING:
             raise NotFoundError(f"Node '{node.name}' in {node.zone} is being deleted.", hint=AGAIN)
         if not node.state.becomes_ready:
-            return require_ready(node)
+            return require_running(node)
         if node.provider_state not in reported:
             reported.add(node.provider_state)
             report(f"{node.name} is {node.provider_state}")
@@ -328,7 +328,7 @@ def _with_nodes(provider: Provider, queued: QueuedResource) -> Allocation | None
     if any(node.state.becomes_ready for node in allocation.nodes):
         return None
     for node in allocation.nodes:
-        require_ready(node)
+        require_running(node)
     return allocation
 
 

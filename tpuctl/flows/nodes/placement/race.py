@@ -42,7 +42,7 @@ from tpuctl.flows.nodes.placement.siblings import (
 )
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import Creation, DeleteNode, DeleteQueuedResource, QueueState
-from tpuctl.nodes.readiness import require_ready
+from tpuctl.nodes.readiness import require_running
 from tpuctl.parallel import fanout
 from tpuctl.polling import Backoff, poll
 
@@ -191,7 +191,7 @@ class Race:
                 raise item.queued_resource.failure
         for item in near.ended:
             for node in () if item.is_leaving else item.nodes:
-                require_ready(node)
+                require_running(node)
             if item.queued_resource and not item.is_leaving:
                 require_hope(item.queued_resource)
         raise self._taken() or NotFoundError(

@@ -21,7 +21,7 @@ from tpuctl.flows.remote.forwarding.link import Link
 from tpuctl.flows.remote.forwarding.listeners import Listener
 from tpuctl.flows.remote.forwarding.service import Service
 from tpuctl.flows.remote.targets import Hosts
-from tpuctl.nodes.readiness import require_ready
+from tpuctl.nodes.readiness import require_running
 from tpuctl.polling import Backoff, Sleep
 
 if TYPE_CHECKING:
@@ -81,9 +81,11 @@ def _looked_up(provider: Provider, hosts: Hosts) -> Hosts:
     if node.state.becomes_ready:
         raise HostError(f"Node '{node.name}' is {node.provider_state}.")
     try:
-        require_ready(node)
+        require_running(node)
     except StateError as error:
         raise NotFoundError(error.message, hint=error.hint) from error
+    if node.missing_hosts:
+        raise HostError(f"Node '{node.name}' is {node.provider_state}, but {node.missing_hosts}.")
     return replace(hosts, node=node, host_keys=provider.host_keys(node.id))
 
 

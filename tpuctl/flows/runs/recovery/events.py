@@ -18,6 +18,7 @@ class Event(NamedTuple):
 
     run: str
     attempt: int
+    """Its number; 0 where the step has ended before it was known."""
     action: str
     """One of those above."""
     detail: str
@@ -26,4 +27,5 @@ class Event(NamedTuple):
     @property
     def line(self) -> str:
         """The event, for people to read."""
-        return f"{self.run}: attempt {self.attempt} {self.action}: {self.detail}"
+        attempt = f"attempt {self.attempt} " if self.attempt else ""
+        return f"{self.run}: {attempt}{self.action}: {self.detail}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -12,12 +13,13 @@ import msgspec
 
 from tpuctl.bucket_objects.decoding import DecodeError, decode
 from tpuctl.bucket_objects.fields import Line
-from tpuctl.errors import HostError, TpuctlError
+from tpuctl.errors import ConfigError, HostError, TpuctlError, say_bill
+from tpuctl.flows.hosts.bucket_access import grant_command
 from tpuctl.flows.hosts.program_zip import program
 from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.nodes import Node
 from tpuctl.parallel import values
-from tpuctl.worker.records import PROGRAM_FILE, STARTED_BEFORE, Spec, encode, identity
+from tpuctl.worker.records import FORBIDDEN, PROGRAM_FILE, STARTED_BEFORE, Spec, encode, identity
 
 if TYPE_CHECKING:
     from tpuctl.cloud.ssh import CommandResult, Ssh, SshSession
@@ -47,6 +49,8 @@ $2 is the program's hash. All in one round trip. The spec has secrets, which no 
 STOP = 'read -r pid of <"$1/started"; [ "${2-$of}" = "$of" ] && kill -TERM "$pid"'
 """For sh: ends the supervisor in folder $1; with $2, the identity of its attempt's key, no other run's."""
 IS_FULL = "Is its disk full? 'df -h' on the host shows it."
+ACCOUNT = re.compile(r"[A-Za-z0-9][\w.-]{0,98}@[\w.-]{1,150}")
+"""A host may answer anything, and the command that is shown is copied into a shell."""
 FAILURES = {
     91: ("cannot make {folder}: {reason}", IS_FULL),
     92: ("cannot write the program into {folder}: {reason}", IS_FULL),
@@ -71,7 +75,7 @@ def launch_all(
 
     `goes_on` continues a launch that was killed: workers that it had started are left as they are. `on_left`
     is called after a failure where one may go on that was not reached. Raises the first worker's HostError,
-    with a count of those that failed in its hint.
+    or ConfigError where its service account may not write, with a count of those that failed in its hint.
     """
     program = worker_program()
     by_worker = {spec.worker: spec for spec in specs}
@@ -85,7 +89,10 @@ def launch_all(
                 for launched in launches
                 if not (goes_on and isinstance(launched.error, StartedBeforeError))
             )
-        except TpuctlError:
+        except TpuctlError as error:
+            if isinstance(error, ConfigError):
+                place = f"{node.name} in {node.zone}"
+                say_bill(error, f"Node '{node.name}' bills.", f"Delete it: {node.deletion}", [place])
             pids = {launched.item: launched.value for launched in launches if launched.value}
             stops = pool.run_all(lambda session, worker: stop(session, pids[worker]), pids)
             unheard = [launched.item for launched in launches if isinstance(launched.error, UnheardError)]
@@ -98,7 +105,8 @@ def launch_all(
 def launch(session: SshSession, program: bytes, spec: Spec) -> int:
     """Copy program and spec to the spec's worker, start the program there, detached, and return its pid.
 
-    Raises HostError that names the worker and the reason, UnheardError where it may have started.
+    Raises HostError that names the worker and the reason, UnheardError where it may have started, ConfigError
+    where the service account of the host may not write into the bucket.
     """
     folder = _folder(spec.run, spec.attempt)
     files = _tar({PROGRAM: program, SPEC: encode(spec)})
@@ -152,6 +160,10 @@ class _Answer(msgspec.Struct, frozen=True):
 
     pid: Annotated[int, msgspec.Meta(ge=2, lt=1 << 32)] | None = None
     error: Line = ""
+    cause: Line = ""
+    """FORBIDDEN, or empty."""
+    account: Line = ""
+    """Of the host, where it is forbidden to it to write."""
 
 
 def _read_pid(result: CommandResult, spec: Spec, folder: str) -> int:
@@ -164,6 +176,8 @@ def _read_pid(result: CommandResult, spec: Spec, folder: str) -> int:
         answer = _Answer()
     if answer.pid is not None:
         return answer.pid
+    if answer.cause == FORBIDDEN:
+        raise _forbidden(spec, answer)
     if answer.error == STARTED_BEFORE:
         raise StartedBeforeError(f"Worker {spec.worker} {text.format(reason=answer.error)}.", hint=hint)
     if answer.error:
@@ -171,3 +185,15 @@ def _read_pid(result: CommandResult, spec: Spec, folder: str) -> int:
     else:
         text, hint = FAILURES.get(result.exit_code, (text, hint))
     raise HostError(f"Worker {spec.worker} {text.format(folder=folder, reason=reason)}.", hint=hint)
+
+
+def _forbidden(spec: Spec, answer: _Answer) -> ConfigError:
+    """Return the error of a host whose service account may not write into the bucket."""
+    account = answer.account if ACCOUNT.fullmatch(answer.account) else ""
+    who = f", {account}," if account else ""
+    return ConfigError(
+        f"The service account of the TPU{who} may not write into gs://{spec.bucket}: {answer.error}",
+        hint=f"Grant it a role, which takes effect within minutes: {grant_command(spec.bucket, account)}",
+        account=account,
+        worker=spec.worker,
+    )
