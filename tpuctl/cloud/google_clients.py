@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tpuctl.cloud.optional_imports import blocked
 from tpuctl.config.turkish_locale import use_plain_letters
 
 if TYPE_CHECKING:
+    import grpc
     import requests
     from google.auth.credentials import Credentials
     from google.cloud.storage import Client as StorageClient
@@ -57,9 +59,15 @@ def local_tpu_client(address: str) -> TpuClient:
         from google.cloud import tpu_v2  # noqa: PLC0415
     from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport  # noqa: PLC0415
 
-    # Without the option gRPC sends even loopback traffic to a proxy of the user's environment.
-    channel = grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)])
-    return tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=channel))
+    def open_channel(host: str, *, options: Sequence[tuple[str, int]], **_: object) -> grpc.Channel:
+        """Return a channel with the options that Google's client gives its own: answers of any size.
+
+        Without the last one gRPC sends even loopback traffic to a proxy of the user's environment.
+        """
+        return grpc.insecure_channel(host, options=[*options, ("grpc.enable_http_proxy", 0)])
+
+    transport = TpuGrpcTransport(host=address, credentials=anonymous_credentials(), channel=open_channel)
+    return tpu_v2.TpuClient(transport=transport)
 
 
 def storage_client(project: str, credentials: Credentials, url: str = "") -> StorageClient:
