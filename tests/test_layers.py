@@ -165,7 +165,7 @@ MODULES = {
     "cloud": {
         "downloads", "endpoints", "error_mapping", "error_table", "google_clients", "media_connections",
         "media_requests",
-        "object_downloads", "optional_imports", "provider", "recording", "rest", "server_time", "storage",
+        "object_downloads", "provider", "recording", "request_log", "rest", "server_time", "storage",
         "streams",
     },
     "cloud/tpu": {

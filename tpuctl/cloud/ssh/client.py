@@ -12,6 +12,7 @@ from pathlib import Path
 
 import paramiko
 
+from tpuctl.cloud.request_log import logged
 from tpuctl.cloud.ssh.dialing import ByteStream, Dial
 from tpuctl.cloud.ssh.explanations import translated
 from tpuctl.cloud.ssh.handshake import authenticate
@@ -51,7 +52,11 @@ class Ssh:
         key = self._private_key
         with translated(name):
             published = _host_key(host_key)
-            transport = authenticate(self._dial(node, worker), published, self.user, key)
+            transport = logged(
+                "SSH",
+                f"{name}: log in as {self.user}",
+                lambda: authenticate(self._dial(node, worker), published, self.user, key),
+            )
         try:
             yield SshSession(transport, name, self.user)
         finally:
