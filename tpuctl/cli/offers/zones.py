@@ -12,7 +12,7 @@ from tpuctl.cli import output
 from tpuctl.cli.offers.rows import note_silent, quota_fields
 from tpuctl.cli.price_fields import price_fields
 from tpuctl.cli.session import Session, with_session
-from tpuctl.cli.value_types import ACCELERATOR
+from tpuctl.cli.value_types import OFFERED_ACCELERATOR
 from tpuctl.flows.offers.survey import Survey, ZoneOffer, read_quotas, survey_types
 
 COLUMNS = ("ZONE", "TYPES", "LARGEST", "SOURCE")
@@ -20,7 +20,7 @@ OFFERED = {True: "yes", False: "no", None: "unknown"}
 
 
 @click.command()
-@click.argument("accelerator", type=ACCELERATOR, required=False)
+@click.argument("accelerator", type=OFFERED_ACCELERATOR, required=False)
 @with_session
 def zones(session: Session, accelerator: str | None) -> None:
     """List the zones with TPUs, or those with one accelerator type: its quota and its price there.
@@ -36,7 +36,8 @@ def zones(session: Session, accelerator: str | None) -> None:
     if accelerator is None:
         _show_zones(session, survey)
     else:
-        _show_type(session, survey, accelerators.accelerator(accelerator))
+        kind = (accelerators.accelerator if survey.of(accelerator) else accelerators.known)(accelerator)
+        _show_type(session, survey, kind)
     note_silent(survey)
 
 

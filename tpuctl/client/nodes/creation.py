@@ -211,8 +211,7 @@ def _configured_zone(context: Context, accelerator: Accelerator) -> str:
     if zone is None:
         raise ConfigError(
             "No zone is configured.",
-            hint=f"{accelerator.type} has been seen in {', '.join(accelerator.zones)}: pass --zone, "
-            "or --zone any, or run 'tpuctl init'.",
+            hint=f"{accelerator.places} Pass --zone, or --zone any, or run 'tpuctl init'.",
         )
     return zone
 

@@ -56,7 +56,7 @@ def entry(node: Node, place: str, suffix: str, options: Mapping[str, str], zone:
 
     `zone` is the node's where the names say it: another zone has a node of this name.
     """
-    count = len(node.addresses) or accelerators.accelerator(node.accelerator).hosts
+    count = len(node.addresses) or accelerators.accelerator(node.accelerator).hosts or 1
     names = [name for worker in range(count) for name in host_names(node.name, worker, zone)]
     fixed = {"HostName": f"%h{HOST_SUFFIX}", "Port": "22"}
     return Entry(node.name, zone, place, tuple(f"{name}{suffix}" for name in names), {**fixed, **options})

@@ -82,7 +82,7 @@ def _zones_of(name: str, accelerator: Accelerator, near: BucketLocation | None) 
         hint = f"Did you mean {close[0]}? " if close else ""
         raise UsageError(
             f"No zone of '{name}' is known to offer {accelerator.type}.",
-            hint=f"{hint}It has been seen in {', '.join(accelerator.zones)}.",
+            hint=f"{hint}{accelerator.places}",
             zone=name,
         )
     return nearest_first(offered, near)
