@@ -67,6 +67,10 @@ class TestEveryType:
         assert [each.type for each in ALL if not each.zones or set(each.zones) - set(zones())] == []
         assert [each.type for each in ALL if each.base_runtime not in RUNTIME_BASES] == []
 
+    def test_is_documented_in_zones_that_the_catalogue_has(self) -> None:
+        assert [each.type for each in ALL if not set(each.documented) <= set(each.zones)] == []
+        assert [each.type for each in ALL if not each.documented] == []
+
     def test_is_found_by_its_name(self) -> None:
         assert [each.type for each in ALL if accelerator(each.type) is not each] == []
 

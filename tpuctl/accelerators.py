@@ -46,6 +46,8 @@ class Accelerator:
     zones: tuple[str, ...]
     """Zones that offer the type according to the catalogue; the API decides."""
     base_runtime: str
+    documented: tuple[str, ...] = ()
+    """Those of them that Google's page of regions and zones names."""
 
     @property
     def is_known(self) -> bool:
@@ -92,6 +94,11 @@ def catalogue() -> Mapping[str, Accelerator]:
                 generation["zones"] if hosts == 1 else generation.get("pod_zones", generation["zones"])
             ),
             base_runtime=generation["base_runtime"],
+            documented=tuple(
+                generation["documented"]
+                if hosts == 1
+                else generation.get("documented_pods", generation["documented"])
+            ),
         )
         for generation in json.loads(text)["generations"]
         for name, chips, hosts, topology in generation["types"]

@@ -62,7 +62,7 @@ def up(
       tpuctl up v3-8 --spot
     """
     context = session.context
-    search = creation.search_of(context, options.type, zones, race=race, wait=wait_capacity, detach=detach)
+    search = creation.search_of(context, options, zones, race=race, wait=wait_capacity, detach=detach)
     plan = creation.plan(context, options, lifetime, search)
     if dry_run:
         output.requests(creation.requests(context, plan), as_json=session.as_json)

@@ -65,10 +65,11 @@ def _size(name: str) -> int:
 def _show_type(session: Session, survey: Survey, kind: Accelerator) -> None:
     quotas = read_quotas(session.cloud.read_quotas)
     rows = [_Row(session, zone, kind, quotas) for zone in survey.of(kind.type)]
+    rows.sort(key=lambda row: row.order)
     if session.as_json:
         output.json({"type": kind.type, "zones": [row.fields() for row in rows], "silent": survey.silent})
         return
-    columns = ("ZONE", "OFFERED", "SOURCE", "QUOTA", "SPOT QUOTA", "PRICE/HOUR", "SPOT/HOUR")
+    columns = ("ZONE", "OFFERED", "DOCUMENTED", "SOURCE", "QUOTA", "SPOT QUOTA", "PRICE/HOUR", "SPOT/HOUR")
     output.table(columns, [row.cells() for row in rows])
     if quotas.reason:
         output.note(f"The quota is unknown: {quotas.reason}")
@@ -96,10 +97,19 @@ class _Row:
         self.prices: list[Price] = [session.prices.price(kind, offer.zone, spot=spot) for spot in terms]
         self.quotas: list[Quota] = [quotas.quota(kind, offer.zone, spot=spot) for spot in terms]
 
+    @property
+    def order(self) -> tuple[bool, bool]:
+        """Return what sorts documented zones first, and those without any quota or any price last."""
+        has_quota = any(quota.limit != 0 for quota in self.quotas)
+        is_flawed = not has_quota or not any(price.is_known for price in self.prices)
+        return is_flawed, not self._offer.is_documented(self._name)
+
     def cells(self) -> tuple[object, ...]:
         """Return the line of the table."""
         offered, sources = OFFERED[self._offer.offers(self._name)], self._offer.sources(self._name)
-        return self._offer.zone, offered, sources, *self.quotas, *(price.short for price in self.prices)
+        documented = OFFERED[self._offer.is_documented(self._name)]
+        prices = (price.short for price in self.prices)
+        return self._offer.zone, offered, documented, sources, *self.quotas, *prices
 
     def fields(self) -> dict[str, object]:
         """Return it as JSON."""
@@ -108,6 +118,7 @@ class _Row:
         return {
             "zone": self._offer.zone,
             "offered": self._offer.offers(self._name),
+            "documented": self._offer.is_documented(self._name),
             "sources": self._offer.sources(self._name).split(", "),
             "quota": quota,
             "spot_quota": spot_quota,
