@@ -39,6 +39,7 @@ def node_of(result: CommandResult) -> dict[str, object]:
     ("words", "reason"),
     [
         ("v3-8 --boot-disk 200", "no size for the boot disk"),
+        ("v3-8 --flex-start", "have no field for flex-start"),
         ("v3-8 --slices 2 --no-queued", "--slices exist only in the queue"),
         ("v3-8 --valid-until 6h --reservation r --no-queued", "--reservation and --valid-until exist only"),
         ("v3-8 --slices 0", "0 is not in the range"),
