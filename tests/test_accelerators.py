@@ -12,6 +12,7 @@ from tpuctl.accelerators import (
     accelerator,
     catalogue,
     is_generation,
+    known,
     of_topology,
     region,
     zones,
@@ -66,6 +67,10 @@ class TestEveryType:
         assert [each.type for each in ALL if not each.zones or set(each.zones) - set(zones())] == []
         assert [each.type for each in ALL if each.base_runtime not in RUNTIME_BASES] == []
 
+    def test_is_documented_in_zones_that_the_catalogue_has(self) -> None:
+        assert [each.type for each in ALL if not set(each.documented) <= set(each.zones)] == []
+        assert [each.type for each in ALL if not each.documented] == []
+
     def test_is_found_by_its_name(self) -> None:
         assert [each.type for each in ALL if accelerator(each.type) is not each] == []
 
@@ -86,7 +91,7 @@ def test_types_of_a_generation_are_sorted_by_size() -> None:
 )  # fmt: skip
 def test_an_unknown_type_names_the_nearest(typed: str, first: str) -> None:
     with pytest.raises(UsageError, match=f"no accelerator type '{typed}'") as refused:
-        accelerator(typed)
+        known(typed)
     assert refused.value.facts["nearest"][0] == first
     assert refused.value.hint.startswith(f"The nearest are {first}")
 
@@ -123,20 +128,37 @@ def test_a_generation_without_a_size_is_answered_with_its_types(typed: str, type
     assert refused.value.hint == f"Choose one of its types: {types}."
 
 
-@pytest.mark.parametrize("typed", ["v7", "tpu7x-8", "ironwood"])
-def test_a_generation_that_the_api_lacks_is_answered_with_where_it_is(typed: str) -> None:
+@pytest.mark.parametrize("typed", ["v7", "tpu7x", "ironwood"])
+def test_a_generation_that_few_projects_have_is_answered_with_where_it_is(typed: str) -> None:
     with pytest.raises(UsageError) as refused:
         accelerator(typed)
-    assert (
-        refused.value.hint
-        == "TPU7x (Ironwood) is offered by Compute Engine and GKE, not by the Cloud TPU API."
+    assert refused.value.hint == (
+        "TPU7x (Ironwood) is offered by Compute Engine and GKE; the Cloud TPU API has it in a few projects "
+        "only. Name a size, as in tpu7x-8."
     )
+
+
+def test_of_a_type_outside_the_catalogue_only_what_its_name_says_is_known() -> None:
+    """The API may list it; whoever only looks into the catalogue refuses it."""
+    for typed, name, generation, runtime in (
+        ("tpu7x-8", "tpu7x-8", "tpu7x", ""),
+        ("v7x-8", "tpu7x-8", "tpu7x", ""),
+        ("v9-8", "v9-8", "v9", ""),
+        ("v5e-12", "v5litepod-12", "v5e", "v2-alpha-tpuv5-lite"),
+    ):
+        kind = accelerator(typed)
+        assert (kind.type, kind.generation, kind.base_runtime) == (name, generation, runtime), typed
+        assert (kind.is_known, kind.hosts, kind.chips, kind.chips_per_host) == (False, 0, 0, 0)
+        assert bool(kind.zones) is (generation == "v5e")
+    assert known("tpu7x-8").type == "tpu7x-8"
+    with pytest.raises(UsageError, match="not known"):
+        of_topology("2x2x1", "tpu7x-8")
 
 
 @pytest.mark.parametrize("typed", ["", "A100", "-", "--", "v99", "v99-8", "v8-8", "tpu"])
 def test_a_type_that_is_near_no_other_gets_the_generations_with_a_type_of_each(typed: str) -> None:
     with pytest.raises(UsageError) as refused:
-        accelerator(typed)
+        known(typed)
     assert refused.value.hint == (
         "The generations, each with a type: "
         "v2 (v2-8), v3 (v3-8), v4 (v4-8), v5e (v5litepod-8), v5p (v5p-8), v6e (v6e-8)."
@@ -226,7 +248,7 @@ def test_a_topology_of_a_type_that_there_is_not_is_refused_for_the_type() -> Non
 
 def test_an_error_has_what_was_typed_and_what_is_nearest_for_programs() -> None:
     with pytest.raises(UsageError) as refused:
-        accelerator("v3-40")
+        known("v3-40")
     assert refused.value.facts == {"accelerator": "v3-40", "nearest": ["v3-32", "v3-64", "v3-8"]}
     assert refused.value.hint == "The nearest are v3-32, v3-64, v3-8."
     with pytest.raises(UsageError) as refused:
@@ -237,7 +259,7 @@ def test_an_error_has_what_was_typed_and_what_is_nearest_for_programs() -> None:
 @pytest.mark.parametrize(("typed", "types"), [("v5", "v5litepod-8, v5p-8"), ("v5-16", "v5litepod-8, v5p-8")])
 def test_a_generation_of_several_kinds_is_answered_with_a_type_of_each(typed: str, types: str) -> None:
     with pytest.raises(UsageError) as refused:
-        accelerator(typed)
+        known(typed)
     assert refused.value.hint == f"The nearest are {types}."
 
 

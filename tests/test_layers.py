@@ -110,8 +110,8 @@ SUBPACKAGES = {
         "whole": {"control", "evidence", "recovery", "submission"},
     },
     "cli": {
-        "completion": {"simulator"}, "nodes": set(), "datasets": set(), "runs": {"nodes"}, "offers": {"nodes"},
-        "overview": {"nodes"}, "project": set(), "remote": set(), "simulator": set(),
+        "completion": {"simulator"}, "nodes": set(), "datasets": set(), "runs": {"nodes"},
+        "offers": {"nodes"}, "overview": {"nodes"}, "project": set(), "remote": set(), "simulator": set(),
     },
     "client": {"nodes": set(), "datasets": set(), "runs": {"nodes"}},
     "cli/datasets": {"analysis": set()},
@@ -165,7 +165,7 @@ MODULES = {
     "cloud": {
         "downloads", "endpoints", "error_mapping", "error_table", "google_clients", "media_connections",
         "media_requests",
-        "object_downloads", "optional_imports", "provider", "recording", "rest", "server_time", "storage",
+        "object_downloads", "provider", "recording", "request_log", "rest", "server_time", "storage",
         "streams",
     },
     "cloud/tpu": {

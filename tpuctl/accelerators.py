@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
@@ -19,9 +19,13 @@ ALIASES = {
     # what people, price lists and products call a generation: its types in the Cloud TPU API
     "v5e": "v5litepod", "v5lite": "v5litepod", "v5-lite": "v5litepod", "v5lite-pod": "v5litepod",
     "v6": "v6e", "trillium": "v6e",
+    "v7": "tpu7x", "v7x": "tpu7x", "ironwood": "tpu7x",
 }  # fmt: skip
-COMPUTE_ENGINE_ONLY = frozenset({"v7", "v7x", "tpu7x", "ironwood"})
-
+TPU7X = "tpu7x"
+"""A generation without types in the catalogue: Google's pages offer it on Compute Engine and GKE, and some
+projects are given it through the Cloud TPU API: vllm-project/ci-infra#570."""
+TYPE = re.compile(r"[a-z][a-z0-9]{0,19}-[1-9][0-9]{0,5}")
+"""Names of types that the API may list although the catalogue does not know them."""
 TOPOLOGY = re.compile(r"[1-9][0-9]{0,3}(x[1-9][0-9]{0,3}){1,2}")
 
 
@@ -34,12 +38,33 @@ class Accelerator:
     api_enum: str
     """The generation's name in the API's AcceleratorConfig: `V5LITE_POD`."""
     chips: int
+    """0 for a type that the catalogue does not know."""
     hosts: int
+    """0 for a type that the catalogue does not know."""
     topology: str
     cores_per_chip: int
     zones: tuple[str, ...]
     """Zones that offer the type according to the catalogue; the API decides."""
     base_runtime: str
+    documented: tuple[str, ...] = ()
+    """Those of them that Google's page of regions and zones names."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the catalogue has it; if not, the API may have it all the same."""
+        return bool(self.chips)
+
+    @property
+    def places(self) -> str:
+        """Where it has been seen, as a sentence for hints."""
+        if self.zones:
+            return f"It has been seen in {', '.join(self.zones)}."
+        if self.generation == TPU7X:
+            return (
+                "TPU7x (Ironwood) is offered by Compute Engine and GKE; the Cloud TPU API has it in a few "
+                "projects only."
+            )
+        return "'tpuctl types' lists what the API offers in each zone."
 
     @property
     def cores(self) -> int:
@@ -49,7 +74,7 @@ class Accelerator:
     @property
     def chips_per_host(self) -> int:
         """Chips that one host sees as local devices."""
-        return self.chips // self.hosts
+        return self.chips // self.hosts if self.hosts else 0
 
 
 @cache
@@ -69,6 +94,11 @@ def catalogue() -> Mapping[str, Accelerator]:
                 generation["zones"] if hosts == 1 else generation.get("pod_zones", generation["zones"])
             ),
             base_runtime=generation["base_runtime"],
+            documented=tuple(
+                generation["documented"]
+                if hosts == 1
+                else generation.get("documented_pods", generation["documented"])
+            ),
         )
         for generation in json.loads(text)["generations"]
         for name, chips, hosts, topology in generation["types"]
@@ -78,12 +108,34 @@ def catalogue() -> Mapping[str, Accelerator]:
 def accelerator(name: str) -> Accelerator:
     """Return the accelerator type called `name`, also by a name of ALIASES or with `tpu-` in front.
 
-    Raises UsageError with the types or generations that the user may have meant.
+    Of one that is not in the catalogue, what its name says: the API decides whether there is such a type.
+    Raises UsageError for a name that can be none.
     """
     types = catalogue()
     family, size = _parts(name)
     canonical = f"{family}-{size}" if size else family
-    return types[canonical] if canonical in types else _refuse(name, family, size, types)
+    if canonical in types:
+        return types[canonical]
+    return _unknown(canonical) if TYPE.fullmatch(canonical) else _refuse(name, family, size, types)
+
+
+def known(name: str) -> Accelerator:
+    """Return the type called `name` of the catalogue, or of TPU7x, whose types are not in it.
+
+    Raises UsageError with the types or generations that the user may have meant.
+    """
+    kind = accelerator(name)
+    if kind.is_known or kind.generation == TPU7X:
+        return kind
+    return _refuse(name, *_parts(name), catalogue())
+
+
+def _unknown(name: str) -> Accelerator:
+    """Return a type that is not in the catalogue, with what all types of its generation have."""
+    for other in catalogue().values():
+        if _family(other.type) == _family(name):
+            return replace(other, type=name, chips=0, hosts=0, topology="")
+    return Accelerator(name, _family(name), "", 0, 0, "", 1, (), "")
 
 
 def is_generation(name: str) -> bool:
@@ -100,7 +152,7 @@ def of_topology(topology: str, name: str = "") -> Accelerator:
     if not TOPOLOGY.fullmatch(topology):
         raise UsageError(f"'{topology}' is no topology.", hint="It is chips by chips: 4x4, or 2x2x4.")
     if name and not is_generation(name):
-        return _of_chips(accelerator(name), topology)
+        return _of_chips(known(name), topology)
     family = _parts(name)[0]
     types = [
         kind
@@ -112,14 +164,16 @@ def of_topology(topology: str, name: str = "") -> Accelerator:
     members = ", ".join(kind.type for kind in types)
     if types:
         raise UsageError(f"{topology} is the topology of {members}.", hint="Name one of them.")
-    known = [kind.topology for kind in catalogue().values() if family in ("", _family(kind.type))]
+    others = [kind.topology for kind in catalogue().values() if family in ("", _family(kind.type))]
     raise UsageError(
         f"No type{f' of {name}' if name else ''} has the topology {topology}.",
-        hint=f"There are {', '.join(dict.fromkeys(known))}.",
+        hint=f"There are {', '.join(dict.fromkeys(others))}.",
     )
 
 
 def _of_chips(kind: Accelerator, topology: str) -> Accelerator:
+    if not kind.is_known:
+        raise UsageError(f"The topologies of {kind.type} are not known.", hint="Leave out --topology.")
     sides = [int(side) for side in topology.split("x")]
     if math.prod(sides) != kind.chips or len(sides) != kind.topology.count("x") + 1:
         raise UsageError(
@@ -155,8 +209,8 @@ def _refuse(name: str, family: str, size: str, types: Mapping[str, Accelerator])
     if members and not size:
         message, close = f"'{name}' is a TPU generation without a size.", members
         hint = f"Choose one of its types: {', '.join(members[:4])}, ... {members[-1]}."
-    elif family in COMPUTE_ENGINE_ONLY:
-        hint = "TPU7x (Ironwood) is offered by Compute Engine and GKE, not by the Cloud TPU API."
+    elif family == TPU7X:
+        hint = f"{_unknown(f'{TPU7X}-8').places} Name a size, as in {TPU7X}-8."
     else:
         close = _nearest_types(family, size, members, types)
         hint = f"The nearest are {', '.join(close)}." if close else f"{_generations(types)}."

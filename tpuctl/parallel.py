@@ -85,14 +85,19 @@ def within(seconds: float, work: Callable[[], Out]) -> Result[float, Out]:
     return outcomes[-1]
 
 
-def values(results: Iterable[Result[Item, Out]]) -> list[Out]:
-    """Return every value; raises the first error, whose hint says how many failed when several did."""
+def values(results: Iterable[Result[Item, Out]], of: str = "") -> list[Out]:
+    """Return every value; raises the first error, whose hint says how many failed when several did.
+
+    `of` completes "2 of 2 failed": what they are.
+    """
     listed = list(results)
     errors = [result.error for result in listed if result.error]
     if errors:
         first = errors[0]
         if len(errors) > 1 and "failed" not in first.facts:
             first.facts.update(failed=len(errors), of=len(listed))
-            first.hint = f"{len(errors)} of {len(listed)} failed. {first.hint}".strip()
+            first.hint = f"{len(errors)} of {len(listed)} {of} failed. {first.hint}".replace(
+                "  ", " "
+            ).strip()
         raise first
     return [result.value for result in listed]  # type: ignore[misc]  # without an error there is a value

@@ -26,7 +26,7 @@ OF_THE_CLIENT = {"target", "project", "bucket", "zone", "iap", "host_keys", "cro
 OF_THE_COMMAND = {"as_json", "dry_run", "yes"}
 """Options that say how a command asks and shows."""
 RENAMED = {
-    up: {"accelerator": "", "boot_disk": ""},
+    up: {"accelerator": "", "boot_disk": "", "flex_start": ""},
     submit: {
         "script": "", "arguments": "", "is_attached": "", "tpu": "node", "env_files": "", "policy": "busy",
         "stored": "store_environment",

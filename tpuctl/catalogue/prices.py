@@ -133,7 +133,7 @@ class OwnPrice:
     def price(self, accelerator: Accelerator, *, spot: bool) -> Price | None:
         """Return the price of one slice; None where the row says nothing of it."""
         amount = self.spot if spot else self.on_demand
-        if amount is None:
+        if amount is None or (self.name != accelerator.type and not accelerator.is_known):
             return None
         chips = 1 if self.name == accelerator.type else accelerator.chips
         return Price(amount * chips, self.currency, self.origin)

@@ -63,7 +63,8 @@ class QuotaList:
 
     def quota(self, accelerator: Accelerator, zone: str, *, spot: bool) -> Quota:
         """Return the quota of a type in a zone: the least of those of the zone and of its region."""
-        limits = [row.limit for row in self.limits if row.applies_to(accelerator, zone, spot=spot)]
+        rows = self.limits if accelerator.is_known else ()
+        limits = [row.limit for row in rows if row.applies_to(accelerator, zone, spot=spot)]
         unit = "chips" if accelerator.cores_per_chip == 1 else "cores"
         if not limits:
             reason = self.reason or f"the {self.source} names no quota of {accelerator.type} in {zone}"

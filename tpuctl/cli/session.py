@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
-DISPLAY = ("--yes", "-y", "--json", "--dry-run")
+DISPLAY = ("--yes", "-y", "--json", "--debug", "--dry-run")
 """Options that do not say what a command does."""
 
 
@@ -165,6 +165,7 @@ def _with_options(command: Command, options: Sequence[Callable[[Command], Comman
         project: str | None,
         bucket: str | None,
         as_json: bool,
+        debug: bool,
         zone: str | None = None,
         iap: bool | None = None,
         host_keys: str | None = None,
@@ -176,17 +177,24 @@ def _with_options(command: Command, options: Sequence[Callable[[Command], Comman
         flags["iap"] = None if iap is None else ("yes" if iap else "no")
         changes = parameters.get("dry_run") is False  # what changes something has --dry-run
         session = Session(load(flags), as_json=as_json, changes=changes)
-        try:
-            session.require_chosen_project()
-            with printing.without_reader() if changes else nullcontext():
-                return command(session, **parameters)
-        finally:
-            session.close()
+        with _shown_requests() if debug else nullcontext():
+            try:
+                session.require_chosen_project()
+                with printing.without_reader() if changes else nullcontext():
+                    return command(session, **parameters)
+            finally:
+                session.close()
 
     decorated: Command = wrapper  # type: ignore[assignment]  # the wrapper stands for the command
     for option in reversed(options):
         decorated = option(decorated)
     return decorated
+
+
+def _shown_requests() -> AbstractContextManager[None]:
+    from tpuctl.cloud import request_log  # noqa: PLC0415  only with --debug
+
+    return request_log.showing(lambda line: printing.write(f"[debug] {line}", err=True))
 
 
 ZONE = click.option("--zone", help="Zone of the TPUs.")
@@ -204,6 +212,9 @@ OPTIONS = (
     ZONE,
     click.option("--bucket", help="Bucket of datasets and runs."),
     click.option("--json", "as_json", is_flag=True, help="Show the result as JSON."),
+    click.option(
+        "--debug", is_flag=True, envvar="TPUCTL_DEBUG", help="Show each request, a line each, on stderr."
+    ),
 )
 
 

@@ -31,14 +31,25 @@ class AcceleratorType(click.ParamType[str]):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the API's name, and say on stderr which it is if another was typed."""
-        name = accelerators.accelerator(value).type
-        if name != value.lower():
-            output.note(f"{value} is {name} in the Cloud TPU API.")
+        return self.named(accelerators.known(value).type, value)
+
+    def named(self, name: str, typed: str) -> str:
+        """Return the API's name."""
+        if name != typed.lower():
+            output.note(f"{typed} is {name} in the Cloud TPU API.")
         return name
 
 
-class AcceleratorOrGeneration(AcceleratorType):
-    """An accelerator type, or a generation (`v4`) whose size the topology says."""
+class OfferedAccelerator(AcceleratorType):
+    """An accelerator type that the API offers, whether the catalogue knows it or not."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the API's name."""
+        return self.named(accelerators.accelerator(value).type, value)
+
+
+class AcceleratorOrGeneration(OfferedAccelerator):
+    """Such a type, or a generation (`v4`) whose size the topology says."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the API's name of a type, or the generation as it is."""
@@ -147,6 +158,7 @@ class Source(click.ParamType[str]):
 
 ACCELERATOR = AcceleratorType()
 ACCELERATOR_OR_GENERATION = AcceleratorOrGeneration()
+OFFERED_ACCELERATOR = OfferedAccelerator()
 AMOUNT = Amount()
 DURATION = Duration()
 MOMENT = Moment()

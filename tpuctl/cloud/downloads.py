@@ -13,6 +13,7 @@ import requests
 import urllib3
 
 from tpuctl import polling
+from tpuctl.cloud.request_log import log_session
 from tpuctl.errors import DeadlineError, NotFoundError, StateError, TpuctlError
 from tpuctl.polling import Backoff, Sleep
 
@@ -36,6 +37,7 @@ class Downloads:
 
     def __init__(self, *, sleep: Sleep = polling.sleep) -> None:
         self._session = requests.Session()
+        log_session(self._session)
         self._sleep = sleep
 
     def close(self) -> None:

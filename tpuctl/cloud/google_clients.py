@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import warnings
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
-from tpuctl.cloud.optional_imports import blocked
 from tpuctl.config.turkish_locale import use_plain_letters
 
 if TYPE_CHECKING:
+    import grpc
     import requests
     from google.auth.credentials import Credentials
     from google.cloud.storage import Client as StorageClient
@@ -19,6 +23,22 @@ if TYPE_CHECKING:
 UNUSED = ("aiohttp", "opentelemetry")
 """Google's clients import them where they are installed: for asynchronous halves, and for tracing."""
 SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
+
+
+@contextmanager
+def blocked(*names: str) -> Iterator[None]:
+    """Let optional imports of these packages fail inside the block, but not of those imported before it.
+
+    Libraries import what they use only where it is installed, and tpuctl never: it is slow.
+    """
+    absent = [name for name in names if name not in sys.modules]
+    for name in absent:
+        sys.modules[name] = None  # type: ignore[assignment]  # the documented way to make an import fail
+    try:
+        yield
+    finally:
+        for name in absent:
+            del sys.modules[name]
 
 
 def default_credentials(project: str | None = None) -> Credentials:
@@ -31,12 +51,31 @@ def default_credentials(project: str | None = None) -> Credentials:
     from google.oauth2.credentials import Credentials as UserCredentials  # noqa: PLC0415
 
     from tpuctl.cloud.error_mapping import translated  # noqa: PLC0415
+    from tpuctl.cloud.request_log import is_on, naming_host  # noqa: PLC0415
 
-    with translated("Google Cloud"):
+    with naming_host(), translated("Google Cloud"):
         credentials, _ = google.auth.default(scopes=SCOPES)
     if project and isinstance(credentials, UserCredentials) and not credentials.quota_project_id:
         credentials = credentials.with_quota_project(project)
+    if is_on():
+        _log_refreshes(credentials)
     return credentials
+
+
+def _log_refreshes(credentials: Credentials) -> None:
+    """Have credentials, and their copies, log each request for a token, whichever client needs it."""
+    from tpuctl.cloud.request_log import logged  # noqa: PLC0415
+
+    kind: Any = type(credentials)
+    status: Callable[[Any], object] = attrgetter("status")
+
+    def refresh(self: Credentials, request: Callable[..., object]) -> None:
+        def logging_request(url: str, method: str = "GET", *rest: object, **options: object) -> object:
+            return logged(method, url, lambda: request(url, method, *rest, **options), status)
+
+        kind.refresh(self, logging_request)
+
+    credentials.__class__ = type(kind.__name__, (kind,), {"refresh": refresh})
 
 
 def anonymous_credentials() -> Credentials:
@@ -64,15 +103,23 @@ def local_tpu_client(address: str) -> TpuClient:
         from google.cloud import tpu_v2  # noqa: PLC0415
     from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport  # noqa: PLC0415
 
-    # Without the option gRPC sends even loopback traffic to a proxy of the user's environment.
-    channel = grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)])
-    return tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=channel))
+    def open_channel(host: str, *, options: Sequence[tuple[str, int]], **_: object) -> grpc.Channel:
+        """Return a channel with the options that Google's client gives its own: answers of any size.
+
+        Without the last one gRPC sends even loopback traffic to a proxy of the user's environment.
+        """
+        return grpc.insecure_channel(host, options=[*options, ("grpc.enable_http_proxy", 0)])
+
+    transport = TpuGrpcTransport(host=address, credentials=anonymous_credentials(), channel=open_channel)
+    return tpu_v2.TpuClient(transport=transport)
 
 
 def storage_client(project: str, credentials: Credentials, url: str = "") -> StorageClient:
     """Return a client of Cloud Storage: of Google's, or of the service at a `url` on loopback."""
     _import_requests()
     import requests  # noqa: PLC0415
+
+    from tpuctl.cloud.request_log import log_session  # noqa: PLC0415
 
     # Else each client asks for the bucket once more, in a thread of its own, for tracing that is off.
     os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
@@ -86,6 +133,7 @@ def storage_client(project: str, credentials: Credentials, url: str = "") -> Sto
         session.trust_env = False  # as for gRPC: loopback traffic is not for the user's proxy
     client = storage.Client(project=project, credentials=credentials, client_options=options, _http=session)
     client._http.hooks["response"].append(_read_refusal)
+    log_session(client._http)
     return client
 
 
@@ -94,8 +142,11 @@ def rest_session(credentials: Credentials, *, is_local: bool) -> requests.Sessio
     _import_requests()
     from google.auth.transport.requests import AuthorizedSession  # noqa: PLC0415
 
+    from tpuctl.cloud.request_log import log_session  # noqa: PLC0415
+
     session: requests.Session = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
     session.trust_env = not is_local
+    log_session(session)
     return session
 
 
@@ -111,8 +162,9 @@ class AccessToken:
         from google.auth.transport.requests import Request  # noqa: PLC0415
 
         from tpuctl.cloud.error_mapping import translated  # noqa: PLC0415
+        from tpuctl.cloud.request_log import naming_host  # noqa: PLC0415
 
-        with self._lock, translated("The access token"):
+        with self._lock, naming_host(), translated("The access token"):
             if renew or not self._credentials.valid:
                 self._credentials.refresh(Request())  # type: ignore[no-untyped-call]
             return str(self._credentials.token)

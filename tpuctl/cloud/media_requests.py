@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Protocol, cast
 from urllib.parse import quote, urlsplit
 
@@ -19,6 +20,7 @@ from google.auth.transport.requests import Request
 from requests.adapters import HTTPAdapter
 
 from tpuctl.cloud.media_connections import Answer, MediaConnections, UnusualAnswerError
+from tpuctl.cloud.request_log import logged
 
 if TYPE_CHECKING:
     from google.cloud import storage
@@ -99,7 +101,12 @@ class MediaRequests:
         target, headers = f"{path}?alt=media&generation={item.generation}", self._headers()
         try:
             with _broken_off():
-                status, data = self._connections.fetch(target, headers | selection, end - start)
+                status, data = logged(
+                    "GET",
+                    f"{self._origin}{target}",
+                    lambda: self._connections.fetch(target, headers | selection, end - start),
+                    itemgetter(0),
+                )
         except BrokenOffError as error:
             if not isinstance(error.__cause__, UnusualAnswerError):
                 raise
@@ -137,7 +144,12 @@ class MediaRequests:
     def _get(self, target: str, headers: dict[str, str]) -> Iterator[Answer]:
         with ExitStack() as stack:
             with _broken_off():
-                answer = stack.enter_context(self._connections.get(target, headers))
+                answer = logged(
+                    "GET",
+                    f"{self._origin}{target}",
+                    lambda: stack.enter_context(self._connections.get(target, headers)),
+                    attrgetter("status"),
+                )
             yield answer
 
     def _headers(self, refused: dict[str, str] | None = None) -> dict[str, str]:

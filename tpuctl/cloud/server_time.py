@@ -9,6 +9,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 from tpuctl import clock, durations
+from tpuctl.cloud.request_log import log_session
 from tpuctl.errors import DeadlineError
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ def server_time(url: str = "", warn: Warn | None = None) -> datetime:
     import requests  # noqa: PLC0415  few commands need the time
 
     try:
-        answer = requests.head(url or CLOUD_TPU, timeout=TIMEOUT)
+        with requests.Session() as session:
+            log_session(session)
+            answer = session.head(url or CLOUD_TPU, timeout=TIMEOUT)
         date = parsedate_to_datetime(answer.headers["Date"])
     except (requests.RequestException, KeyError, ValueError) as error:
         raise DeadlineError(

@@ -82,7 +82,7 @@ def _known(name: str, origin: str) -> str:
     if name in generations:
         return name
     try:
-        return accelerators.accelerator(name).type
+        return accelerators.known(name).type
     except TpuctlError as error:
         close = nearest(name, generations)
         hint = f"Did you mean '{close[0]}'?" if close and "-" not in name else error.hint

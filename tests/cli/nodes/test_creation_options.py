@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ import pytest
 from tests.cli.completion.interface import interface, recorded
 from tests.cli.nodes.wire import printed, received
 from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl import accelerators
+from tpuctl.sim.hosts.metadata import tree
+from tpuctl.sim.world.capacity import availability, demand
 
 Tpuctl = Callable[..., CommandResult]
 ACCOUNT = "tpu@sim-project.iam.gserviceaccount.com"
@@ -35,6 +39,7 @@ def node_of(result: CommandResult) -> dict[str, object]:
     ("words", "reason"),
     [
         ("v3-8 --boot-disk 200", "no size for the boot disk"),
+        ("v3-8 --flex-start", "have no field for flex-start"),
         ("v3-8 --slices 2 --no-queued", "--slices exist only in the queue"),
         ("v3-8 --valid-until 6h --reservation r --no-queued", "--reservation and --valid-until exist only"),
         ("v3-8 --slices 0", "0 is not in the range"),
@@ -280,3 +285,46 @@ print(urllib.request.urlopen(request).read().decode())
     Path("job.py").write_text(body)
     assert tpuctl("submit", "job.py").code == 0
     assert tpuctl("logs", "-f").out.strip() == ACCOUNT
+
+
+class TestTypesOutsideTheCatalogue:
+    """What the API lists goes through; the simulator here offers types that the client does not know."""
+
+    @pytest.fixture(autouse=True)
+    def _offered(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        real, like = availability.accelerator_types, accelerators.accelerator("v6e-8")
+        more = {name: replace(like, type=name) for name in ("tpu7x-8", "v9-8", "v6e-12")}
+        monkeypatch.setattr(availability, "accelerator_types", lambda zone: {**real(zone), **more})
+        monkeypatch.setattr(demand.Demand, "accelerator", property(lambda _: like))
+        monkeypatch.setattr(tree, "accelerator", lambda _: like)
+
+    def test_one_is_created_with_a_warning_and_used(self, tpuctl: Tpuctl) -> None:
+        created = tpuctl("up", "tpu7x-8", "--name", "u7", "--runtime", "v2-alpha-tpuv6e", "--yes")
+        assert created.code == 0, created.err
+        assert "tpu7x-8 (hosts and chips unknown)" in created.err
+        assert "Warning: this version of tpuctl does not know tpu7x-8, which the API lists" in created.err
+        assert "price per hour  unknown: this version of tpuctl does not know tpu7x-8" in created.err
+        assert tpuctl("exec", "u7", "--", "true").code == 0
+        (node,) = tpuctl("ls", "--json").json["nodes"]
+        assert (node["accelerator"], node["state"]) == ("tpu7x-8", "READY")
+        assert tpuctl("up", "ironwood-8", "--name", "u7", "--yes").code == 0, "the same"
+        assert tpuctl("down", "u7", "--yes").code == 0
+
+    def test_the_runtime_is_the_one_of_the_generation_else_it_has_to_be_named(self, tpuctl: Tpuctl) -> None:
+        assert node_of(tpuctl("up", "v6e-12", "--dry-run", "--json"))["runtimeVersion"] == "v2-alpha-tpuv6e"
+        refused = tpuctl("up", "v9-8", "--dry-run")
+        assert refused.code == 2
+        assert "Which runtime version v9-8 needs is not known." in refused.err
+        assert "tpuctl runtimes --zone europe-west4-a" in refused.err
+
+    def test_a_type_that_the_api_does_not_list_either_names_the_nearest(self, tpuctl: Tpuctl) -> None:
+        refused = tpuctl("up", "v3-9", "--dry-run")
+        assert refused.code == 2
+        assert "There is no accelerator type 'v3-9'." in refused.err
+        assert "The nearest are v3-8" in refused.err
+
+    def test_zones_lists_where_it_is(self, tpuctl: Tpuctl) -> None:
+        listed = tpuctl("zones", "v9-8", "--zone", "europe-west4-a", "--json").json["zones"]
+        assert [(row["zone"], row["offered"], row["price_per_hour"]["amount"]) for row in listed] == [
+            ("europe-west4-a", True, None)
+        ]

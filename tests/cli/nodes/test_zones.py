@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -122,6 +123,27 @@ def test_any_begins_in_the_region_of_the_bucket(tpuctl: Tpuctl, simulator: Runni
     assert zones_with_nodes(simulator) == []
 
 
+def test_a_zone_without_quota_is_tried_last_and_marked(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
+    simulator.faults.add("quota", zone=A, limit=0)
+    shown = tpuctl("up", "v3-8", "--name", "n1", "--zone", "any").err
+    (line,) = [line for line in shown.splitlines() if re.match("zone +[a-z]", line)]
+    assert line.endswith(f", else {A} (no quota)"), line
+    simulator.faults.add("api-off", api="cloudquotas")
+    shown = tpuctl("up", "v3-8", "--name", "n1", "--zone", "any").err
+    assert re.search(f"zone +{A}, else", shown), "where quotas cannot be read, none is missing"
+
+
+def test_spot_tpus_are_looked_for_where_they_are_cheap(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
+    Path("tpuctl.toml").write_text('[prices]\n"v6e@us-east5" = { on_demand = 0.01, spot = 0.01 }\n')
+    words = ("up", "v6e-8", "--name", "n1", "--zone", "us-central1", "--zone", "any", "--dry-run", "--json")
+    for option, first in (((), "us-east1-d"), (("--spot",), "us-east5-a")):
+        requests = tpuctl(*words, *option).json["requests"]
+        zones = [request["url"].split("/")[7] for request in requests]
+        others = [zone for zone in zones if zone.startswith("us-") and not zone.startswith("us-central1")]
+        assert zones[0].startswith("us-central1"), "what is named first stays first"
+        assert others[0] == first, zones
+
+
 def test_far_regions_are_warned_of_in_one_sentence_and_prices_elsewhere_are_shown(
     tpuctl: Tpuctl, simulator: RunningSimulator
 ) -> None:
@@ -204,7 +226,7 @@ async def stop(simulator: RunningSimulator, zone: str) -> None:
 def planned(*zones: str, race: bool = False, wait: int = 0, existing: object = None) -> Any:
     """As much of a plan as its facts need."""
     creations = [SimpleNamespace(request=SimpleNamespace(id=SimpleNamespace(zone=zone))) for zone in zones]
-    search = SimpleNamespace(race=race, wait=wait)
+    search = SimpleNamespace(race=race, wait=wait, flaws={"us-flawed": "no quota"})
     return SimpleNamespace(creations=creations, search=search, existing=existing)
 
 
@@ -214,6 +236,7 @@ def planned(*zones: str, race: bool = False, wait: int = 0, existing: object = N
         (planned(A), {"zone": A}),
         (planned(A, race=True, wait=60), {"zone": A, "wait": "up to 1m for capacity"}),
         (planned(A, B, C), {"zone": f"{A}, else {B}, else {C}"}),
+        (planned(A, "us-flawed"), {"zone": f"{A}, else us-flawed (no quota)"}),
         (planned(A, B, wait=7200), {"zone": f"{A}, else {B}", "wait": "up to 2h for capacity"}),
         (planned(A, B, race=True), {"zone": f"the first with capacity of {A}, {B}: all queues at once"}),
     ],

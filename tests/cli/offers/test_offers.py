@@ -44,9 +44,20 @@ class TestZones:
         rows = lines(result)
         assert set(rows) == set(accelerators.accelerator("v3-8").zones)
         assert rows[ZONE] == [
-            ZONE, "yes", "API,", "catalogue", "16", "cores", "unlimited", "9.77", "USD", "2.93", "USD",
+            ZONE, "yes", "yes", "API,", "catalogue", "16", "cores", "unlimited", "9.77", "USD", "2.93", "USD",
         ]  # fmt: skip
         assert "Prices: made up by the simulator" in result.err
+
+    def test_documented_zones_come_first_and_those_without_quota_last(
+        self, tpuctl: Tpuctl, simulator: RunningSimulator
+    ) -> None:
+        for zone in ("us-central1-a", "us-central1-f"):
+            simulator.faults.add("quota", zone=zone, limit=0)
+        rows = tpuctl("zones", "v3-8", "--json").json["zones"]
+        assert [(row["zone"], row["documented"]) for row in rows] == [
+            (ZONE, True), ("us-central1-b", True), ("us-east1-d", False), ("us-central1-a", True),
+            ("us-central1-f", False),
+        ]  # fmt: skip
 
     def test_the_quota_shown_is_the_one_that_refuses_a_create(
         self, tpuctl: Tpuctl, simulator: RunningSimulator
@@ -76,7 +87,7 @@ class TestZones:
     ) -> None:
         simulator.faults.add("api-off", api="cloudquotas")
         result = tpuctl("zones", "v3-8")
-        assert lines(result)[ZONE][4:6] == ["unknown", "unknown"]
+        assert lines(result)[ZONE][5:7] == ["unknown", "unknown"]
         assert "The quota is unknown: An API" in result.err
         assert "cloudquotas" in result.err
 

@@ -58,7 +58,7 @@ def test_a_type_in_a_zone_has_quotas_and_prices(tpuctl: Tpuctl) -> None:
     listed = tpuctl("zones", "v3-8", "--zone", ZONE, "--json").json
     assert " ".join(listed) == "schema type zones silent"
     (row,) = listed["zones"]
-    fields = "zone offered sources quota spot_quota price_per_hour spot_price_per_hour"
+    fields = "zone offered documented sources quota spot_quota price_per_hour spot_price_per_hour"
     assert " ".join(row) == fields
     assert (listed["type"], row["zone"], row["offered"], row["sources"]) == ("v3-8", ZONE, True, BOTH)
     assert {" ".join(row[name]) for name in ("quota", "spot_quota")} == {"limit unit reason"}
@@ -67,9 +67,9 @@ def test_a_type_in_a_zone_has_quotas_and_prices(tpuctl: Tpuctl) -> None:
         "2.9304 USD",
     )
     table = tpuctl("zones", "v3-8", "--zone", ZONE)
-    headings = ["ZONE", "OFFERED", "SOURCE", "QUOTA", "SPOT QUOTA", "PRICE/HOUR", "SPOT/HOUR"]
+    headings = ["ZONE", "OFFERED", "DOCUMENTED", "SOURCE", "QUOTA", "SPOT QUOTA", "PRICE/HOUR", "SPOT/HOUR"]
     assert cells(table, 0) == headings
-    assert cells(table, 1)[:3] == [ZONE, "yes", "API, catalogue"]
+    assert cells(table, 1)[:4] == [ZONE, "yes", "yes", "API, catalogue"]
     assert cells(table, 1)[-2:] == ["9.77 USD", "2.93 USD"]
 
 

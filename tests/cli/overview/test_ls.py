@@ -191,3 +191,34 @@ def test_watch_shows_each_change_as_a_line_until_ctrl_c(
 def test_a_bucket_without_a_folder_of_the_node_has_no_run(tpuctl: Tpuctl, bucket: Bucket, node: str) -> None:
     bucket.upload("nodes/x/runs/digits-1/1.json", [b"{}"], "application/json")
     assert "digits-1" not in tpuctl("ls").out
+
+
+def test_300_nodes_with_a_keeper_are_listed_created_and_deleted(
+    simulator: RunningSimulator, tpuctl: Tpuctl
+) -> None:
+    """One answer of 9 MB, where gRPC alone takes 4."""
+    assert tpuctl("up", "v3-8", "--name", "n0", "--ttl", "8h", "--yes").code == 0
+    state = simulator.world.nodes._state
+    (first,) = state.nodes.all()
+    assert len(first.metadata["startup-script"]) > 1 << 14, "the keeper"
+
+    async def fill() -> None:
+        for number in range(1, 300):
+            state.nodes.put(
+                replace(
+                    first,
+                    name=f"{first.name.removesuffix('0')}{number}",
+                    uid=first.uid + number,
+                    addresses=(f"10.200.{number // 250}.{number % 250 + 1}",),
+                    create_time=first.create_time - (86400 if number == 1 else 0),
+                )
+            )
+
+    simulator.call(fill())
+    assert len(tpuctl("ls", "--json").json["nodes"]) == 300
+    created = tpuctl("up", "v3-8", "--name", "n300", "--yes")
+    assert created.code == 0, created.err
+    assert tpuctl("down", "n2", "--yes").code == 0
+    reaped = tpuctl("reap", "--yes", "--json")
+    assert (reaped.code, reaped.json["deleted"]) == (0, ["n1"]), reaped.err
+    assert len(state.nodes.all()) == 299

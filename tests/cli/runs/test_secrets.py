@@ -155,7 +155,7 @@ def test_a_dozen_secrets_reach_the_job_and_nothing_else(
     tpuctl: Tpuctl, node: str, bucket: Bucket, project: Path, simulator: RunningSimulator, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    for name, value in [*SHELL.items(), ("API_SECRET", HIDDEN["API_SECRET"])]:
+    for name, value in [*SHELL.items(), ("API_SECRET", HIDDEN["API_SECRET"]), ("TPUCTL_DEBUG", "1")]:
         monkeypatch.setenv(name, value)
     Path("../key").write_text(HIDDEN["KEY_FILE"] + "\n")
     Path("../values").write_text(f"# of a file\nexport OF_FILE='{HIDDEN['OF_FILE']}'\n\n")
@@ -164,6 +164,7 @@ def test_a_dozen_secrets_reach_the_job_and_nothing_else(
     outputs = [tpuctl(*command_line(project)[:3], "r0", "--dry-run", *command_line(project)[4:])]
     outputs += [tpuctl(*command_line(project))]
     assert outputs[-1].code == 0, outputs[-1].err
+    assert "[debug] SSH worker 0 of 'n1': run " in outputs[-1].err
     poll(
         lambda: "digest" in tpuctl("logs", "r1").out or None,
         awaiting="a line",

@@ -571,9 +571,9 @@ class TestOutset:
         warned: list[UpOptions] = []
         searches: list[tuple[object, ...]] = []
 
-        def search_of(context: str, kind: object, zones: tuple[str, ...], **options: object) -> str:
+        def search_of(context: str, made: UpOptions, zones: tuple[str, ...], **options: object) -> str:
             searches.append((zones, options))
-            return f"search for {kind}"
+            return f"search for {made.type}"
 
         header = SimpleNamespace(tpuctl=SimpleNamespace(accelerators=("v3-8", "v2-8"), framework="jax"))
         creation = SimpleNamespace(

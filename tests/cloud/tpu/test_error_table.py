@@ -62,6 +62,16 @@ RATE = (
 THERE = replace(NODE, name="n1")
 CASES = (
     Case(
+        "too-large",
+        errors.DeadlineError,
+        "message larger than max (4238034 vs. 4194304)",
+        "--zone ZONE",
+        refusal(
+            "RESOURCE_EXHAUSTED",
+            "Stream removed (CLIENT: Received message larger than max (4238034 vs. 4194304))",
+        ),
+    ),
+    Case(
         "rate",
         RateLimitError,
         "limit 'Create requests per minute'",

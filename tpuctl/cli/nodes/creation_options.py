@@ -56,7 +56,9 @@ def with_machine(command: Command) -> Command:
 Machine = Callable[..., UpOptions]
 """Returns the options of the node for an `accelerator`, a `name` and a `framework`; raises UsageError."""
 OF_THE_RUN = ("accelerator", "name", "framework")
-OF_A_NODE_ALONE: Mapping[str, Any] = {"slices": 1, "topology": "", "boot_disk": None}
+OF_A_NODE_ALONE: Mapping[str, Any] = {
+    "slices": 1, "topology": "", "boot_disk": None, "flex_start": False,
+}  # fmt: skip
 """Parameters that `machine_options` leave at these values."""
 
 
@@ -102,8 +104,9 @@ OF_UP_ALONE = (
     click.option(
         "--boot-disk", metavar="SIZE", help="Refused: the API's boot disk has 100 GB; see --data-disk."
     ),
+    click.option("--flex-start", is_flag=True, help="Refused: says where Google offers flex-start."),
 )
-TYPE, NAME, FRAMEWORK, SLICES, TOPOLOGY, BOOT_DISK = OF_UP_ALONE
+TYPE, NAME, FRAMEWORK, SLICES, TOPOLOGY, BOOT_DISK, FLEX_START = OF_UP_ALONE
 OPTIONS = (
     TYPE,
     NAME,
@@ -150,6 +153,7 @@ OPTIONS = (
         help="Attach a persistent disk, several hosts read-only (:ro); repeatable.",
     ),
     BOOT_DISK,
+    FLEX_START,
     click.option(
         "--startup-script", type=LOCAL_PATH, metavar="FILE", help="Script that each host runs at each boot."
     ),
@@ -169,11 +173,12 @@ def _up_options(
     valid_until: timedelta | datetime | None,
     topology: str, labels: tuple[str, ...], tags: tuple[str, ...], network: str | None,
     subnetwork: str | None, internal_ips: bool, service_account: str | None, scopes: tuple[str, ...],
-    data_disks: tuple[str, ...], boot_disk: str | None, startup_script: Path | None,
+    data_disks: tuple[str, ...], boot_disk: str | None, flex_start: bool, startup_script: Path | None,
     metadata: tuple[str, ...], secure_boot: bool,
 ) -> UpOptions:  # fmt: skip
     """Return the options as the command line and the configuration say; raises UsageError."""
     _refuse_boot_disk(boot_disk)
+    _refuse_flex_start(is_asked=flex_start)
     machine = creation.Machine(
         accelerator=accelerator,
         name=name,
@@ -206,6 +211,15 @@ def _refuse_boot_disk(size: str | None) -> None:
         raise UsageError(
             "The Cloud TPU API has no size for the boot disk, neither in v2 nor in v2alpha1: it is 100 GB.",
             hint="Attach another disk: --data-disk NAME",
+        )
+
+
+def _refuse_flex_start(*, is_asked: bool) -> None:
+    if is_asked:
+        raise UsageError(
+            "The messages of Google's Cloud TPU client have no field for flex-start.",
+            hint="It exists in 'gcloud alpha compute tpus queued-resources create --provisioning-model="
+            "flex-start', and on Compute Engine: docs/capacity.md. tpuctl has --spot, and --queued.",
         )
 
 

@@ -62,7 +62,7 @@ def up(
       tpuctl up v3-8 --spot
     """
     context = session.context
-    search = creation.search_of(context, options.type, zones, race=race, wait=wait_capacity, detach=detach)
+    search = creation.search_of(context, options, zones, race=race, wait=wait_capacity, detach=detach)
     plan = creation.plan(context, options, lifetime, search)
     if dry_run:
         output.requests(creation.requests(context, plan), as_json=session.as_json)
@@ -121,6 +121,7 @@ def show_plan(session: Session, plan: UpPlan, more: Mapping[str, str] = NO_FACTS
     """Show on stderr what is created, and what it costs."""
     request = plan.request
     size = f"{plan.hosts} host{'s' if plan.hosts > 1 else ''}, {plan.chips} chips"
+    size = size if plan.options.type.is_known else "hosts and chips unknown"
     content = {
         "create": plan.options.name,
         "type": f"{_slices(plan)}{request.accelerator} ({size})",
@@ -132,6 +133,11 @@ def show_plan(session: Session, plan: UpPlan, more: Mapping[str, str] = NO_FACTS
         "time to live": lifetime_text(plan.options.lifetime),
     }
     output.facts({**content, **more}, err=True)
+    if not plan.options.type.is_known:
+        output.note(
+            f"Warning: this version of tpuctl does not know {request.accelerator}, which the API lists in "
+            f"{request.id.zone}: its hosts, its chips and its price are unknown."
+        )
 
 
 def _slices(plan: UpPlan) -> str:

@@ -25,7 +25,11 @@ wait_option = click.option(
 
 def zone_facts(plan: UpPlan) -> Mapping[str, str]:
     """Return the zones of a plan in their order, and how long they are tried, for people to read."""
-    zones = [each.request.id.zone for each in plan.creations]
+    flaws = plan.search.flaws
+    zones = [
+        f"{zone} ({flaws[zone]})" if zone in flaws else zone
+        for zone in (each.request.id.zone for each in plan.creations)
+    ]
     if len(zones) == 1:
         facts = {"zone": zones[0]}
     elif plan.search.race:

@@ -12,7 +12,7 @@ from tpuctl.cli import output
 from tpuctl.cli.offers.rows import note_silent, quota_fields
 from tpuctl.cli.price_fields import price_fields
 from tpuctl.cli.session import Session, with_session
-from tpuctl.cli.value_types import ACCELERATOR
+from tpuctl.cli.value_types import OFFERED_ACCELERATOR
 from tpuctl.flows.offers.survey import Survey, ZoneOffer, read_quotas, survey_types
 
 COLUMNS = ("ZONE", "TYPES", "LARGEST", "SOURCE")
@@ -20,7 +20,7 @@ OFFERED = {True: "yes", False: "no", None: "unknown"}
 
 
 @click.command()
-@click.argument("accelerator", type=ACCELERATOR, required=False)
+@click.argument("accelerator", type=OFFERED_ACCELERATOR, required=False)
 @with_session
 def zones(session: Session, accelerator: str | None) -> None:
     """List the zones with TPUs, or those with one accelerator type: its quota and its price there.
@@ -36,7 +36,8 @@ def zones(session: Session, accelerator: str | None) -> None:
     if accelerator is None:
         _show_zones(session, survey)
     else:
-        _show_type(session, survey, accelerators.accelerator(accelerator))
+        kind = (accelerators.accelerator if survey.of(accelerator) else accelerators.known)(accelerator)
+        _show_type(session, survey, kind)
     note_silent(survey)
 
 
@@ -64,10 +65,11 @@ def _size(name: str) -> int:
 def _show_type(session: Session, survey: Survey, kind: Accelerator) -> None:
     quotas = read_quotas(session.cloud.read_quotas)
     rows = [_Row(session, zone, kind, quotas) for zone in survey.of(kind.type)]
+    rows.sort(key=lambda row: row.order)
     if session.as_json:
         output.json({"type": kind.type, "zones": [row.fields() for row in rows], "silent": survey.silent})
         return
-    columns = ("ZONE", "OFFERED", "SOURCE", "QUOTA", "SPOT QUOTA", "PRICE/HOUR", "SPOT/HOUR")
+    columns = ("ZONE", "OFFERED", "DOCUMENTED", "SOURCE", "QUOTA", "SPOT QUOTA", "PRICE/HOUR", "SPOT/HOUR")
     output.table(columns, [row.cells() for row in rows])
     if quotas.reason:
         output.note(f"The quota is unknown: {quotas.reason}")
@@ -95,10 +97,19 @@ class _Row:
         self.prices: list[Price] = [session.prices.price(kind, offer.zone, spot=spot) for spot in terms]
         self.quotas: list[Quota] = [quotas.quota(kind, offer.zone, spot=spot) for spot in terms]
 
+    @property
+    def order(self) -> tuple[bool, bool]:
+        """Return what sorts documented zones first, and those without any quota or any price last."""
+        has_quota = any(quota.limit != 0 for quota in self.quotas)
+        is_flawed = not has_quota or not any(price.is_known for price in self.prices)
+        return is_flawed, not self._offer.is_documented(self._name)
+
     def cells(self) -> tuple[object, ...]:
         """Return the line of the table."""
         offered, sources = OFFERED[self._offer.offers(self._name)], self._offer.sources(self._name)
-        return self._offer.zone, offered, sources, *self.quotas, *(price.short for price in self.prices)
+        documented = OFFERED[self._offer.is_documented(self._name)]
+        prices = (price.short for price in self.prices)
+        return self._offer.zone, offered, documented, sources, *self.quotas, *prices
 
     def fields(self) -> dict[str, object]:
         """Return it as JSON."""
@@ -107,6 +118,7 @@ class _Row:
         return {
             "zone": self._offer.zone,
             "offered": self._offer.offers(self._name),
+            "documented": self._offer.is_documented(self._name),
             "sources": self._offer.sources(self._name).split(", "),
             "quota": quota,
             "spot_quota": spot_quota,

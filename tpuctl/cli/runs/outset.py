@@ -100,7 +100,7 @@ class Outset:
             whole.lifetime.check(slices=1, scopes=options.scopes)
             search = creation.search_of(
                 session.context,
-                options.type,
+                options,
                 whole.zones,
                 race=False,
                 wait=whole.wait,

@@ -45,7 +45,7 @@ class Types(click.ParamType[tuple[str, ...]]):
     def convert(
         self, value: str | tuple[str, ...], param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, ...]:
-        """Return the API's names; raises UsageError for one that does not exist, and for a script."""
+        """Return the API's names; raises UsageError for one that can be none, and for a script."""
         if isinstance(value, tuple) or value == OF_THE_HEADER:
             return value if isinstance(value, tuple) else ()
         if value.endswith(".py"):

@@ -74,4 +74,4 @@ def _require_none(**options: object) -> None:
 def _hosts(accelerator: str | None, hosts: int | None) -> int:
     if accelerator and hosts:
         raise UsageError("--for and --hosts both set the number of hosts.", hint="Give one of them.")
-    return accelerators.accelerator(accelerator).hosts if accelerator else hosts or 1
+    return accelerators.known(accelerator).hosts or 1 if accelerator else hosts or 1

@@ -97,7 +97,7 @@ class NodeClient:
         check_least("slices", options.get("slices"), 1)
         made = creation.up_options(self._context, _machine(accelerator, options))
         search = creation.search_of(
-            self._context, made.type, tuple(options.get("zones", ())), race=options.get("race", False),
+            self._context, made, tuple(options.get("zones", ())), race=options.get("race", False),
             wait=seconds(options.get("wait_capacity", 0)), detach=options.get("detach", False),
         )  # fmt: skip
         lifetime = Lifetime(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from math import inf
 
 from tpuctl import accelerators, clock
@@ -21,9 +22,10 @@ from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.nodes.options import UpOptions
 from tpuctl.flows.nodes.placement.creation import zone_of
-from tpuctl.flows.nodes.placement.search import Search, expand, is_zone
+from tpuctl.flows.nodes.placement.search import Search, Terms, expand, is_zone
 from tpuctl.flows.nodes.plan import UpPlan, default_name, plan_up
 from tpuctl.flows.nodes.prices import RESERVED
+from tpuctl.flows.offers.survey import read_quotas
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import DataDisk, HttpRequest
 
@@ -92,20 +94,48 @@ def up_options(context: Context, machine: Machine, typed: tuple[str, ...] = ()) 
 
 
 def search_of(
-    context: Context, accelerator: Accelerator, named: tuple[str, ...], *, race: bool, wait: float,
-    detach: bool,
-) -> Search:  # fmt: skip
+    context: Context, options: UpOptions, named: tuple[str, ...], *, race: bool, wait: float, detach: bool
+) -> Search:
     """Return the search in the zones that were named, else in the configured one; raises ConfigError."""
     names = tuple(normalize("zone", name, "--zone") if is_zone(name) else name for name in named)
     if not names:
-        configured = _configured_zone(context, accelerator)
+        configured = _configured_zone(context, options.type)
         return Search((configured,), race=race, wait=wait, detach=detach)
     location = bucket_location(context)
-    zones = expand(names, accelerator, location)
+    known = dict[str, Terms]()
+
+    def terms(zones: Sequence[str]) -> Mapping[str, Terms]:
+        known.update(_terms(context, options, zones))
+        return known
+
+    zones = expand(names, options.type, location, terms)
     far = _far(context, location, zones)
     tried = tuple(zone for zone in zones if zone in names or zone not in far) or zones
     left_out = tuple(zone for zone in zones if zone not in tried)
-    return Search(tried, names, race=race, wait=wait, detach=detach, left_out=left_out)
+    flaws = {zone: known[zone].flaw for zone in tried if zone in known and known[zone].flaw}
+    return Search(tried, names, race=race, wait=wait, detach=detach, left_out=left_out, flaws=flaws)
+
+
+def _terms(context: Context, options: UpOptions, zones: Sequence[str]) -> Mapping[str, Terms]:
+    """Return what is known of a type in several zones: quota 0, and a price list that lacks it there.
+
+    Nothing for reserved capacity. What cannot be read is no flaw.
+    """
+    if len(zones) < 2 or options.reserved or options.reservation:
+        return {}
+    quotas = read_quotas(context.cloud.read_quotas)
+    prices = {zone: context.prices.price(options.type, zone, spot=options.spot) for zone in zones}
+    has_list = any(price.is_known for price in prices.values())
+
+    def flaw(zone: str) -> str:
+        if quotas.quota(options.type, zone, spot=options.spot).limit == 0:
+            return "no quota"
+        return "no price" if has_list and not prices[zone].is_known else ""
+
+    return {
+        zone: Terms(flaw(zone), price.amount if options.spot and price.amount else Decimal(0))
+        for zone, price in prices.items()
+    }
 
 
 def _far(context: Context, location: BucketLocation | None, zones: Sequence[str]) -> list[str]:
@@ -211,8 +241,7 @@ def _configured_zone(context: Context, accelerator: Accelerator) -> str:
     if zone is None:
         raise ConfigError(
             "No zone is configured.",
-            hint=f"{accelerator.type} has been seen in {', '.join(accelerator.zones)}: pass --zone, "
-            "or --zone any, or run 'tpuctl init'.",
+            hint=f"{accelerator.places} Pass --zone, or --zone any, or run 'tpuctl init'.",
         )
     return zone
 

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 from tpuctl import __version__
 from tpuctl.cloud.iap.endings import Refusal
 from tpuctl.cloud.iap.websocket import WebSocket
+from tpuctl.cloud.request_log import logged
 
 URL = "wss://tunnel.cloudproxy.app/v4"
 """Google's relay: gcloud's `iap_tunnel_websocket_utils.py`."""
@@ -85,11 +86,15 @@ class Relay:
     def _open(self, path: str, query: dict[str, object], *, renew: bool = False) -> WebSocket:
         url = f"{self.url.rstrip('/')}/{path}?{urlencode(query)}"
         try:
-            return WebSocket(url, self._headers(renew=renew), self.patience.connect, is_local=self.is_local)
+            return self._connect(url, renew=renew)
         except Refusal as refusal:
             if renew or refusal.code != UNAUTHENTICATED:
                 raise
-        return WebSocket(url, self._headers(renew=True), self.patience.connect, is_local=self.is_local)
+        return self._connect(url, renew=True)
+
+    def _connect(self, url: str, *, renew: bool) -> WebSocket:
+        headers, seconds = self._headers(renew=renew), self.patience.connect
+        return logged("GET", url, lambda: WebSocket(url, headers, seconds, is_local=self.is_local))
 
     def _headers(self, *, renew: bool) -> dict[str, str]:
         token = self.token(renew)

@@ -1,6 +1,6 @@
 """Reaches TPU hosts by SSH: with our key, and with the host keys that the provider published only."""
 
-from tpuctl.cloud.optional_imports import blocked
+from tpuctl.cloud.google_clients import blocked
 
 with blocked("invoke"):  # for `Match exec` in the user's files of OpenSSH, which are not read
     import paramiko  # noqa: F401

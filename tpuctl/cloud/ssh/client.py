@@ -13,6 +13,7 @@ from pathlib import Path
 
 import paramiko
 
+from tpuctl.cloud.request_log import logged
 from tpuctl.cloud.ssh.dialing import ByteStream, Dial
 from tpuctl.cloud.ssh.explanations import translated
 from tpuctl.cloud.ssh.handshake import authenticate
@@ -70,7 +71,11 @@ class Ssh:
     ) -> paramiko.Transport:
         while True:
             try:
-                return authenticate(self._dial(node, worker), host_key, self.user, key)
+                return logged(
+                    "SSH",
+                    f"worker {worker} of '{node.name}': log in as {self.user}",
+                    lambda: authenticate(self._dial(node, worker), host_key, self.user, key),
+                )
             except paramiko.AuthenticationException:
                 if not self._may_come():
                     raise

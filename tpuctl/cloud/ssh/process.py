@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import paramiko
 
+from tpuctl.cloud.request_log import logged
 from tpuctl.cloud.ssh.explanations import translated
 from tpuctl.cloud.ssh.sign_of_life import is_silent
 
@@ -31,11 +32,16 @@ class RemoteProcess:
         """Start a command line, which the login shell runs."""
         self._transport = transport
         self._worker = worker
-        with self._translated():
-            self._channel = transport.open_session(window_size=window)
-            self._channel.exec_command(command)
-            self._channel.settimeout(PULSE)
+        program = command.split(None, 1)[0]  # what it is called with may be a secret
+        self._channel = logged("SSH", f"{worker}: start {program}", lambda: self._start(command, window))
         self._is_silent = False
+
+    def _start(self, command: str, window: int) -> paramiko.Channel:
+        with self._translated():
+            channel = self._transport.open_session(window_size=window)
+            channel.exec_command(command)
+            channel.settimeout(PULSE)
+            return channel
 
     def read(self) -> bytes:
         """Return the next bytes of stdout; none at its end, or once the host gives no sign of life."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import paramiko
 
 from tpuctl.atomic_files import PRIVATE
+from tpuctl.cloud.request_log import logged
 from tpuctl.cloud.ssh.conversation import Limit, converse
 from tpuctl.cloud.ssh.explanations import translated
 from tpuctl.cloud.ssh.process import WINDOW, RemoteProcess
@@ -56,6 +57,10 @@ class SshSession:
 
         Raises HostError when the connection is lost, after `timeout` seconds, or for a flood of output.
         """
+        target = f"{self._worker}: run {argv[0]}"
+        return logged("SSH", target, lambda: self._run(argv, timeout, stdin), lambda done: done.exit_code)
+
+    def _run(self, argv: Sequence[str], timeout: float, stdin: bytes) -> CommandResult:
         with translated(self._worker), Limit(timeout) as limit:
             channel = self._open_channel(timeout)
             limit.bind(channel)
@@ -97,6 +102,9 @@ class SshSession:
 
     def put(self, data: bytes, path: str) -> None:
         """Write a file on the host that only its user can read; `path` is relative to the home folder."""
+        logged("SSH", f"{self._worker}: write {path}", lambda: self._put(data, path))
+
+    def _put(self, data: bytes, path: str) -> None:
         with translated(self._worker), Limit(COMMAND_TIMEOUT) as limit:
             files = self._connection.sftp()
             limit.bind(files.get_channel())

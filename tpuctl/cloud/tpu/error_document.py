@@ -23,6 +23,12 @@ each. The first row that fits decides: by code and reason or detail, where Googl
 ANSWER stands for Google's own words, RESOURCE for the node, queued resource, zone or object that the request
 was about, other words in capitals for what the answer names. `--json` has the same error as an object, with
 `kind`, `exit_code` and, where Google sends one, `reason`.
+
+Where a service does not answer, the message names the host and the cause (`oauth2.googleapis.com: Name or
+service not known`). `--debug`, or `TPUCTL_DEBUG=1`, shows on stderr each request of a command, a line each:
+method and URL, RPC and resource, or what is done on which host by SSH; then code, milliseconds and attempt.
+No body, no header, no argument of a program and no value of an unknown parameter is in a line. A
+program that uses the Python API has the same lines in the logger `tpuctl.requests`, at level DEBUG.
 """
 SHOWN = {
     # field of a row -> what stands for it

@@ -53,6 +53,14 @@ def _other_zones(fields: Mapping[str, str]) -> dict[str, str]:
 
 ROWS = (
     Row(
+        "too-large", (8,),
+        "CLIENT: Received message larger than max (4238034 vs. 4194304)",
+        DeadlineError,
+        "{subject}: {words}",
+        "The client refused it, not the service: ask for less at a time, as with --zone ZONE, and report it.",
+        text=r"CLIENT: |message larger than max|metadata size exceeds",
+    ),
+    Row(
         "rate", (8,),
         "Quota exceeded for quota metric 'M' and limit 'Read requests per minute' of service ...",
         RateLimitError,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from tpuctl.accelerators import Accelerator
@@ -12,11 +13,25 @@ PREFIX = "tpu-vm-tf-"
 
 
 def default_runtime(accelerator: Accelerator, framework: str, offered: Iterable[str]) -> str:
-    """Return the newest TensorFlow image among `offered` for a TensorFlow job, else the plain image."""
-    if framework == "tensorflow" and accelerator.generation in TENSORFLOW_GENERATIONS:
+    """Return the newest TensorFlow image among `offered` for a TensorFlow job, else the plain image.
+
+    Of a generation that the catalogue does not know, the image that is named like it; '' without one.
+    """
+    if (
+        framework == "tensorflow"
+        and accelerator.generation in TENSORFLOW_GENERATIONS
+        and accelerator.is_known
+    ):
         for runtime in tensorflow_runtimes(offered, accelerator.hosts):
             return runtime
-    return accelerator.base_runtime
+    return accelerator.base_runtime or _named_like(accelerator.generation, offered)
+
+
+def _named_like(generation: str, offered: Iterable[str]) -> str:
+    """Return the last image with the number of a generation: `v2-alpha-tpu7-ubuntu2404` for tpu7x."""
+    number = re.search(r"\d+", generation)
+    own = re.compile(rf"tpuv?{number[0]}(?!\d)") if number else None
+    return max((name for name in offered if own and own.search(name)), default="")
 
 
 def tensorflow_runtimes(versions: Iterable[str], hosts: int) -> list[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from typing import Protocol, TypeVar
 
 from google.api_core import exceptions
 
 from tpuctl.cloud.error_mapping import translated
+from tpuctl.cloud.request_log import logged, naming_host
 from tpuctl.cloud.tpu.error_mapping import SERVICE, RateLimitError
 from tpuctl.polling import Backoff, retry
 
@@ -33,21 +35,37 @@ def send(subject: str, call: Callable[..., T], request: object, *, changes: bool
     Of one that changes something, ABORTED means that another change came first: its caller reads again.
     """
     on = TRANSIENT if changes else (*TRANSIENT, exceptions.Aborted)
-
-    def repeated(request: object, **options: object) -> T:
-        return retry(lambda: call(request, **options), on=on, timeout=RETRY_TIMEOUT)
-
-    return send_once(subject, repeated, request)
+    return _answer(subject, lambda: retry(lambda: _request(call, request), on=on, timeout=RETRY_TIMEOUT))
 
 
 def send_once(subject: str, call: Callable[..., T], request: object) -> T:
     """Return the answer to a request that takes effect once at most: one refused for its rate had none."""
+    return _answer(subject, lambda: _request(call, request))
+
+
+def _answer(subject: str, work: Callable[[], T]) -> T:
+    """Return the answer to a request, sent again while it is refused for its rate; raises tpuctl's errors."""
 
     def attempt() -> T:
-        with translated(subject, SERVICE):
-            return call(request, retry=None, timeout=TIMEOUT)
+        with naming_host(), translated(subject, SERVICE):
+            return work()
 
     return retry(attempt, on=RateLimitError, timeout=RATE_TIMEOUT, backoff=RATE_PAUSES)
+
+
+def _request(call: Callable[..., T], request: object) -> T:
+    """Send a request, and log it with the resource that it is about."""
+    method = getattr(call, "__name__", "").title().replace("_", "")
+    return logged(
+        "gRPC", f"{method} {_resource(request)}", lambda: call(request, retry=None, timeout=TIMEOUT)
+    )
+
+
+def _resource(request: object) -> str:
+    if isinstance(request, Mapping):
+        return str(request.get("name", ""))
+    node = getattr(request, "node", None)  # what is updated has its name there
+    return str(getattr(request, "name", "") or getattr(request, "parent", "") or getattr(node, "name", ""))
 
 
 class Pager(Protocol[Page]):
@@ -60,4 +78,9 @@ class Pager(Protocol[Page]):
 
 def all_pages(call: Callable[..., Pager[Page]]) -> Callable[..., list[Page]]:
     """Return the call that fetches every page of a list, not the first alone."""
-    return lambda request, **options: list(call(request, **options).pages)
+
+    @wraps(call)
+    def pages(request: object, **options: object) -> list[Page]:
+        return list(call(request, **options).pages)
+
+    return pages

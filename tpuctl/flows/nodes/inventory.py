@@ -149,7 +149,7 @@ def take_inventory(provider: Provider, zone: str | None = None) -> Inventory:
         lambda: provider.list_nodes(zone),
         lambda: provider.list_queued_resources(zone),
     ]
-    nodes, queue = values(fanout(lambda listing: listing(), listings))
+    nodes, queue = values(fanout(lambda listing: listing(), listings), "requests")
     assert isinstance(nodes, NodeList)
     assert isinstance(queue, QueuedResourceList)
     return grouped(nodes, queue)

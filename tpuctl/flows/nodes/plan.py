@@ -80,12 +80,12 @@ class UpPlan:
 
     @property
     def hosts(self) -> int:
-        """Of one slice."""
+        """Of one slice; 0 for a type that the catalogue does not know."""
         return self.options.type.hosts
 
     @property
     def chips(self) -> int:
-        """Of one slice."""
+        """Of one slice; 0 for a type that the catalogue does not know."""
         return self.options.type.chips
 
 
@@ -221,9 +221,10 @@ def _check_spelling(zone: str) -> None:
 def _check_zone(provider: Provider, accelerator: Accelerator, zone: str) -> None:
     """The zone's own list decides; the catalogue only names alternatives."""
     if accelerator.type not in provider.list_accelerator_types(zone):
+        accelerators.known(accelerator.type)  # else it is most likely a slip
         raise UsageError(
             f"{accelerator.type} is not offered in {zone}.",
-            hint=f"It has been seen in {', '.join(accelerator.zones)}.",
+            hint=accelerator.places,
             zone=zone,
             accelerator=accelerator.type,
         )
@@ -232,7 +233,14 @@ def _check_zone(provider: Provider, accelerator: Accelerator, zone: str) -> None
 def _runtime(provider: Provider, options: UpOptions, zone: str) -> str:
     offered = provider.list_runtimes(zone)
     if not options.runtime:
-        return provider.default_runtime(options.type, options.framework, offered)
+        runtime = provider.default_runtime(options.type, options.framework, offered)
+        if runtime:
+            return runtime
+        raise UsageError(
+            f"Which runtime version {options.accelerator} needs is not known.",
+            hint=f"Name one of those that {zone} has with --runtime: tpuctl runtimes --zone {zone}",
+            accelerator=options.accelerator,
+        )
     if options.runtime not in offered:
         close = nearest(options.runtime, offered)
         raise UsageError(

@@ -36,6 +36,8 @@ class Prices:
     def price(self, kind: Accelerator, zone: str, *, spot: bool, slices: int = 1) -> Price:
         """Return what some slices of a type cost per hour in a zone."""
         price = own_price(self._own, kind, zone, spot=spot)
+        if price is None and not kind.is_known:
+            return unknown(f"this version of tpuctl does not know {kind.type}")
         if price is None:
             rates = self._read_rates(kind.generation)
             price = rates if isinstance(rates, Price) else rates.price(kind, zone, spot=spot)

@@ -36,6 +36,11 @@ class ZoneOffer:
         """Whether the zone offers it; None if nobody has answered."""
         return None if self.live is None else name in self.live
 
+    def is_documented(self, name: str) -> bool:
+        """Whether Google's page of regions and zones names it there."""
+        kind = accelerators.catalogue().get(name)
+        return bool(kind and self.zone in kind.documented)
+
     def sources(self, name: str) -> str:
         """Which sources name it: `API`, `catalogue`, or both."""
         named = {API: name in (self.live or ()), CATALOGUE: name in self.catalogue}

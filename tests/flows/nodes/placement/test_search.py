@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 
 from tpuctl.accelerators import accelerator
+from tpuctl.catalogue.regions import BucketLocation
 from tpuctl.errors import UsageError
-from tpuctl.flows.nodes.placement.search import Search, check_search, expand, is_zone
+from tpuctl.flows.nodes.placement.search import Search, Terms, check_search, expand, is_zone
 
 V3 = accelerator("v3-8")
 ONE, TWO = ("us-central1-a",), ("us-central1-a", "europe-west4-a")
@@ -35,6 +38,25 @@ class TestExpand:
 
     def test_any_stands_for_all(self) -> None:
         assert set(expand(["any"], V3)) == set(V3.zones)
+
+    def test_documented_zones_come_first_then_the_cheaper_ones_and_last_those_that_lack_something(
+        self,
+    ) -> None:
+        v6e = accelerator("v6e-8")
+        assert set(v6e.documented) < set(v6e.zones)
+        documented = expand(["any"], v6e)[: len(v6e.documented)]
+        assert set(documented) == set(v6e.documented)
+        prices = {zone: Terms(spot_price=Decimal(100 - place)) for place, zone in enumerate(documented)}
+        prices[documented[0]] = Terms("no quota", Decimal(1))
+        order = expand(["any"], v6e, terms=lambda zones: prices)
+        assert order[: len(documented) - 1] == tuple(reversed(documented[1:]))
+        assert order[-1] == documented[0]
+
+    def test_the_bucket_comes_before_documentation_and_price(self) -> None:
+        v6e, near = accelerator("v6e-8"), BucketLocation("b", "us-east4")
+        zones = expand(["any"], v6e, near, lambda zones: {"us-east4-a": Terms(spot_price=Decimal(99))})
+        assert "us-east4-a" not in v6e.documented
+        assert zones[0] == "us-east4-a"
 
     @pytest.mark.parametrize(
         ("name", "suggestion"),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
 
 from tpuctl import accelerators, durations
 from tpuctl.accelerators import Accelerator
@@ -29,6 +30,8 @@ class Search:
     """Whether to leave as soon as the request is accepted."""
     left_out: tuple[str, ...] = ()
     """Zones of a region or of `any` that are not tried, since the bucket is in another region."""
+    flaws: Mapping[str, str] = field(default_factory=dict)
+    """Zone of a region or of `any` that is tried last -> what it lacks: `no quota` or `no price`."""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -55,17 +58,31 @@ def check_search(search: Search, *, is_queued: bool) -> None:
         raise UsageError("--detach leaves at once, and --wait-capacity waits.", hint="Pass --queued instead.")
 
 
+@dataclass(frozen=True)
+class Terms:
+    """What is known of a type in a zone before anything is created."""
+
+    flaw: str = ""
+    """`no quota` or `no price`: nobody has it there; empty for neither."""
+    spot_price: Decimal = Decimal(0)
+    """Per hour; 0 where it is unknown, or does not matter."""
+
+
 def expand(
-    named: Sequence[str], accelerator: Accelerator, near: BucketLocation | None = None
+    named: Sequence[str],
+    accelerator: Accelerator,
+    near: BucketLocation | None = None,
+    terms: Callable[[Sequence[str]], Mapping[str, Terms]] = lambda zones: {},
 ) -> tuple[str, ...]:
     """Return the zones that names mean: of zones, of regions, or `any` for all that the catalogue has.
 
-    The names' order is kept; of the zones of `any`, those near the bucket come first. Raises UsageError for a
-    region without the type.
+    The names' order is kept. Of the zones of a region or of `any`, those come first that lack nothing, of
+    these the ones near the bucket, then those that Google documents, then the cheapest spot TPUs. Raises
+    UsageError for a region without the type.
     """
     zones: list[str] = []
     for name in named:
-        zones += [name] if is_zone(name) else _zones_of(name, accelerator, near)
+        zones += [name] if is_zone(name) else _zones_of(name, accelerator, near, terms)
     return tuple(dict.fromkeys(zones))
 
 
@@ -74,7 +91,12 @@ def is_zone(name: str) -> bool:
     return name != ANY and "-" in name and not name[-1].isdigit()
 
 
-def _zones_of(name: str, accelerator: Accelerator, near: BucketLocation | None) -> list[str]:
+def _zones_of(
+    name: str,
+    accelerator: Accelerator,
+    near: BucketLocation | None,
+    terms: Callable[[Sequence[str]], Mapping[str, Terms]],
+) -> list[str]:
     offered = [zone for zone in accelerator.zones if name in (ANY, accelerators.region(zone))]
     if not offered:
         regions = sorted({accelerators.region(zone) for zone in accelerator.zones})
@@ -82,7 +104,11 @@ def _zones_of(name: str, accelerator: Accelerator, near: BucketLocation | None) 
         hint = f"Did you mean {close[0]}? " if close else ""
         raise UsageError(
             f"No zone of '{name}' is known to offer {accelerator.type}.",
-            hint=f"{hint}It has been seen in {', '.join(accelerator.zones)}.",
+            hint=f"{hint}{accelerator.places}",
             zone=name,
         )
-    return nearest_first(offered, near)
+    known = terms(offered)
+    offered.sort(key=lambda zone: known.get(zone, Terms()).spot_price)
+    offered.sort(key=lambda zone: zone not in accelerator.documented)
+    offered = nearest_first(offered, near)
+    return sorted(offered, key=lambda zone: bool(known.get(zone, Terms()).flaw))

@@ -223,7 +223,7 @@ def _types(request: SubmitRequest, table: ToolTable, notes: list[str]) -> list[s
     """Return the accelerator types to run on as the API names them; none for any. Raises UsageError."""
     types = []
     for name in (request.accelerator,) if request.accelerator else table.accelerators:
-        types.append(accelerators.accelerator(name).type)
+        types.append((accelerators.accelerator if request.accelerator else accelerators.known)(name).type)
         if name != types[-1]:
             notes.append(f"{name} is {types[-1]} in the Cloud TPU API.")
     return types

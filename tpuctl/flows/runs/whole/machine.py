@@ -44,7 +44,7 @@ def planned_node(plan: UpPlan) -> Node:
     request = plan.request
     return Node(
         id=request.id, state=NodeState.CREATING, provider_state="", accelerator=request.accelerator,
-        runtime=request.runtime, created="", spot=request.spot, addresses=("",) * plan.hosts,
+        runtime=request.runtime, created="", spot=request.spot, addresses=("",) * (plan.hosts or 1),
     )  # fmt: skip
 
 

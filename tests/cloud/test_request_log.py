@@ -1,0 +1,233 @@
+"""The line that each request leaves in the log, that no secret is in one, and who is named as silent."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from google.api_core import exceptions
+
+from tests.cloud.web_server import QuietServer, refusing, serving
+from tests.isolation.ports import refusing_port
+from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl.cloud import google_clients
+from tpuctl.cloud.error_table import Service
+from tpuctl.cloud.request_log import LOGGER, logged, naming_host, showing, unanswered
+from tpuctl.cloud.rest import RestApi
+from tpuctl.cloud.tpu import sending
+from tpuctl.cloud.tpu.client import CloudTpu
+from tpuctl.cloud.tpu.quotas import read_quotas
+from tpuctl.errors import DeadlineError, HostError
+
+Tpuctl = Callable[..., CommandResult]
+LINE = re.compile(r"\[debug\] (gRPC|GET|POST|PUT|PATCH|DELETE|HEAD|SSH) (.+) -> (.+), \d+ ms, attempt (\d+)")
+TOKEN = "ya29.a0" + "Bcdefghijklmnopqrstuvwxyz0123456789"
+SCRIPT = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# accelerator = "v3-8"\n# ///\nprint("hello")\n'
+
+
+@pytest.fixture
+def lines() -> Iterator[list[str]]:
+    """The lines of the requests of a test."""
+    shown: list[str] = []
+    with showing(shown.append):
+        yield shown
+
+
+def requests_of(result: CommandResult) -> list[tuple[str, str, str, str]]:
+    """Method, address, code and attempt of each line of --debug."""
+    debug = [line for line in result.err.splitlines() if line.startswith("[debug] ")]
+    matches = [LINE.fullmatch(line) for line in debug]
+    assert all(matches), debug
+    return [match.groups() for match in matches if match]  # type: ignore[misc]  # four groups
+
+
+def test_debug_shows_each_request_of_grpc_rest_and_ssh(simulator: RunningSimulator, tpuctl: Tpuctl) -> None:
+    Path("job.py").write_text(SCRIPT)
+    created = tpuctl("up", "v3-8", "--name", "n1", "--yes", "--debug")
+    assert created.code == 0, created.err
+    of_up = requests_of(created)
+    parent = "projects/sim-project/locations/europe-west4-a"
+    assert ("gRPC", f"CreateNode {parent}", "OK", "1") in of_up
+    assert ("gRPC", f"GetNode {parent}/nodes/n1", "OK", "1") in of_up
+    assert any(address.startswith("worker 0 of 'n1': log in as ") for _, address, _, _ in of_up)
+    logged_requests = simulator.events.find(kind="request")
+    for method in ("CreateNode", "ListNodes", "GetGuestAttributes"):
+        sent = [event for event in logged_requests if event.what == method]
+        assert len(sent) >= len([1 for _, address, _, _ in of_up if address.startswith(f"{method} ")]) > 0
+    submitted = tpuctl("submit", "job.py", "--name", "r1", "--debug")
+    assert submitted.code == 0, submitted.err
+    shown = requests_of(submitted)
+    assert any(method == "POST" and "/upload/storage/v1/b/" in address for method, address, _, _ in shown)
+    assert any(method == "SSH" and ": run " in address and code == "0" for method, address, code, _ in shown)
+    assert tpuctl("wait", "r1").code == 0
+    pulled = requests_of(tpuctl("pull", "r1", "--debug"))
+    assert any(
+        method == "GET" and "alt=media" in address and code == "200" for method, address, code, _ in pulled
+    )
+
+
+def test_the_variable_does_so_too_and_nothing_is_shown_without_it(
+    simulator: RunningSimulator, tpuctl: Tpuctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "[debug]" not in tpuctl("ls").err
+    monkeypatch.setenv("TPUCTL_DEBUG", "1")
+    shown = tpuctl("ls", "--json")
+    assert requests_of(shown)
+    assert shown.json["nodes"] == []
+    monkeypatch.setenv("TPUCTL_DEBUG", "0")
+    assert "[debug]" not in tpuctl("ls").err
+    assert not LOGGER.handlers
+
+
+def test_attempts_are_counted_until_one_succeeds(
+    simulator: RunningSimulator, tpuctl: Tpuctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulator.faults.add("unavailable", method="ListQueuedResources", count=2)
+    shown = [row for row in requests_of(tpuctl("ls", "--debug")) if row[1].startswith("ListQueued")]
+    assert [(code, attempt) for _, _, code, attempt in shown] == [
+        ("UNAVAILABLE", "1"), ("UNAVAILABLE", "2"), ("OK", "3"),
+    ]  # fmt: skip
+
+
+def test_no_value_of_a_url_is_shown_that_may_be_a_secret(lines: list[str]) -> None:
+    url = (
+        "https://ada:pass-of-ada@storage.example.com/upload/b/x?uploadType=resumable&name=a%2Fb"
+        "&upload_id=ABPsecret"
+        f"&access_token={TOKEN}&X-Goog-Signature=0a1b2c3d4e5f60718293&pageToken=page-secret&key=AIzaKey&flag"
+    )
+    logged("PUT", url, lambda: None)
+    with pytest.raises(HostError):
+        logged("SSH", "worker 0", lambda: raised(HostError(f"it said Bearer {TOKEN}")))
+    assert "uploadType=resumable&name=a%2Fb&upload_id=***&" in lines[0]
+    for secret in ("pass-of-ada", "ABPsecret", TOKEN, "0a1b2c3d", "page-secret", "AIzaKey"):
+        assert secret not in "\n".join(lines), secret
+
+
+def raised(error: Exception) -> None:
+    raise error
+
+
+class TokenServer(QuietServer):
+    """Gives an access token, and then none."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.statuses = [200, 503]
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: TokenServer
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        data = json.dumps({"access_token": TOKEN, "expires_in": 3600}).encode()
+        self.send_response_only(self.server.statuses.pop(0) if self.server.statuses else 400)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def account_file(folder: Path, url: str) -> str:
+    """Write the key file of a service account whose tokens come from a URL."""
+    key = rsa.generate_private_key(65537, 2048)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    content = {
+        "type": "service_account", "project_id": "p", "private_key_id": "k", "private_key": pem,
+        "client_email": "a@p.iam.gserviceaccount.com", "client_id": "1", "token_uri": url,
+    }  # fmt: skip
+    path = folder / "account.json"
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+def test_requests_for_tokens_are_shown_whoever_makes_them_and_never_a_token(
+    home: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str]
+) -> None:
+    with TokenServer() as tokens, serving({"/v1/projects/p/locations/global/services/tpu.googleapis.com/"
+                                           "quotaInfos?pageSize=500": b"{}"}) as quotas:  # fmt: skip
+        Thread(target=tokens.serve_forever, args=(0.01,), daemon=True).start()
+        url = f"http://127.0.0.1:{tokens.server_address[1]}/token"
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", account_file(home, url))
+        credentials = google_clients.default_credentials()
+        session = google_clients.rest_session("p", credentials, is_local=True)
+        read_quotas(RestApi(session, quotas.url, Service("a", "b")), "p")
+        assert google_clients.AccessToken(credentials)(renew=False) == TOKEN
+        tokens.shutdown()
+    assert [line.split(", ")[0] for line in lines] == [
+        f"POST {url} -> 200",
+        f"GET {quotas.url}/v1/projects/p/locations/global/services/tpu.googleapis.com/quotaInfos"
+        "?pageSize=500 -> 200",
+    ]
+    assert TOKEN not in "".join(lines)
+
+
+def test_credentials_are_googles_own_where_nobody_reads_the_log(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", account_file(home, "http://127.0.0.1:1/token"))
+    assert type(google_clients.default_credentials()).__module__.startswith("google.")
+
+
+def test_a_service_that_cannot_be_reached_is_named_with_the_cause(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "RETRY_TIMEOUT", 0.0)
+    with refusing_port() as port, pytest.raises(DeadlineError) as failed:
+        CloudTpu(google_clients.local_tpu_client(f"127.0.0.1:{port}"), "p").list_nodes()
+    assert failed.value.facts["cause"] == f"127.0.0.1:{port}: Connection refused"
+    assert failed.value.message.endswith(f"127.0.0.1:{port}: Connection refused.")
+
+
+def test_rest_names_it_too() -> None:
+    with refusing() as nobody:
+        session = google_clients.rest_session("p", google_clients.anonymous_credentials(), is_local=True)
+        with pytest.raises(DeadlineError) as failed:
+            read_quotas(RestApi(session, nobody.url, Service("a", "b")), "p")
+    assert failed.value.facts["cause"] == "127.0.0.1: Connection refused"
+
+
+OAUTH = "HTTPSConnectionPool(host='oauth2.googleapis.com', port=443): Max retries exceeded with url: /token "
+CAUSES = {
+    # what libraries say -> what is told of it
+    f"Getting metadata from plugin failed with error: {OAUTH}(Caused by NameResolutionError("
+    "\"HTTPSConnection(host='oauth2.googleapis.com', port=443): Failed to resolve 'oauth2.googleapis.com' "
+    "([Errno -2] "
+    "Name or service not known)\"))": "oauth2.googleapis.com: Name or service not known",
+    f"{OAUTH}(Caused by ProxyError('Unable to connect to proxy', OSError('Tunnel connection failed: 403 "
+    "Forbidden')))": "oauth2.googleapis.com: Tunnel connection failed: 403 Forbidden",
+    f"{OAUTH}(Caused by SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate "
+    "verify failed: self-signed certificate in certificate chain (_ssl.c:1000)')))":
+        "oauth2.googleapis.com: certificate verify failed: self-signed certificate in certificate chain",
+    "HTTPSConnectionPool(host='storage.googleapis.com', port=443): Read timed out. (read timeout=60)":
+        "storage.googleapis.com: timed out",
+    "DNS resolution failed for tpu.googleapis.com:443: C-ares status is not ARES_SUCCESS qtype=A "
+    "name=tpu.googleapis.com is_balancer=0: Could not contact DNS servers":
+        "tpu.googleapis.com: Could not contact DNS servers",
+    "failed to connect to all addresses; last error: UNKNOWN: ipv4:142.250.1.95:443: Failed to connect to "
+    "remote host: connect: Network is unreachable (101)": "142.250.1.95:443: Network is unreachable",
+    "The service is currently unavailable.": "",
+    "Deadline Exceeded": "",
+}  # fmt: skip
+
+
+def test_host_and_cause_are_found_in_what_libraries_say() -> None:
+    for text, told in CAUSES.items():
+        assert unanswered(exceptions.ServiceUnavailable(text)).lower() == told.lower(), text
+        with pytest.raises(DeadlineError) as failed, naming_host():
+            raise DeadlineError("It cannot be reached.") from exceptions.ServiceUnavailable(text)
+        assert failed.value.message.lower() == f"it cannot be reached. {told}.".lower() if told else True
+        assert ("cause" in failed.value.facts) is bool(told)
+
+
+def test_a_ring_of_causes_has_an_end() -> None:
+    first, second = ValueError("a"), ValueError("b")
+    first.__cause__, second.__cause__ = second, first
+    assert unanswered(first) == ""
