@@ -157,7 +157,7 @@ def test_requests_for_tokens_are_shown_whoever_makes_them_and_never_a_token(
         url = f"http://127.0.0.1:{tokens.server_address[1]}/token"
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", account_file(home, url))
         credentials = google_clients.default_credentials()
-        session = google_clients.rest_session("p", credentials, is_local=True)
+        session = google_clients.rest_session(credentials, is_local=True)
         read_quotas(RestApi(session, quotas.url, Service("a", "b")), "p")
         assert google_clients.AccessToken(credentials)(renew=False) == TOKEN
         tokens.shutdown()
@@ -188,7 +188,7 @@ def test_a_service_that_cannot_be_reached_is_named_with_the_cause(
 
 def test_rest_names_it_too() -> None:
     with refusing() as nobody:
-        session = google_clients.rest_session("p", google_clients.anonymous_credentials(), is_local=True)
+        session = google_clients.rest_session(google_clients.anonymous_credentials(), is_local=True)
         with pytest.raises(DeadlineError) as failed:
             read_quotas(RestApi(session, nobody.url, Service("a", "b")), "p")
     assert failed.value.facts["cause"] == "127.0.0.1: Connection refused"

@@ -336,7 +336,9 @@ def test_a_failure_without_words_says_that_there_are_none() -> None:
     policy = tpu_v2.QueuedResource.QueueingPolicy(valid_until_time=MOMENT)
     expired = read_queued_resource(queued(state=failed, queueing_policy=policy)).failure
     assert isinstance(expired, StockoutError)
-    assert expired.message == f"{subject} has expired: there was no capacity until 2026-01-31T12:00:00Z."
+    assert expired.message == (
+        f"{subject} has FAILED, and Google gives no reason; it was wanted until 2026-01-31T12:00:00Z."
+    )
     words = status_pb2.Status(code=9, message="The request has expired.")
     failed.failed_data.error = words
     told = read_queued_resource(queued(state=failed)).failure

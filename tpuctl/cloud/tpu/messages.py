@@ -161,11 +161,10 @@ def _failure(
         return StockoutError(f"{subject}: {error.message}", hint=hint)
     if error.code or error.message:
         return operation_error(subject, error)
-    if isinstance(valid_until, datetime) and valid_until <= clock.now():
-        return StockoutError(
-            f"{subject} has expired: there was no capacity until {_time(valid_until)}.", hint=hint
-        )
-    return ServiceError(f"{subject} has FAILED, and Google gives no reason.", hint=hint)
+    told = f"{subject} has FAILED, and Google gives no reason"
+    if isinstance(valid_until, datetime):  # whether it is over, this machine's clock cannot say
+        return StockoutError(f"{told}; it was wanted until {_time(valid_until)}.", hint=hint)
+    return ServiceError(f"{told}.", hint=hint)
 
 
 def _type_of(config: tpu_v2.AcceleratorConfig) -> str:
