@@ -23,7 +23,7 @@ from tpuctl.flows.datasets.request import UploadRequest
 
 OF_THE_CLIENT = {"target", "project", "bucket", "zone", "iap", "host_keys", "cross_region"}
 """Options that arguments of the client are."""
-OF_THE_COMMAND = {"as_json", "dry_run", "yes"}
+OF_THE_COMMAND = {"as_json", "debug", "dry_run", "yes"}
 """Options that say how a command asks and shows."""
 RENAMED = {
     up: {"accelerator": "", "boot_disk": "", "flex_start": ""},

@@ -22,9 +22,9 @@ class NodePlan:
     name: str
     accelerator: str
     hosts: int
-    """Hosts of one slice."""
+    """Hosts of one slice; 0 for a type that is not in the catalogue."""
     chips: int
-    """Chips of one slice."""
+    """Chips of one slice; 0 for a type that is not in the catalogue."""
     exists: bool
     """Whether there is a TPU of this name, which is used."""
     zones: tuple[str, ...]
