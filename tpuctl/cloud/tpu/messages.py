@@ -10,7 +10,7 @@ from google.cloud import tpu_v2
 from google.rpc import code_pb2
 
 from tpuctl import clock
-from tpuctl.cloud.tpu.error_mapping import operation_error
+from tpuctl.cloud.tpu.error_mapping import CREATING, operation_error
 from tpuctl.cloud.tpu.names import parse_node_name, parse_queued_resource_name
 from tpuctl.cloud.tpu.settings import read_settings
 from tpuctl.cloud.tpu.states import QUEUE_STATES, STATES, enum_name
@@ -88,7 +88,8 @@ def read_queued_resource(message: tpu_v2.QueuedResource) -> QueuedResource:
     state = enum_name(tpu_v2.QueuedResourceState.State, tpu_v2.QueuedResource.pb(message).state.state)
     initiator = tpu_v2.QueuedResource.pb(message).state.state_initiator
     failed = tpu_v2.QueuedResource.pb(message).state.failed_data.error
-    failure = operation_error(f"Queued resource '{identity.name}'", failed) if failed.code else None
+    subject = f"Queued resource '{identity.name}'"
+    failure = operation_error(subject, failed, CREATING) if failed.code else None
     specs = list(message.tpu.node_spec)
     pattern = specs[0].node if specs else tpu_v2.Node()
     return QueuedResource(
@@ -146,8 +147,9 @@ def _failure(identity: QueuedResourceId, state: tpu_v2.QueuedResourceState) -> T
         return None
     subject, error = f"Queued resource '{identity.name}' in {identity.zone}", state.failed_data.error
     if error.code == code_pb2.DEADLINE_EXCEEDED:  # the request's own time: the service has answered
-        return StockoutError(f"{subject}: {error.message}", hint=f"Delete it: tpuctl down {identity.name}")
-    return operation_error(subject, error)
+        hint = f"Delete it: tpuctl down {identity.name}"
+        return StockoutError(f"{subject}: {error.message}", hint=hint, words=error.message)
+    return operation_error(subject, error, CREATING)
 
 
 def _address(endpoint: tpu_v2.NetworkEndpoint) -> str:

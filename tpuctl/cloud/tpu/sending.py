@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 from google.api_core import exceptions
 
 from tpuctl.cloud.error_mapping import translated
+from tpuctl.cloud.error_table import Service
 from tpuctl.cloud.tpu.error_mapping import SERVICE, RateLimitError
 from tpuctl.polling import Backoff, retry
 
@@ -27,7 +28,14 @@ TRANSIENT = (
 )
 
 
-def send(subject: str, call: Callable[..., T], request: object, *, changes: bool = False) -> T:
+def send(
+    subject: str,
+    call: Callable[..., T],
+    request: object,
+    *,
+    changes: bool = False,
+    service: Service = SERVICE,
+) -> T:
     """Return the answer to a request that may be sent twice; `subject` names the resource in errors.
 
     Of one that changes something, ABORTED means that another change came first: its caller reads again.
@@ -37,14 +45,14 @@ def send(subject: str, call: Callable[..., T], request: object, *, changes: bool
     def repeated(request: object, **options: object) -> T:
         return retry(lambda: call(request, **options), on=on, timeout=RETRY_TIMEOUT)
 
-    return send_once(subject, repeated, request)
+    return send_once(subject, repeated, request, service)
 
 
-def send_once(subject: str, call: Callable[..., T], request: object) -> T:
+def send_once(subject: str, call: Callable[..., T], request: object, service: Service = SERVICE) -> T:
     """Return the answer to a request that takes effect once at most: one refused for its rate had none."""
 
     def attempt() -> T:
-        with translated(subject, SERVICE):
+        with translated(subject, service):
             return call(request, retry=None, timeout=TIMEOUT)
 
     return retry(attempt, on=RateLimitError, timeout=RATE_TIMEOUT, backoff=RATE_PAUSES)
