@@ -39,15 +39,15 @@ AGAIN = "Run the same command again"
     [
         (3, UsageError, "Node 'n1': the words",
          "The service refused the request as it was typed: --dry-run shows it."),
-        (4, DeadlineError, "No answer about Node 'n1' in time.", f"{AGAIN} in a minute."),
-        (5, NotFoundError, "Node 'n1' does not exist.", "Check its name."),
-        (6, ConflictError, "Node 'n1' exists already.", "Choose another name with --name."),
+        (4, DeadlineError, "No answer about Node 'n1' in time: the words", f"{AGAIN} in a minute."),
+        (5, NotFoundError, "Node 'n1' does not exist: the words", "Check its name."),
+        (6, ConflictError, "Node 'n1' exists already: the words", "Choose another name with --name."),
         (7, ConfigError, "No permission for Node 'n1': the words",
          "Ask an owner of the project for the role roles/x.admin. Then check: tpuctl doctor"),
-        (10, ConflictError, "Node 'n1' was changed by another client.", f"{AGAIN}."),
-        (14, DeadlineError, "The service that knows about Node 'n1' cannot be reached.",
+        (10, ConflictError, "Node 'n1' was changed by another client: the words", f"{AGAIN}."),
+        (14, DeadlineError, "The service that knows about Node 'n1' cannot be reached: the words",
          "Check the network, then run the same command again."),
-        (16, ConfigError, "The credentials were refused for Node 'n1'.",
+        (16, ConfigError, "The credentials were refused for Node 'n1': the words",
          "Run 'gcloud auth application-default login', or set GOOGLE_APPLICATION_CREDENTIALS."),
         *((code, ServiceError, "Node 'n1': the words",
            "This is the service's own failure: run the same command again.")
@@ -85,10 +85,11 @@ def test_an_api_that_is_off_is_enabled_by_a_command_or_on_a_page(words: str, hin
 def test_an_api_that_is_off_is_told_by_the_reason_too() -> None:
     by_reason = replace(DENIED, reason="SERVICE_DISABLED", message=f"Enable it: {PAGE}my-lab")
     command = f"gcloud services enable x.googleapis.com --project my-lab, or at {PAGE}my-lab"
-    assert explained(by_reason) == (ConfigError, OFF, f"Enable it: {command}")
-    assert explain(by_reason).facts == {"reason": "SERVICE_DISABLED"}
-    assert explain(replace(by_reason, code=13)).message != OFF
-    assert explain(replace(by_reason, reason="OTHER")).message != OFF
+    message = f"{OFF.removesuffix('.')}: {by_reason.message}"
+    assert explained(by_reason) == (ConfigError, message, f"Enable it: {command}")
+    assert explain(by_reason).facts == {"reason": "SERVICE_DISABLED", "words": by_reason.message}
+    for other in (replace(by_reason, code=13), replace(by_reason, reason="OTHER")):
+        assert not explain(other).message.startswith("An API")
 
 
 @pytest.mark.parametrize(
@@ -119,6 +120,12 @@ USER, STORAGE = "roles/iam.serviceAccountUser, on the service account of the TPU
         ("Permission 'compute.firewalls.list' denied",
          "NAME_member, which terraform/ grants its members, or roles/compute.viewer"),
         ("Permission 'serviceusage.services.use' denied", "roles/serviceusage.serviceUsageConsumer"),
+        ("Required 'compute.zones.list' permission for 'projects/X'",
+         "NAME_member, which terraform/ grants its members, or roles/compute.viewer"),
+        ("a custom role with the serviceusage.services.use permission",
+         "roles/serviceusage.serviceUsageConsumer"),
+        ("Permission 'iam.serviceAccounts.getAccessToken' denied",
+         "roles/iam.serviceAccountTokenCreator, on that service account"),
         ("Permission 'other.things.get' denied", "roles/x.admin"),
         ("Permission denied", "roles/x.admin"),
     ],
@@ -189,4 +196,48 @@ def test_what_a_row_finds_in_the_words_is_a_field() -> None:
     )
     failure = replace(FAILURE, code=8, reason="R", service=replace(SERVICE, rows=(row,)))
     error = explain(failure)
-    assert (error.message, error.facts) == ("worworwor", {"a": 1, "reason": "R"})
+    assert error.message == "worworwor: the words"
+    assert error.facts == {"a": 1, "reason": "R", "words": "the words"}
+
+
+def test_a_sentence_that_says_no_more_is_not_repeated() -> None:
+    row = replace(ROW, message="{subject} is gone.", stock="^the w")
+    gone = replace(FAILURE, code=8, service=replace(SERVICE, rows=(row,)))
+    for words, message in (
+        ("the words", "Node 'n1' is gone."),
+        ("why the words", "Node 'n1' is gone: why the words"),
+        ("", "Node 'n1' is gone."),
+    ):
+        error = explain(replace(gone, message=words))
+        assert (error.message, error.facts.get("words", "")) == (message, words)
+    silent = explain(replace(FAILURE, message=""))
+    assert (silent.message, silent.facts) == ("Node 'n1': the service gives no reason", {})
+
+
+def test_what_fits_by_its_code_alone_decides_last() -> None:
+    rows = (ROW, replace(ROW, text="words", error=QuotaError))
+    assert explained(replace(FAILURE, code=8, service=replace(SERVICE, rows=rows)))[0] is QuotaError
+    words = "Constraint constraints/compute.vmExternalIpAccess violated for project 1."
+    forbidden = replace(FAILURE, code=9, message=words, service=replace(SERVICE, rows=rows[:1]))
+    kind, message, hint = explained(forbidden)
+    assert (kind, message) == (ConfigError, f"Node 'n1': {words}")
+    assert "--internal-ips" in hint
+
+
+@pytest.mark.parametrize("project", ["764086051850", "32555940559"])
+def test_an_api_that_is_off_in_a_project_of_gcloud_itself_is_a_missing_quota_project(project: str) -> None:
+    words = (
+        f"X API has not been used in project {project} before or it is disabled. Enable it: {PAGE}{project}"
+    )
+    kind, message, hint = explained(replace(DENIED, message=words, reason="SERVICE_DISABLED"))
+    assert (kind, message) == (ConfigError, f"Node 'n1': {words}")
+    assert "gcloud auth application-default set-quota-project PROJECT" in hint
+
+
+def test_the_api_that_is_off_is_that_of_the_page() -> None:
+    page = PAGE.replace("x.googleapis.com", "compute.googleapis.com")
+    words = f"Compute Engine API has not been used in project my-lab before. Visit {page}my-lab then retry."
+    assert (
+        "gcloud services enable compute.googleapis.com --project my-lab"
+        in explain(replace(DENIED, message=words)).hint
+    )

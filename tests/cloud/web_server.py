@@ -33,6 +33,8 @@ class WebServer:
     """Path -> where it has moved to."""
     headers: dict[str, str] = field(default_factory=dict)
     """Additional headers of each response."""
+    refusal: bytes = b"sorry"
+    """The body of responses with such a status."""
 
 
 class QuietServer(ThreadingHTTPServer):
@@ -68,7 +70,7 @@ def serving(files: dict[str, bytes]) -> Iterator[WebServer]:
             data = web.files.get(self.path)
             status = web.statuses.pop(0) if web.statuses else 200 if data is not None else 404
             if status != 200 or data is None:
-                self.answer(status, b"sorry")
+                self.answer(status, web.refusal)
                 return
             start = int(re.sub(r"\D", "", byte_range)) if byte_range and web.ranges else 0
             if start and start >= len(data):
@@ -79,6 +81,10 @@ def serving(files: dict[str, bytes]) -> Iterator[WebServer]:
                 self.answer(206, data[start : start + web.most], {"Content-Range": total})
             else:
                 self.answer(200, data)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.do_GET()
 
         def answer(self, status: int, data: bytes, more: dict[str, str] | None = None) -> None:
             self.send_response(status)

@@ -12,14 +12,15 @@ from google.api_core import exceptions as google
 from google.auth import exceptions as auth
 
 from tpuctl.cloud.error_table import LOGIN, Failure, Service, explain
-from tpuctl.errors import ConfigError, cause
+from tpuctl.errors import ConfigError, TpuctlError, cause
 
 GOOGLE_CLOUD = Service(
     "tpu.googleapis.com storage.googleapis.com",
     "roles/tpu.admin and, for a bucket, roles/storage.objectUser",
 )
-NO_ANSWER, UNREACHABLE = 4, 14
-"""gRPC's codes for what happens before a service answers."""
+CREDENTIALS = Service("iamcredentials.googleapis.com", "roles/iam.serviceAccountTokenCreator")
+NO_ANSWER, UNREACHABLE, DENIED = 4, 14, 7
+"""gRPC's codes: the first two for what happens before a service answers."""
 
 
 @contextmanager
@@ -32,13 +33,30 @@ def translated(subject: str, service: Service = GOOGLE_CLOUD) -> Iterator[None]:
     except google.RetryError as error:
         raise explain(Failure(service, subject, NO_ANSWER, "")) from cause(error)
     except auth.DefaultCredentialsError as error:
-        raise ConfigError(_no_credentials(), hint=LOGIN) from cause(error)
+        raise ConfigError(_no_credentials(), hint=LOGIN, words=str(error)) from cause(error)
     except auth.RefreshError as error:
-        raise ConfigError(f"The Google Cloud credentials were refused: {error}.", hint=LOGIN) from cause(
-            error
-        )
+        raise _refused_credentials(subject, error) from cause(error)
     except (auth.TransportError, requests.exceptions.RequestException) as error:
         raise explain(Failure(service, subject, UNREACHABLE, "")) from cause(error)
+
+
+def _refused_credentials(subject: str, error: auth.RefreshError) -> TpuctlError:
+    """Return the error of credentials that give no token, in the words of the service that was asked.
+
+    The client's error has its own sentence and, behind it, what the service answered: JSON or its record.
+    """
+    sentence, *answers = [*error.args, ""]
+    for answer in answers:
+        try:
+            refusal = (json.loads(answer) if isinstance(answer, str) else answer)["error"]
+            code, words = int(refusal["code"]), str(refusal["message"]).strip()
+        except (KeyError, TypeError, ValueError):
+            continue
+        if HTTP_CODES.get(code) == DENIED:
+            return explain(Failure(CREDENTIALS, subject, DENIED, words))
+        sentence = words
+    message = f"The Google Cloud credentials were refused: {sentence}".removesuffix(".")
+    return ConfigError(f"{message}.", hint=LOGIN, words=str(sentence))
 
 
 def _no_credentials() -> str:

@@ -20,17 +20,45 @@ from tpuctl.bucket_objects.bad_object import too_large
 from tpuctl.catalogue.holdings import Usage
 from tpuctl.catalogue.regions import BucketLocation
 from tpuctl.cloud.error_mapping import translated
-from tpuctl.cloud.error_table import Service
+from tpuctl.cloud.error_table import Row, Service
 from tpuctl.cloud.object_downloads import ObjectDownloads, ReportBytes, silent
 from tpuctl.cloud.recording import Recorder
 from tpuctl.cloud.request_log import naming_host
 from tpuctl.cloud.server_time import AnswerClock
 from tpuctl.cloud.streams import BoundedBuffer, BufferFullError, ChunkStream, ObjectStream
-from tpuctl.errors import ConflictError, DeadlineError, NotFoundError
+from tpuctl.errors import ConfigError, ConflictError, DeadlineError, NotFoundError
 from tpuctl.nodes import HttpRequest
 from tpuctl.object_content import Content
 
-SERVICE = Service("storage.googleapis.com", "roles/storage.objectUser")
+ROWS = (
+    Row(
+        "requester-pays", (3,),
+        "Bucket is a requester pays bucket but no user project provided.",
+        ConfigError,
+        "{subject}: {words}",
+        "The bucket bills those who use it, for which tpuctl names no project: use another bucket, or turn "
+        "it off: gcloud storage buckets update gs://BUCKET --no-requester-pays",
+        text="requester pays",
+    ),
+    Row(
+        "retention", (7,),
+        "Object 'O' is subject to bucket's retention policy and cannot be deleted, overwritten or archived",
+        ConfigError,
+        "{subject}: {words}",
+        "Objects of runs are overwritten and deleted: use a bucket without a retention policy.",
+        text="retention policy",
+    ),
+    Row(
+        "key", (7,),
+        "Permission denied on Cloud KMS key.",
+        ConfigError,
+        "{subject}: {words}",
+        "Let Cloud Storage use the bucket's key: gcloud storage service-agent --authorize-cmek=KEY",
+        text="Cloud KMS key",
+    ),
+)  # fmt: skip
+"""Answers of Cloud Storage."""
+SERVICE = Service("storage.googleapis.com", "roles/storage.objectUser", ROWS)
 UPLOAD_PART = 8 * 1024 * 1024
 """Bytes held in memory per object that is being uploaded; a multiple of 256 KiB, as the service asks."""
 
@@ -335,7 +363,9 @@ class Bucket:
                 yield
         except NotFoundError as error:
             if names_bucket(str(error.__cause__)):
-                raise BucketMissingError(self.name, self._shell_setup) from error.__cause__
+                missing = BucketMissingError(self.name, self._shell_setup)
+                missing.facts |= error.facts
+                raise missing from error.__cause__
             raise
         except DataCorruption as error:
             raise DeadlineError(

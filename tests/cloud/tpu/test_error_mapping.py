@@ -59,7 +59,7 @@ def test_no_row_is_without_a_test() -> None:
 
 def test_a_reason_decides_before_the_text() -> None:
     disabled = explain(Failure(SERVICE, "X", 7, "anything", "SERVICE_DISABLED"))
-    assert disabled.message == "An API that X needs is not enabled in the project."
+    assert disabled.message == "An API that X needs is not enabled in the project: anything"
     assert "gcloud services enable tpu.googleapis.com" in disabled.hint
     wrong_zone = explain(Failure(SERVICE, "X", 7, "anything", "LOCATION_POLICY_VIOLATED"))
     assert "does not exist" in wrong_zone.hint

@@ -10,15 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.cloud.test_error_mapping import SENTENCES, row_of
 from tests.cloud.tpu.test_client import NODE, REQUEST, ZONE, create, wait
 from tests.paths import ROOT
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import errors
 from tpuctl.cloud.error_table import EVERY_SERVICE, OWN_FAILURE
+from tpuctl.cloud.storage import ROWS as STORAGE
 from tpuctl.cloud.tpu import error_document, sending
 from tpuctl.cloud.tpu.client import CloudTpu
 from tpuctl.cloud.tpu.error_document import document
-from tpuctl.cloud.tpu.error_mapping import ROWS, RateLimitError
+from tpuctl.cloud.tpu.error_mapping import CREATING, RateLimitError
 from tpuctl.nodes import Change, CreateNode, StartNode, StopNode, UpdateNode
 
 NAME = f"projects/sim-project/locations/{ZONE}/nodes/n1"
@@ -96,7 +98,7 @@ CASES = (
         "reserved-capacity",
         errors.StockoutError,
         "reserved capacity",
-        "without the reservation",
+        "run the same command without it",
         ("stockout", {"reserved": True}),
     ),
     Case("stockout", errors.StockoutError, "There is no more capacity", "another --zone", ("stockout", {})),
@@ -163,7 +165,29 @@ CASES = (
         refusal("NOT_FOUND", "Reservation not found"),
     ),
     Case("missing", errors.NotFoundError, "does not exist", "'tpuctl ls'", change=StopNode(THERE)),
-    Case("precondition", errors.StateError, "the words", "'tpuctl ls'", refusal("FAILED_PRECONDITION")),
+    Case(
+        "precondition",
+        errors.StateError,
+        "the words",
+        "'tpuctl ls'",
+        ("error", {"method": "StopNode", "code": "FAILED_PRECONDITION", "message": "the words"}),
+        existing="v3-8",
+        change=StopNode(THERE),
+    ),
+    Case(
+        "no-disk",
+        errors.ConfigError,
+        "cannot be created: The resource 'projects/p/zones/z/disks/d'",
+        "--data-disk",
+        refusal("NOT_FOUND", "The resource 'projects/p/zones/z/disks/d' was not found"),
+    ),
+    Case(
+        "no-part",
+        errors.ConfigError,
+        "cannot be created: Requested entity was not found.",
+        "--dry-run",
+        refusal("NOT_FOUND", "Requested entity was not found."),
+    ),
     Case(
         "api-off",
         errors.ConfigError,
@@ -226,10 +250,9 @@ def provoke(case: Case, simulator: RunningSimulator, provider: CloudTpu) -> erro
     return failed.value
 
 
-def test_every_row_has_a_case() -> None:
-    own = {row.name for row in ROWS}
-    shared = {row.name for row in (*EVERY_SERVICE, OWN_FAILURE)}
-    assert own | shared == set(BY_ROW)
+def test_every_row_has_a_case_or_a_sentence() -> None:
+    rows = {row.name for row in (*CREATING.rows, *STORAGE, *EVERY_SERVICE, OWN_FAILURE)}
+    assert rows == set(BY_ROW) | {row_of(sentence).name for sentence in SENTENCES if sentence.code[0]}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.row)
@@ -260,16 +283,19 @@ def test_a_refused_quota_is_asked_for_once(
         "Quota limit 'A,B' has been exceeded. Limit: 0,0 in region us-central1,zone us-central1-a.",
         "Quota limit 'A,B' has been exceeded. Limit: 8,0 in region us-central1,zone us-central1-a.",
         "Quota limit 'A' has been exceeded. Limit: 0",
+        "Quota 'TPUV5sPreemptibleLitepodPerProjectPerRegionForTPUAPI' exhausted. Limit 0 in region us-west4",
+        "Quota 'A' exhausted.\n      Limit 0 in region us-west4",
+        "Quota 'IN_USE_ADDRESSES' exceeded.  Limit: 0.0 in region us-west4.",
     ],
 )
-def test_a_quota_of_zero_among_several_was_never_granted(
+def test_a_quota_of_zero_in_any_wording_was_never_granted(
     simulator: RunningSimulator, provider: CloudTpu, words: str
 ) -> None:
     case = replace(BY_ROW["quota"], fault=refusal("RESOURCE_EXHAUSTED", words))
     assert provoke(case, simulator, provider).facts["granted"] is False
 
 
-@pytest.mark.parametrize("limit", ["8", "08.5", "100", "0.5"])
+@pytest.mark.parametrize("limit", ["8", "08.5", "100", "0.5", "0.05", "10.0"])
 def test_another_limit_was_granted(simulator: RunningSimulator, provider: CloudTpu, limit: str) -> None:
     words = f"Quota limit 'A' has been exceeded. Limit: {limit} in zone Z."
     case = replace(BY_ROW["quota"], fault=refusal("RESOURCE_EXHAUSTED", words))

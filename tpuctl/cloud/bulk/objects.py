@@ -115,7 +115,9 @@ class BulkObjects:
                 yield
         except NotFoundError as error:
             if names_bucket(str(error.__cause__)):
-                raise SourceBucketMissingError(self.bucket, self._shell_setup) from error.__cause__
+                missing = SourceBucketMissingError(self.bucket, self._shell_setup)
+                missing.facts |= error.facts
+                raise missing from error.__cause__
             raise
 
 

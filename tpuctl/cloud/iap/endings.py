@@ -134,7 +134,7 @@ def explain(ending: Ending, subject: str, instance: Instance) -> TpuctlError:
         "project": instance.project,
     }
     message = f"{subject}: {row.message.format_map(fields)}."
-    return row.error(message, hint=row.hint.format_map(fields), iap=ending.code)
+    return row.error(message, hint=row.hint.format_map(fields), iap=ending.code, words=ending.reason)
 
 
 def _fits(row: Row, reason: str) -> bool:

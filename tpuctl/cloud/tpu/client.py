@@ -12,9 +12,10 @@ from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
 
 from tpuctl.accelerators import Accelerator
+from tpuctl.cloud.error_table import Service
 from tpuctl.cloud.provider import Operation
 from tpuctl.cloud.tpu import api_requests, runtimes
-from tpuctl.cloud.tpu.error_mapping import operation_error
+from tpuctl.cloud.tpu.error_mapping import CREATING, SERVICE, operation_error
 from tpuctl.cloud.tpu.maintenance import read_maintenance, simulate_maintenance, simulation_request
 from tpuctl.cloud.tpu.messages import (
     read_guest_attribute,
@@ -136,18 +137,19 @@ class CloudTpu:
             return self.operation(subject, simulate_maintenance(self._client, subject, change))
         request = api_requests.message(change)
         call = self._call(request)
+        service = CREATING if isinstance(change, Creation) else SERVICE
         if isinstance(change, CreateNode):
-            future = send_once(subject, call, request)
+            future = send_once(subject, call, request, service)
         else:
-            future = send(subject, call, request, changes=True)
-        return self.operation(subject, future.operation.name)
+            future = send(subject, call, request, changes=True, service=service)
+        return self.operation(subject, future.operation.name, service)
 
     def creations(self, node: NodeId) -> Mapping[str, Operation]:
         """Return the operations that create or created a node of this name."""
         subject, parent = _subject(node), location(node.project, node.zone)
         operations, _ = list_operations(self._client, subject, parent)
         names = [operation.name for operation in operations if _creates(operation, node)]
-        return {name: self.operation(subject, name) for name in names}
+        return {name: self.operation(subject, name, CREATING) for name in names}
 
     def history(self, name: str | None, zone: str | None = None) -> History:
         """Return the changes of what is or was called `name`, in a zone or in every zone."""
@@ -235,13 +237,13 @@ class CloudTpu:
         """Return the newest image for a framework."""
         return runtimes.default_runtime(accelerator, framework, offered)
 
-    def operation(self, subject: str, name: str) -> Operation:
+    def operation(self, subject: str, name: str, service: Service = SERVICE) -> Operation:
         """Return the handle of the long-running operation called `name`."""
 
         def is_done() -> bool:
             state = send(subject, self._client.get_operation, {"name": name})
             if state.done and state.HasField("error"):
-                raise operation_error(subject, state.error)
+                raise operation_error(subject, state.error, service)
             return bool(state.done)
 
         return Operation(subject, is_done)

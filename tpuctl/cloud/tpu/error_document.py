@@ -9,8 +9,9 @@ from pathlib import Path
 
 from google.rpc import code_pb2
 
+from tpuctl.cloud import storage
 from tpuctl.cloud.error_table import EVERY_SERVICE, OWN_FAILURE, Row
-from tpuctl.cloud.tpu.error_mapping import ROWS
+from tpuctl.cloud.tpu.error_mapping import CREATION_ROWS, ROWS
 from tpuctl.errors import EXIT_CODES
 
 INTRODUCTION = """\
@@ -19,10 +20,12 @@ INTRODUCTION = """\
 <!-- Written by `python -m tpuctl.cloud.tpu.error_document`; a test compares. -->
 
 After this page you can tell a stockout from a quota that was never granted, and find the next command for
-each. The first row that fits decides: by code and reason or detail, where Google sends one, else by text.
+each. The first row that fits decides: by code and reason or detail, where Google sends one, else by text;
+what fits by the code alone comes last. `tests/cloud/sentences.toml` has real answers and their sources.
 ANSWER stands for Google's own words, RESOURCE for the node, queued resource, zone or object that the request
-was about, other words in capitals for what the answer names. `--json` has the same error as an object, with
-`kind`, `exit_code` and, where Google sends one, `reason`.
+was about, other words in capitals for what the answer names. Where you read no ANSWER, it is put behind the
+message if it says more. `--json` has the same error as an object, with `kind`, `exit_code`, Google's words as
+`words` and, where Google sends one, `reason`.
 
 Where a service does not answer, the message names the host and the cause (`oauth2.googleapis.com: Name or
 service not known`). `--debug`, or `TPUCTL_DEBUG=1`, shows on stderr each request of a command, a line each:
@@ -35,6 +38,9 @@ SHOWN = {
     "words": "ANSWER",
     "subject": "RESOURCE",
     "where": "It has been seen in ZONES: tpuctl up TYPE --zone ZONE",
+    "heed": "OPTION Ask its administrator for an exception.",
+    "which": "This quota of the ZONE OR REGION",
+    "besides": " What else has a quota of its own.",
     "enable": "gcloud services enable SERVICE --project PROJECT, or at PAGE",
 }
 HEAD = "| Google answers | code | you read | next | exit code |\n|---|---|---|---|---|"
@@ -47,8 +53,12 @@ def document() -> str:
 
 def _lines() -> Iterator[str]:
     yield INTRODUCTION
-    yield "## Cloud TPU API\n"
+    yield "## Cloud TPU API: a request that creates\n"
+    yield from _table(CREATION_ROWS)
+    yield "\n## Cloud TPU API: every request\n"
     yield from _table(ROWS)
+    yield "\n## Cloud Storage\n"
+    yield from _table(storage.ROWS)
     yield "\n## Every service, Cloud Storage included\n"
     yield from _table((*EVERY_SERVICE, OWN_FAILURE))
 

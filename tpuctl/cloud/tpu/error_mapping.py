@@ -1,17 +1,19 @@
 """Maps errors that only the Cloud TPU API has, such as a stockout, by rows of a table.
 
-Texts and codes: logs of the real API in public issues, gathered in the simulator's table
-(`tpuctl/sim/world/api_errors.py`), whose source each of its rows names.
+Texts and codes: logs of the real API in public issues, which `tests/cloud/sentences.toml` and the simulator's
+table (`tpuctl/sim/world/api_errors.py`) name.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from google.rpc import error_details_pb2, status_pb2
 
 from tpuctl import accelerators
-from tpuctl.cloud.error_table import Failure, Row, Service, explain
+from tpuctl.cloud.error_table import OF_THE_ZONE, Failure, Row, Service, explain
 from tpuctl.errors import (
     ConfigError,
     DeadlineError,
@@ -24,8 +26,6 @@ from tpuctl.errors import (
     UsageError,
 )
 
-OF_THE_ZONE = {"scope": "zone"}
-"""A refusal that another zone may not repeat; without it, one for good is the project's."""
 QUOTA_PAGE = "https://console.cloud.google.com/iam-admin/quotas"
 
 
@@ -33,13 +33,12 @@ class RateLimitError(DeadlineError):
     """The project has sent more requests in a minute than the service accepts: this one did nothing."""
 
 
-def operation_error(subject: str, status: status_pb2.Status) -> TpuctlError:
-    """Return the error of an operation that has failed."""
+def operation_error(subject: str, status: status_pb2.Status, service: Service) -> TpuctlError:
+    """Return the error of an operation that has failed, of `SERVICE` or of `CREATING`."""
     info = error_details_pb2.ErrorInfo()
     reason = next((info.reason for detail in status.details if detail.Unpack(info)), "")
-    return explain(
-        Failure(SERVICE, subject, status.code, status.message.strip(), reason, tuple(status.details))
-    )
+    words, details = status.message.strip(), tuple(status.details)
+    return explain(Failure(service, subject, status.code, words, reason, details))
 
 
 def _other_zones(fields: Mapping[str, str]) -> dict[str, str]:
@@ -51,6 +50,80 @@ def _other_zones(fields: Mapping[str, str]) -> dict[str, str]:
     return {"where": f"It has been seen in {', '.join(others)}: tpuctl up {known.type} --zone {others[0]}"}
 
 
+def _quota(fields: Mapping[str, str]) -> dict[str, str]:
+    """Which quota it is, by its name, and what needs none of it."""
+    words = fields["words"]
+    if "IN_USE_ADDRESSES" in words:
+        return {
+            "which": "This quota",
+            "besides": " Hosts without external addresses need none: --internal-ips.",
+        }
+    is_spot, is_of_tpus = "Preemptible" in words, "TPU" in words
+    place = next((kind for kind in ("region", "zone") if re.search(rf"\bin {kind}\b", words)), "")
+    besides = {
+        "region": " There is one of the zone, too, and both are needed; another region has its own.",
+        "zone": " Another --zone has its own.",
+    }.get(place, "")
+    if is_of_tpus and not is_spot:
+        besides += " Spot TPUs have one of their own: --spot."
+    which = f"This quota{' of spot TPUs' * is_spot}{f' of the {place}' * bool(place)}"
+    return {"which": which, "besides": besides}
+
+
+MISSING = r"(?i)not found|does not exist|cannot be found|has no network"
+CREATION_ROWS = (
+    Row(
+        "no-subnetwork", (3, 5, 9),
+        "The resource 'projects/P/regions/R/subnetworks/S' was not found",
+        ConfigError,
+        "{subject} cannot be created: {words}",
+        "Each region has subnetworks of its own: name one of the zone's region with --subnetwork, or choose "
+        "another --zone. See them: gcloud compute networks subnets list",
+        text="(?i)subnet", text_too=MISSING, facts=OF_THE_ZONE,
+    ),
+    Row(
+        "no-network", (3, 5, 9),
+        "The resource 'projects/P/global/networks/default' was not found",
+        ConfigError,
+        "{subject} cannot be created: {words}",
+        "Name a network that exists with --network NAME; projects of many organizations have none called "
+        "'default'. See them: gcloud compute networks list",
+        text=r"(?i)\bnetworks?\b", text_too=MISSING,
+    ),
+    Row(
+        "no-account", (3, 5, 9),
+        "Service account A does not exist.",
+        ConfigError,
+        "{subject} cannot be created: {words}",
+        "Name a service account that exists with --service-account EMAIL. See them: gcloud iam "
+        "service-accounts list",
+        text="(?i)service ?account", text_too=MISSING,
+    ),
+    Row(
+        "no-disk", (3, 5, 9),
+        "The resource 'projects/P/zones/Z/disks/D' was not found",
+        ConfigError,
+        "{subject} cannot be created: {words}",
+        "Name a disk of the TPU's zone with --data-disk, or create it first. See them: gcloud compute disks "
+        "list",
+        text=r"(?i)\bdisks?\b", text_too=MISSING, facts=OF_THE_ZONE,
+    ),
+    Row(
+        "no-part", (5,),
+        "Requested entity was not found.",
+        ConfigError,
+        "{subject} cannot be created: {words}",
+        "Something that the request names does not exist: --dry-run shows the request.",
+    ),
+    Row(
+        "refused", (9,),
+        "Your request to provision TPU Node has been denied.",
+        ConfigError,
+        "{subject} cannot be created: {words}",
+        "What stands in the way is in Google's words; 'tpuctl doctor' checks the project.",
+    ),
+)  # fmt: skip
+"""Answers to a request that creates, where what is missing is something else."""
 ROWS = (
     Row(
         "too-large", (8,),
@@ -74,9 +147,9 @@ ROWS = (
         "Quota limit 'TPUV3sPerProjectPerZoneForTPUAPI' has been exceeded. Limit: 0 in zone Z.",
         QuotaError,
         "{subject}: {words}",
-        f"This quota was never granted: request it at {QUOTA_PAGE}. Spot TPUs have one of their own: --spot.",
-        detail="QuotaFailure", text="(?i)quota", text_too=r"Limit: (\d+,)*0(?!\d|\.\d)",
-        facts={"granted": False},
+        f"{{which}} was never granted: request it at {QUOTA_PAGE}.{{besides}}",
+        detail="QuotaFailure", text="(?i)quota", text_too=r"Limit:?\s+(\d+,)*0(\.0+)?(?!\d|\.\d)",
+        derive=_quota, facts={"granted": False},
     ),
     Row(
         "quota", (8,),
@@ -84,15 +157,16 @@ ROWS = (
         QuotaError,
         "{subject}: {words}",
         f"Delete what you do not need ('tpuctl ls --all-users', 'tpuctl down NAME'), or request more at "
-        f"{QUOTA_PAGE}.",
-        detail="QuotaFailure", text="(?i)quota", facts={"granted": True},
+        f"{QUOTA_PAGE}.{{besides}}",
+        detail="QuotaFailure", text="(?i)quota", derive=_quota, facts={"granted": True},
     ),
     Row(
         "reserved-capacity", (8, 9),
         "Insufficient reserved capacity. Contact customer support to increase your reservation.",
         StockoutError,
         "{subject}: {words}",
-        "Run the same command without the reservation, or later.",
+        "With a reservation: run the same command without it, or later. Without one, this type is not sold "
+        "on demand here: --spot, another --zone, or ask Google for a reservation.",
         text="reserved capacity",
     ),
     Row(
@@ -103,13 +177,22 @@ ROWS = (
         "Run the same command with another --zone, with --spot, or later.",
     ),
     Row(
+        "no-resources", (9, 13, 14),
+        "The zone 'Z' does not have enough resources available to fulfill the request.",
+        StockoutError,
+        "{subject}: {words}",
+        "Run the same command with another --zone, with --spot, or later.",
+        text=r"does not have enough resources available|is currently unavailable in the \S+ zone",
+    ),
+    Row(
         "zone-denied", (7,),
         "Permission denied on 'locations/Z' (or it may not exist).",
         ConfigError,
         "{subject}: {words}",
         "The zone does not exist, or this project may not use it; list the zones that it may use: "
         "gcloud compute tpus locations list",
-        reason="LOCATION_POLICY_VIOLATED", text="denied on 'locations/[^/']+'", facts=OF_THE_ZONE,
+        reason="LOCATION_POLICY_VIOLATED", facts=OF_THE_ZONE,
+        text=r"denied on 'locations/[^/']+'|Location \S+ is not found or access is unauthorized",
     ),
     Row(
         "guest-attributes", (7, 9),
@@ -175,6 +258,7 @@ ROWS = (
         NotFoundError,
         "{subject} does not exist.",
         "'tpuctl ls' lists the nodes that do.",
+        stock="^Resource '.*' was not found|^Requested entity was not found",
     ),
     Row(
         "precondition", (9,),
@@ -186,3 +270,5 @@ ROWS = (
 )  # fmt: skip
 """Answers of the Cloud TPU API; the rate comes before quota and stockout: all are RESOURCE_EXHAUSTED."""
 SERVICE = Service(api="tpu.googleapis.com", role="roles/tpu.admin", rows=ROWS)
+CREATING = replace(SERVICE, rows=(*CREATION_ROWS, *ROWS))
+"""As it answers to a request that creates: the name of what is missing is not that of what is asked for."""

@@ -11,7 +11,7 @@ from google.cloud import tpu_v2
 from google.rpc import code_pb2
 
 from tpuctl import accelerators, clock
-from tpuctl.cloud.tpu.error_mapping import operation_error
+from tpuctl.cloud.tpu.error_mapping import CREATING, operation_error
 from tpuctl.cloud.tpu.names import parse_node_name, parse_queued_resource_name
 from tpuctl.cloud.tpu.settings import read_settings
 from tpuctl.cloud.tpu.states import QUEUE_STATES, SPOT_STATES, STATES, enum_name
@@ -94,7 +94,8 @@ def read_queued_resource(message: tpu_v2.QueuedResource) -> QueuedResource:
     state = enum_name(tpu_v2.QueuedResourceState.State, tpu_v2.QueuedResource.pb(message).state.state)
     initiator = tpu_v2.QueuedResource.pb(message).state.state_initiator
     failed = tpu_v2.QueuedResource.pb(message).state.failed_data.error
-    failure = operation_error(f"Queued resource '{identity.name}'", failed) if failed.code else None
+    subject = f"Queued resource '{identity.name}'"
+    failure = operation_error(subject, failed, CREATING) if failed.code else None
     specs, valid_until = list(message.tpu.node_spec), message.queueing_policy.valid_until_time
     pattern = specs[0].node if specs else tpu_v2.Node()
     return QueuedResource(
@@ -158,9 +159,9 @@ def _failure(
     hint = f"Delete it: tpuctl down {identity.name}"
     if error.code == code_pb2.DEADLINE_EXCEEDED or EXPIRED.search(error.message):
         # the request's own time: the service has answered
-        return StockoutError(f"{subject}: {error.message}", hint=hint)
+        return StockoutError(f"{subject}: {error.message}", hint=hint, words=error.message)
     if error.code or error.message:
-        return operation_error(subject, error)
+        return operation_error(subject, error, CREATING)
     told = f"{subject} has FAILED, and Google gives no reason"
     if isinstance(valid_until, datetime):  # whether it is over, this machine's clock cannot say
         return StockoutError(f"{told}; it was wanted until {_time(valid_until)}.", hint=hint)

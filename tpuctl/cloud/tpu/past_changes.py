@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from tpuctl import accelerators, clock
-from tpuctl.cloud.tpu.error_mapping import operation_error
+from tpuctl.cloud.tpu.error_mapping import CREATING, SERVICE, operation_error
 from tpuctl.cloud.tpu.messages import read_node
 from tpuctl.cloud.tpu.names import (
     EVERY_ZONE,
@@ -87,6 +87,7 @@ def _past_change(operation: operations_pb2.Operation, name: str | None) -> PastC
     kind = "Node" if isinstance(target, NodeId) else "Queued resource"
     failed = operation.HasField("error")
     subject = f"{kind} '{target_name}' in {target.zone}"
+    service = CREATING if metadata.verb == "create" else SERVICE
     return PastChange(
         zone=target.zone,
         name=target_name,
@@ -94,7 +95,7 @@ def _past_change(operation: operations_pb2.Operation, name: str | None) -> PastC
         began=_time(metadata.create_time),
         ended=_time(metadata.end_time),
         of_queued_resource=isinstance(target, QueuedResourceId),
-        error=operation_error(subject, operation.error) if failed else None,
+        error=operation_error(subject, operation.error, service) if failed else None,
         node=_result(operation.response) if operation.done and not failed else None,
     )
 

@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from google.api_core import exceptions
 
 from tpuctl.cloud.error_mapping import translated
+from tpuctl.cloud.error_table import Service
 from tpuctl.cloud.request_log import logged, naming_host
 from tpuctl.cloud.tpu.error_mapping import SERVICE, RateLimitError
 from tpuctl.polling import Backoff, retry
@@ -29,25 +30,36 @@ TRANSIENT = (
 )
 
 
-def send(subject: str, call: Callable[..., T], request: object, *, changes: bool = False) -> T:
+def send(
+    subject: str,
+    call: Callable[..., T],
+    request: object,
+    *,
+    changes: bool = False,
+    service: Service = SERVICE,
+) -> T:
     """Return the answer to a request that may be sent twice; `subject` names the resource in errors.
 
     Of one that changes something, ABORTED means that another change came first: its caller reads again.
     """
     on = TRANSIENT if changes else (*TRANSIENT, exceptions.Aborted)
-    return _answer(subject, lambda: retry(lambda: _request(call, request), on=on, timeout=RETRY_TIMEOUT))
+
+    def repeated() -> T:
+        return retry(lambda: _request(call, request), on=on, timeout=RETRY_TIMEOUT)
+
+    return _answer(subject, repeated, service)
 
 
-def send_once(subject: str, call: Callable[..., T], request: object) -> T:
+def send_once(subject: str, call: Callable[..., T], request: object, service: Service = SERVICE) -> T:
     """Return the answer to a request that takes effect once at most: one refused for its rate had none."""
-    return _answer(subject, lambda: _request(call, request))
+    return _answer(subject, lambda: _request(call, request), service)
 
 
-def _answer(subject: str, work: Callable[[], T]) -> T:
+def _answer(subject: str, work: Callable[[], T], service: Service) -> T:
     """Return the answer to a request, sent again while it is refused for its rate; raises tpuctl's errors."""
 
     def attempt() -> T:
-        with naming_host(), translated(subject, SERVICE):
+        with naming_host(), translated(subject, service):
             return work()
 
     return retry(attempt, on=RateLimitError, timeout=RATE_TIMEOUT, backoff=RATE_PAUSES)

@@ -286,4 +286,8 @@ class Rounds:
         reasons = " ".join(error.message for error in (*failures, *self._refusals))
         zones = list(self._search.zones)
         message = f"There is no capacity in any of {', '.join(zones)}. {reasons}".strip()
-        return kind(message, hint="" if is_stockout else every[0].hint, zones=zones)
+        words = "\n".join(
+            dict.fromkeys(str(error.facts["words"]) for error in every if "words" in error.facts)
+        )
+        facts = {"words": words} if words else {}
+        return kind(message, hint="" if is_stockout else every[0].hint, zones=zones, **facts)
