@@ -6,7 +6,7 @@ The only place that knows which target a command runs on.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -210,6 +210,12 @@ class Cloud:
 
         return project_metadata.read_project_metadata(self._compute_api(), self.config.require("project"))
 
+    def default_account(self) -> str:
+        """Return the service account of TPUs for which none is named. Raises tpuctl's errors."""
+        from tpuctl.cloud.tpu import project_metadata  # noqa: PLC0415
+
+        return project_metadata.read_default_account(self._compute_api(), self.config.require("project"))
+
     def _compute_api(self) -> RestApi:
         from tpuctl.cloud.tpu import project_metadata  # noqa: PLC0415
 
@@ -343,6 +349,15 @@ class Cloud:
         return ssh_rule(
             self._compute_api(), self.config.require("project"), network or self.config.require("network")
         )
+
+    def is_ssh_open(self, network: str, tags: Sequence[str], account: str) -> bool:
+        """Whether a firewall rule lets machines outside of a network reach port 22 of hosts of this kind.
+
+        `account` is their service account. Raises tpuctl's errors.
+        """
+        from tpuctl.cloud.iap.firewall import is_ssh_open  # noqa: PLC0415
+
+        return is_ssh_open(self._compute_api(), self.config.require("project"), network, tags, account)
 
     def _require_simulated(self, url: str, service: str) -> str:
         """Return a service's URL; raises ConfigError for a simulator that does not have it."""

@@ -17,7 +17,7 @@ from tpuctl.sim.world.capacity import availability, demand
 
 Tpuctl = Callable[..., CommandResult]
 ACCOUNT = "tpu@sim-project.iam.gserviceaccount.com"
-SENTENCE = "Google's default Compute Engine service account applies, usually an Editor of the project."
+SENTENCE = "Google's default Compute Engine service account applies, an Editor of older projects."
 
 
 @pytest.fixture(autouse=True)

@@ -38,9 +38,7 @@ class TestAsking:
         result = tpuctl("init")
         assert result.code == 0
         assert result.out == ""
-        assert (
-            "default Compute Engine service account applies, usually an Editor of the project" in result.err
-        )
+        assert "default Compute Engine service account applies, an Editor of older projects" in result.err
         assert 'protection = "records"' in result.err
         assert "Bucket for datasets and runs [my-project-tpuctl]:" in result.err
         assert written() == {"project": "my-project", "zone": "europe-west4-a", "bucket": "my-project-tpuctl"}

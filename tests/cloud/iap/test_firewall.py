@@ -1,8 +1,9 @@
-"""Tests which firewall rules let IAP's relay reach port 22."""
+"""Tests which firewall rules let IAP's relay, or anybody, reach port 22."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import requests
 
 from tests.cloud.web_server import serving
 from tpuctl.cloud.error_table import Service
-from tpuctl.cloud.iap.firewall import ssh_rule
+from tpuctl.cloud.iap.firewall import is_ssh_open, ssh_rule
 from tpuctl.cloud.rest import RestApi
 from tpuctl.errors import TpuctlError
 
@@ -23,7 +24,12 @@ RULE = {
 }
 
 
-def found(rules: list[dict[str, Any]], network: str = "lab") -> str | None:
+def found(
+    rules: list[dict[str, Any]],
+    network: str = "lab",
+    look: Callable[..., Any] = ssh_rule,
+    *host: object,
+) -> Any:
     body = json.dumps({"items": rules}).encode()
     files = {f"/compute/v1/projects/{project}/global/firewalls": body for project in ("a-project", "shared")}
     lab = "/compute/v1/projects/a-project/global/networks/lab"
@@ -31,7 +37,7 @@ def found(rules: list[dict[str, Any]], network: str = "lab") -> str | None:
     with serving(files) as web, requests.Session() as session:
         session.trust_env = False
         api = RestApi(session, web.url, Service("compute.googleapis.com", "roles/compute.viewer"))
-        rule = ssh_rule(api, "a-project", network)
+        rule = look(api, "a-project", network, *host)
     owner = "shared" if "/" in network else "a-project"
     asked = [f"/compute/v1/projects/{owner}/global/firewalls"]
     if not any(each["network"].endswith("/lab") for each in rules):
@@ -86,3 +92,29 @@ def test_a_rule_that_does_not(change: dict[str, Any]) -> None:
 def test_an_answer_that_cannot_be_read_is_no_verdict() -> None:
     with pytest.raises(TpuctlError):
         found([{**RULE, "sourceRanges": ["everywhere"]}])
+
+
+OUTSIDE = {**RULE, "sourceRanges": ["0.0.0.0/0"]}
+"""A rule of the default network: everybody may knock."""
+
+
+@pytest.mark.parametrize(
+    ("change", "is_open"),
+    [
+        ({}, True),
+        ({"sourceRanges": ["10.128.0.0/9", "203.0.113.7/32", "198.51.0.0/16"]}, True),
+        ({"targetTags": ["web", "tpu"]}, True),
+        ({"targetServiceAccounts": ["tpu@p.iam.gserviceaccount.com"]}, True),
+        ({"sourceRanges": ["10.128.0.0/9", "192.168.0.0/16", "::/0"]}, False),
+        ({"sourceRanges": ["35.235.240.0/20"]}, False),
+        ({"targetTags": ["web"]}, False),
+        ({"targetServiceAccounts": ["a@b.c"]}, False),
+        ({"disabled": True}, False),
+        ({"direction": "EGRESS"}, False),
+        ({"network": ".../networks/another-lab"}, False),
+        ({"allowed": [{"IPProtocol": "tcp", "ports": ["80"]}]}, False),
+    ],
+)
+def test_who_is_outside_is_let_in_by_a_rule_for_such_hosts(change: dict[str, Any], is_open: bool) -> None:
+    host = (["tpu"], "tpu@p.iam.gserviceaccount.com")
+    assert found([{**OUTSIDE, **change}], "lab", is_ssh_open, *host) is is_open

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from tests.running_simulator import CommandResult, RunningSimulator
 from tests.sim.iam.rehearsal import COMPLETE, MINIMAL, RECORDED, Example, grant, start
@@ -191,3 +192,39 @@ def test_the_example_has_a_rule_for_its_vpn() -> None:
         item for item in state["values"]["root_module"]["child_modules"][0]["resources"] if is_vpn_rule(item)
     ]
     assert [rule["values"]["source_ranges"] for rule in rules] == [["10.8.0.0/16"]]
+
+
+def change_rule(simulator: RunningSimulator, method: str, name: str = "", /, **fields: object) -> None:
+    rules = "compute/v1/projects/sim-project/global/firewalls"
+    url = f"{simulator.simulator.endpoints['compute_rest']}/{rules}/{name}"
+    with requests.Session() as session:
+        session.trust_env = False
+        session.request(method, url.rstrip("/"), json=fields or None, timeout=60).raise_for_status()
+
+
+def test_a_firewall_that_lets_nobody_in_is_said_before_the_question(
+    simulator: RunningSimulator, tpuctl: Tpuctl
+) -> None:
+    told = "No firewall rule of default lets machines outside of it reach port 22"
+    assert told not in tpuctl("up", "v3-8").err
+    change_rule(simulator, "DELETE", "default-allow-ssh")
+    asked = tpuctl("up", "v3-8")
+    assert (asked.code, told in asked.err) == (10, True), asked.err
+    command = (
+        "gcloud compute firewall-rules create ssh --project sim-project --network default --allow tcp:22"
+    )
+    assert command in asked.err
+    rule = {"name": "office", "network": "global/networks/default", "sourceRanges": ["8.8.8.0/24"]}
+    change_rule(
+        simulator, "POST", **rule, targetTags=["tpu"], allowed=[{"IPProtocol": "tcp", "ports": ["22"]}]
+    )
+    assert told in tpuctl("up", "v3-8").err, "its hosts have no such tag"
+    assert told not in tpuctl("up", "v3-8", "--tag", "tpu").err
+    assert created(simulator) == []
+
+
+def test_a_network_that_does_not_exist_is_said_before_the_question(
+    simulator: RunningSimulator, tpuctl: Tpuctl
+) -> None:
+    asked = tpuctl("up", "v3-8", "--network", "lab")
+    assert (asked.code, "Network 'lab' of sim-project does not exist." in asked.err) == (10, True), asked.err

@@ -29,7 +29,7 @@ from tpuctl.cli.session import (
 )
 from tpuctl.client.nodes import creation
 from tpuctl.errors import saying_bill
-from tpuctl.flows.hosts import os_login, way_in
+from tpuctl.flows.hosts import bucket_access, os_login, way_in
 from tpuctl.flows.nodes.inventory import Allocation, Inventory
 from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.nodes.options import UpOptions
@@ -99,6 +99,8 @@ def ask(
         note_far_zones(session, plan)
         if plan.request.service_account is None:
             output.note(f"{DEFAULT_ACCOUNT}.")
+        if warning := bucket_access.warning(session.cloud, plan.request.service_account):
+            output.note(warning)
         _require_way_in(session, plan)
         if warning := os_login.warning(session.cloud.provider, plan.request.metadata):
             output.note(warning)
@@ -111,7 +113,12 @@ def ask(
 
 def _require_way_in(session: Session, plan: UpPlan) -> None:
     """Raise ConfigError where nobody could log in on what is created; inside of the network nobody knows."""
-    if plan.request.external_ips or session.config.get("iap") == "no":
+    iap = session.config.get("iap")
+    if plan.request.external_ips and iap != "yes":
+        if warning := way_in.outside_warning(session.cloud, plan.request):
+            output.note(warning)
+        return
+    if plan.request.external_ips or iap == "no":
         return
     if unchecked := way_in.require_way_in(session.cloud, plan.request.network, plan.request.id.zone):
         output.note(unchecked)

@@ -31,6 +31,7 @@ class _Project(msgspec.Struct, frozen=True, rename="camel"):
     """https://cloud.google.com/compute/docs/reference/rest/v1/projects/get: other fields are skipped."""
 
     common_instance_metadata: _Metadata = _Metadata()
+    default_service_account: str = ""
     next_page_token: str = ""
 
 
@@ -107,6 +108,12 @@ def read_project_metadata(api: RestApi, project: str) -> Mapping[str, str]:
         for page in api.pages(path, _Project, subject)
         for item in page.common_instance_metadata.items
     }
+
+
+def read_default_account(api: RestApi, project: str) -> str:
+    """Return the default service account of Compute Engine in a project; raises tpuctl's errors."""
+    path, subject = f"/compute/v1/projects/{project}", f"The default service account of project {project}"
+    return next((page.default_service_account for page in api.pages(path, _Project, subject)), "")
 
 
 def uses_os_login(node: Mapping[str, str], project: Mapping[str, str]) -> bool:

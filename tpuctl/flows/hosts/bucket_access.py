@@ -1,11 +1,19 @@
-"""Says which command lets the service account of TPUs use a bucket."""
+"""Says whether the service account of TPUs may use a bucket, and which command lets it."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tpuctl.bucket_layout import gs
+from tpuctl.parallel import within
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.endpoints import Cloud
 
 ROLE = "roles/storage.objectUser"
 """Lets a job read datasets, and write logs, checkpoints and statuses."""
+PATIENCE = 10.0
+"""Seconds for a look that a command can do without."""
 
 
 def grant_command(bucket: str, account: str) -> str:
@@ -13,4 +21,30 @@ def grant_command(bucket: str, account: str) -> str:
     return (
         f"gcloud storage buckets add-iam-policy-binding {gs(bucket, '')} "
         f"--member serviceAccount:{account or 'ACCOUNT'} --role {ROLE}"
+    )
+
+
+def warning(cloud: Cloud, account: str | None) -> str:
+    """Return what to do where the bucket of runs gives the service account of new TPUs no role, or nothing.
+
+    `account` is None for Google's default one, which is an Editor on the simulator. A role that it has in the
+    project is not seen there. Sends reads only, and says nothing where they are refused.
+    """
+    return within(PATIENCE, lambda: _warning(cloud, account)).value or ""
+
+
+def _warning(cloud: Cloud, named: str | None) -> str:
+    if named is None and cloud.endpoints.target == "sim":
+        return ""
+    bucket = cloud.bucket
+    members = {grant.member for grant in bucket.grants()}
+    account = named or cloud.default_account()
+    if f"serviceAccount:{account}" in members:
+        return ""
+    command = grant_command(bucket.name, account)
+    if named is None:
+        return f"If it has no role in the project, as in new organizations, let it use the bucket: {command}"
+    return (
+        f"{gs(bucket.name, '')} gives the service account of the TPU no role: unless the project does, jobs "
+        f"can write nothing. Let it use the bucket: {command}"
     )

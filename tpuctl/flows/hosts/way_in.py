@@ -1,13 +1,18 @@
-"""Says whether hosts without external addresses can be reached through IAP, before any of them bills."""
+"""Says whether hosts can be reached, through IAP or from outside, before any of them bills."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpuctl.errors import ConfigError, TpuctlError
+from tpuctl.errors import ConfigError, NotFoundError, TpuctlError
+from tpuctl.parallel import within
 
 if TYPE_CHECKING:
     from tpuctl.cloud.endpoints import Cloud
+    from tpuctl.nodes import NodeRequest
+
+PATIENCE = 10.0
+"""Seconds for a look that a command can do without."""
 
 IAP_RANGE = "35.235.240.0/20"
 """From where IAP reaches hosts: https://cloud.google.com/iap/docs/using-tcp-forwarding"""
@@ -43,3 +48,26 @@ def require_way_in(cloud: Cloud, network: str, zone: str) -> str:
             "Or, inside of the network, pass --no-iap.",
         )
     return ""
+
+
+def outside_warning(cloud: Cloud, request: NodeRequest) -> str:
+    """Return why perhaps nobody outside of its network can log in on a node; empty where a rule lets some in.
+
+    Sends reads only, and says nothing where they are refused.
+    """
+    looked = within(PATIENCE, lambda: _outside_warning(cloud, request))
+    if isinstance(looked.error, NotFoundError):  # a network that does not exist
+        return looked.error.message
+    return looked.value or ""
+
+
+def _outside_warning(cloud: Cloud, request: NodeRequest) -> str:
+    name, account = request.network.rpartition("/")[2], request.service_account or ""
+    if cloud.is_ssh_open(request.network, request.tags, account):
+        return ""
+    project = cloud.config.require("project")
+    return (
+        f"No firewall rule of {name} lets machines outside of it reach port 22: perhaps nobody can log in, "
+        f"and the TPU bills. Let yours in: gcloud compute firewall-rules create ssh --project {project} "
+        f"--network {name} --allow tcp:22 --source-ranges YOUR_ADDRESS/32"
+    )

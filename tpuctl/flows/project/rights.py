@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from tpuctl.cloud.storage import Grant
 
 DEFAULT_ACCOUNT = (
-    "No service account is configured: Google's default Compute Engine service account applies, usually an "
-    "Editor of the project. Name another one: tpuctl init --service-account EMAIL, or "
+    "No service account is configured: Google's default Compute Engine service account applies, an "
+    "Editor of older projects. Name another one: tpuctl init --service-account EMAIL, or "
     "service_account in tpuctl.toml"
 )
 PUBLIC = ("allUsers", "allAuthenticatedUsers")
