@@ -139,7 +139,10 @@ def _creations(
 
     Left out are zones of a region or of `any` that do not offer the type.
     """
-    zones = [item.zone for item in near.live[:1] if item.has_capacity] or search.zones
+    existing = [item for item in near.live[:1] if item.has_capacity]
+    zones = [item.zone for item in existing] or search.zones
+    if existing and not (options.runtime or options.type.is_known):
+        options = replace(options, runtime=existing[0].nodes[0].runtime)
     results = fanout(lambda zone: planned_creation(provider, ssh_key, options, zone), zones)
     for result in results:
         is_other = not isinstance(result.error, (UsageError, ConfigError))
