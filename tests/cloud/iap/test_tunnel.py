@@ -206,7 +206,7 @@ def test_a_refused_tunnel_says_why_and_what_to_do(
         connect(relay)
     assert raised.value.message.startswith("Worker 0 of 'n1': ")
     assert hint in raised.value.hint
-    assert raised.value.facts == {"iap": code}
+    assert raised.value.facts == {"iap": code, "words": reason}
 
 
 ANSWERS = [
