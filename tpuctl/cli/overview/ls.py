@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tpuctl.cli import output
-from tpuctl.cli.nodes.table import show_overview, show_restarts
+from tpuctl.cli.nodes.table import show_overview
 from tpuctl.cli.overview.watch import watch_overview
 from tpuctl.cli.session import Session, with_session
 from tpuctl.client.nodes import overview as calls
@@ -57,5 +57,4 @@ def _show_nothing(session: Session, inventory: Inventory, zone: str | None) -> N
     if not inventory.unreachable:
         project = session.config.require("project")
         output.note(f"There are no TPUs in {zone or 'any zone'} of project {project}.")
-        show_restarts(session)
     output.hint("tpuctl up v3-8")
