@@ -100,7 +100,7 @@ def test_where_no_server_tells_the_time_tpus_are_listed_and_the_queue_is_not_lim
     def unreachable(*_: object, **__: object) -> None:
         raise requests.ConnectionError("no route")
 
-    monkeypatch.setattr(requests, "head", unreachable)
+    monkeypatch.setattr(requests.Session, "head", unreachable)
     listed = tpuctl("ls")
     assert listed.code == 0
     assert "READY" in listed.out

@@ -140,7 +140,8 @@ def test_a_table_can_be_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_unknown_owner_is_a_dash_and_no_host_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
     allocation_table([Allocation((node(addresses=(), labels={}),))], NOW)
-    assert Shown(capsys).lines[1] == ["n1", "europe-west4-a", "v3-16", "READY", "no", "tf-2.17", "3h", "-"]
+    row = ["n1", "europe-west4-a", "v3-16", "READY", "no", "tf-2.17", "3h", "-"]
+    assert Shown(capsys).lines[1] == [*row, "the provider lists no address of its host"]
 
 
 def test_what_is_known_of_one_tpu_gets_a_column(capsys: pytest.CaptureFixture[str]) -> None:
