@@ -18,8 +18,9 @@ from tpuctl.cloud.ssh.session import SshSession
 
 RPC = grpc._channel._UnaryUnaryMultiCallable  # the class of every call of Google's client
 
-BACKGROUND = ("_verify_existence_background", "launch sign")
-"""In the names of threads of Google's storage client and of a start that takes long: no step of a command."""
+BACKGROUND = ("_verify_existence_background", "launch sign", "within")
+"""In the names of threads of Google's storage client, of a start that takes long, and of looks that a command
+does not need: no step of a command."""
 
 
 class Requests:

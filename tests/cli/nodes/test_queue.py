@@ -113,7 +113,7 @@ def test_a_suspended_tpu_is_deleted_with_its_queued_resource_and_made_anew(
     poll(lambda: states(simulator) == ["SUSPENDED"] or None, awaiting="the suspension", timeout=60)
     assert tpuctl(*UP[:-1], "--queued", "--spot").code == 10, "it asks first"
     planned = tpuctl(*UP, "--queued", "--spot", "--dry-run", "--json").json["requests"]
-    assert [request["method"] for request in planned] == ["DELETE", "POST"]
+    assert [request["method"] for request in planned] == ["POST", "DELETE", "POST"], "the record first"
     result = tpuctl(*UP, "--queued", "--spot")
     assert result.code == 0, result.err
     assert states(simulator) == ["ACTIVE"]
