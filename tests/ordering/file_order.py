@@ -21,6 +21,8 @@ MEASURED: dict[str, dict[str, tuple[float, int]]] = json.loads(FILE.read_text())
 """File -> test -> seconds of all its cases, and how many they are."""
 DAILY = 0.8
 """Seconds of a file that `make test` runs, besides its first test."""
+FIRST = 9.0
+"""Seconds from which the first test of a file is left to test-all, and its quickest is run every day."""
 LONG = 1.0
 """Seconds of a file that `make test-fast` leaves out."""
 SHORTEST = 0.5
@@ -62,9 +64,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def daily(seconds: Sequence[float]) -> set[int]:
     """Return which tests of a file `make test` runs, by their places: the first, and the shortest others.
 
-    The first test of a file is its main path. Of several that take as long as each other the first count.
+    The first test of a file is its main path, unless it takes very long. Of several that take as long as
+    each other the first count.
     """
-    kept, left = {0}, DAILY
+    is_short = not seconds or seconds[0] <= FIRST
+    first = 0 if is_short else min(range(len(seconds)), key=lambda place: seconds[place])
+    kept, left = {first}, DAILY
     for place in sorted(range(1, len(seconds)), key=lambda place: seconds[place]):
         left -= seconds[place]
         if left >= 0:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.ordering import file_order
-from tests.ordering.file_order import DAILY, LONG, MEASURED, SHORTEST, daily, is_long, written
+from tests.ordering.file_order import DAILY, FIRST, LONG, MEASURED, SHORTEST, daily, is_long, written
 from tests.paths import ROOT
 
 
@@ -18,6 +18,8 @@ from tests.paths import ROOT
         ([9 * DAILY, DAILY, 0.0], {0, 1, 2}),
         ([0.0, DAILY / 2, DAILY, DAILY / 2], {0, 1, 3}),
         ([DAILY / 2] * 9, {0, 1, 2}),
+        ([FIRST + 1, DAILY + 1, DAILY + 2], {1}),
+        ([], {0}),
     ],
 )
 def test_the_first_test_of_a_file_and_the_shortest_others_are_run_every_day(
