@@ -12,6 +12,7 @@ from google.api_core import exceptions as google
 from google.auth import exceptions as auth
 
 from tpuctl.cloud.error_table import LOGIN, Failure, Service, explain
+from tpuctl.cloud.request_log import naming_host
 from tpuctl.errors import ConfigError, TpuctlError, cause
 
 GOOGLE_CLOUD = Service(
@@ -25,7 +26,16 @@ NO_ANSWER, UNREACHABLE, DENIED = 4, 14, 7
 
 @contextmanager
 def translated(subject: str, service: Service = GOOGLE_CLOUD) -> Iterator[None]:
-    """Turn errors of Google's clients inside the block into tpuctl's; `subject` names the resource."""
+    """Turn errors of Google's clients inside the block into tpuctl's; `subject` names the resource.
+
+    That of a service which cannot be reached names the host, too, and why.
+    """
+    with naming_host(), _translated(subject, service):
+        yield
+
+
+@contextmanager
+def _translated(subject: str, service: Service) -> Iterator[None]:
     try:
         yield
     except google.GoogleAPICallError as error:

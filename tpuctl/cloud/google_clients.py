@@ -51,9 +51,9 @@ def default_credentials(project: str | None = None) -> Credentials:
     from google.oauth2.credentials import Credentials as UserCredentials  # noqa: PLC0415
 
     from tpuctl.cloud.error_mapping import translated  # noqa: PLC0415
-    from tpuctl.cloud.request_log import is_on, naming_host  # noqa: PLC0415
+    from tpuctl.cloud.request_log import is_on  # noqa: PLC0415
 
-    with naming_host(), translated("Google Cloud"):
+    with translated("Google Cloud"):
         credentials, _ = google.auth.default(scopes=SCOPES)
     if project and isinstance(credentials, UserCredentials) and not credentials.quota_project_id:
         credentials = credentials.with_quota_project(project)
@@ -162,9 +162,8 @@ class AccessToken:
         from google.auth.transport.requests import Request  # noqa: PLC0415
 
         from tpuctl.cloud.error_mapping import translated  # noqa: PLC0415
-        from tpuctl.cloud.request_log import naming_host  # noqa: PLC0415
 
-        with self._lock, naming_host(), translated("The access token"):
+        with self._lock, translated("The access token"):
             if renew or not self._credentials.valid:
                 self._credentials.refresh(Request())  # type: ignore[no-untyped-call]
             return str(self._credentials.token)

@@ -13,7 +13,6 @@ from google.api_core import exceptions
 from tpuctl.bucket_objects.decoding import decoder_of
 from tpuctl.cloud.error_mapping import translated
 from tpuctl.cloud.error_table import Service
-from tpuctl.cloud.request_log import naming_host
 from tpuctl.errors import DeadlineError
 from tpuctl.polling import retry
 
@@ -74,7 +73,7 @@ class RestApi:
                 raise _unreadable(subject)
             return body
 
-        with naming_host(), translated(subject, self.service):
+        with translated(subject, self.service):
             return retry(get, on=TRANSIENT, timeout=RETRY_TIMEOUT)
 
 

@@ -23,7 +23,6 @@ from tpuctl.cloud.error_mapping import translated
 from tpuctl.cloud.error_table import Row, Service
 from tpuctl.cloud.object_downloads import ObjectDownloads, ReportBytes, silent
 from tpuctl.cloud.recording import Recorder
-from tpuctl.cloud.request_log import naming_host
 from tpuctl.cloud.server_time import AnswerClock
 from tpuctl.cloud.streams import BoundedBuffer, BufferFullError, ChunkStream, ObjectStream
 from tpuctl.errors import ConfigError, ConflictError, DeadlineError, NotFoundError
@@ -359,7 +358,7 @@ class Bucket:
     @contextmanager
     def _translated(self, name: str) -> Iterator[None]:
         try:
-            with naming_host(), translated(gs(self.name, name), SERVICE):
+            with translated(gs(self.name, name), SERVICE):
                 yield
         except NotFoundError as error:
             if names_bucket(str(error.__cause__)):
@@ -419,5 +418,5 @@ def _object(blob: storage.Blob) -> Object:
 
 def list_buckets(client: storage.Client, project: str) -> list[str]:
     """Return the names of a project's buckets; raises ConfigError without storage.buckets.list."""
-    with naming_host(), translated(f"The buckets of project {project}", SERVICE):
+    with translated(f"The buckets of project {project}", SERVICE):
         return [bucket.name for bucket in client.list_buckets(fields="items(name),nextPageToken")]

@@ -304,7 +304,7 @@ def test_of_twelve_clients_that_add_their_keys_at_once_each_gets_in(
                 hosts = admit(cloud.provider, ssh, hosts, key, lambda _: None)
             else:
                 grant_access(cloud.provider, ssh, hosts.node, key, lambda _: None)
-            patient = patient_ssh(cloud.provider, ssh, hosts.node, key)
+            patient = patient_ssh(cloud.provider, ssh, hosts.node)
             with patient.connect(hosts.node, 0, hosts.host_key(0)) as session:
                 return session.run(["echo", str(number)]).stdout.strip()
 

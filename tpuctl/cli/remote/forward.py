@@ -41,7 +41,7 @@ def forward(session: Session, words: tuple[str, ...], worker: str | None) -> Non
     listeners = listen(pairs)
     try:
         admitted = admit(provider, ssh, hosts, ssh.login_key(), output.note)
-        patient = patient_ssh(provider, ssh, admitted.node, ssh.login_key())
+        patient = patient_ssh(provider, ssh, admitted.node)
         flow.forward(
             provider, patient, admitted, listeners, output.note, lambda: _show(session, admitted, listeners)
         )

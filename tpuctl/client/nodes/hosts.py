@@ -64,5 +64,4 @@ def copy(
 
 
 def _ssh(context: Context, hosts: Hosts) -> Ssh:
-    cloud = context.cloud
-    return patient_ssh(cloud.provider, cloud.ssh, hosts.node, cloud.ssh.login_key())
+    return patient_ssh(context.cloud.provider, context.cloud.ssh, hosts.node)

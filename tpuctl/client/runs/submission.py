@@ -93,5 +93,4 @@ def go_on(context: Context, planned: SubmitPlan, report: ReportCode | None = Non
 
 
 def _ssh(context: Context, planned: SubmitPlan) -> Ssh:
-    cloud = context.cloud
-    return patient_ssh(cloud.provider, cloud.ssh, planned.node, cloud.ssh.login_key())
+    return patient_ssh(context.cloud.provider, context.cloud.ssh, planned.node)

@@ -19,7 +19,6 @@ from tpuctl.bucket_objects.listed import UNKNOWN, ListedObject, ObjectPage
 from tpuctl.cloud.error_mapping import translated
 from tpuctl.cloud.media_requests import BrokenOffError, MediaRequests
 from tpuctl.cloud.object_downloads import BACKOFF, PATIENCE, given_up
-from tpuctl.cloud.request_log import naming_host
 from tpuctl.cloud.storage import SERVICE, names_bucket
 from tpuctl.errors import DeadlineError, NotFoundError
 from tpuctl.object_content import crc32c
@@ -111,7 +110,7 @@ class BulkObjects:
     @contextmanager
     def _translated(self, name: str) -> Iterator[None]:
         try:
-            with naming_host(), translated(gs(self.bucket, name), SERVICE):
+            with translated(gs(self.bucket, name), SERVICE):
                 yield
         except NotFoundError as error:
             if names_bucket(str(error.__cause__)):

@@ -10,7 +10,7 @@ from google.api_core import exceptions
 
 from tpuctl.cloud.error_mapping import translated
 from tpuctl.cloud.error_table import Service
-from tpuctl.cloud.request_log import logged, naming_host
+from tpuctl.cloud.request_log import logged
 from tpuctl.cloud.tpu.error_mapping import SERVICE, RateLimitError
 from tpuctl.polling import Backoff, retry
 
@@ -59,7 +59,7 @@ def _answer(subject: str, work: Callable[[], T], service: Service) -> T:
     """Return the answer to a request, sent again while it is refused for its rate; raises tpuctl's errors."""
 
     def attempt() -> T:
-        with naming_host(), translated(subject, service):
+        with translated(subject, service):
             return work()
 
     return retry(attempt, on=RateLimitError, timeout=RATE_TIMEOUT, backoff=RATE_PAUSES)

@@ -145,12 +145,12 @@ class NodeWatch:
         return True
 
 
-def patient_ssh(provider: Provider, ssh: Ssh, node: Node, key: SshKey) -> Ssh:
+def patient_ssh(provider: Provider, ssh: Ssh, node: Node) -> Ssh:
     """Return SSH to a node that our key was added to, now or just before, and whose hosts may refuse it yet.
 
     Also while another client overwrites it: a host that knew it forgets it for seconds then.
     """
-    return ssh.patient(NodeWatch(provider, node, key, silent).may_come)
+    return ssh.patient(NodeWatch(provider, node, ssh.login_key(), silent).may_come)
 
 
 def _host_keys(provider: Provider, node: Node) -> Mapping[int, str]:

@@ -38,7 +38,7 @@ class PowerPlan:
     node: Node
     change: Change | None
     """None where the node is in the state already, or on its way there."""
-    zone: str = ""
+    zone: str | None = None
     """The zone that was named: elsewhere there may be another of the name."""
 
     def command(self, word: str) -> str:
@@ -67,16 +67,16 @@ def plan_stop(provider: Provider, name: str, zone: str | None = None) -> PowerPl
     """Return how a node is stopped; raises as `find_for_power`, and StateError for a node not READY."""
     node = find_for_power(provider, name, zone)
     if node.state in (NodeState.STOPPING, NodeState.STOPPED):
-        return PowerPlan(node, None, zone or "")
-    return PowerPlan(require_running(node), StopNode(node.id), zone or "")
+        return PowerPlan(node, None, zone)
+    return PowerPlan(require_running(node), StopNode(node.id), zone)
 
 
 def plan_start(provider: Provider, name: str, zone: str | None = None) -> PowerPlan:
     """Return how a node is started; raises as `find_for_power`, and for a node that has ended."""
     node = find_for_power(provider, name, zone)
     if node.state in (NodeState.STOPPING, NodeState.STOPPED):
-        return PowerPlan(node, StartNode(node.id), zone or "")
-    return PowerPlan(node if node.state.becomes_ready else require_running(node), None, zone or "")
+        return PowerPlan(node, StartNode(node.id), zone)
+    return PowerPlan(node if node.state.becomes_ready else require_running(node), None, zone)
 
 
 def stop_requests(provider: Provider, plan: PowerPlan) -> list[HttpRequest]:

@@ -189,10 +189,10 @@ class Race:
         for item in near.ended:
             if item.queued_resource and item.queued_resource.failure:
                 raise item.queued_resource.failure
-        for item in near.ended:
-            for node in () if item.is_leaving else item.nodes:
+        for item in (item for item in near.ended if not item.is_leaving):
+            for node in item.nodes:
                 require_running(node)
-            if item.queued_resource and not item.is_leaving:
+            if item.queued_resource:
                 require_hope(item.queued_resource)
         raise self._taken() or NotFoundError(
             f"The candidates of '{self._name}' were deleted meanwhile.", hint=AGAIN
