@@ -334,3 +334,11 @@ class TestToken:
         monkeypatch.setattr(gcs, "ask_metadata", lambda path, timeout: answer(b"", status))
         with pytest.raises(error, match=f"^the metadata server gives no access token: {status}$"):
             gcs.Token().header()
+
+    def test_a_metadata_server_that_cannot_be_reached_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(path: str, timeout: float) -> None:
+            raise ConnectionRefusedError(111, "Connection refused")
+
+        monkeypatch.setattr(gcs, "ask_metadata", refuse)
+        with pytest.raises(OSError, match=r"gives no access token: .*Connection refused$"):
+            gcs.Token().header()

@@ -16,6 +16,7 @@ HOST = "https://storage.googleapis.com"
 EMULATOR = "STORAGE_EMULATOR_HOST"
 """Names an emulator, as for Google's own clients; it gets our token, so it has to be on this host."""
 LOOPBACK = "http://127.0.0.1:"
+REFUSED = "the metadata server gives no access token: %s"
 RENEW_BEFORE = 120.0
 """Seconds before a token expires at which it is renewed."""
 METADATA_TIMEOUT = 20.0
@@ -74,12 +75,15 @@ class Token:
 
 
 def _request_token() -> Tuple[str, float]:
-    """Return a token and its seconds to live; a 404 here must not be taken for one of Cloud Storage."""
-    answer = ask_metadata("service-accounts/default/token", METADATA_TIMEOUT)
+    """Return a token and its seconds to live; an error here must not be taken for one of Cloud Storage."""
+    try:
+        answer = ask_metadata("service-accounts/default/token", METADATA_TIMEOUT)
+    except OSError as error:
+        raise OSError(REFUSED % (str(error) or type(error).__name__)) from error
     if answer.status == 200:
         token = json.loads(answer.body)
         return token["access_token"], token["expires_in"]
-    text = "the metadata server gives no access token: %d" % answer.status
+    text = REFUSED % answer.status
     raise (OSError if answer.status in TRANSIENT else GcsError)(text)
 
 
