@@ -15,11 +15,12 @@ from tests.paths import ROOT
     ("seconds", "places"),
     [
         ([0.1, 0.1], {0, 1}),
-        ([9 * DAILY, DAILY, 0.0], {0, 1, 2}),
+        ([FIRST, DAILY, 0.0], {0, 1, 2}),
         ([0.0, DAILY / 2, DAILY, DAILY / 2], {0, 1, 3}),
         ([DAILY / 2] * 9, {0, 1, 2}),
         ([FIRST + 1, DAILY + 1, DAILY + 2], {1}),
-        ([], {0}),
+        ([FIRST + 2, FIRST + 1], set()),
+        ([], set()),
     ],
 )
 def test_the_first_test_of_a_file_and_the_shortest_others_are_run_every_day(

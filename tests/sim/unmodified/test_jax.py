@@ -139,6 +139,7 @@ def test_slices_compute_side_by_side_also_right_after_a_kill(simulator: RunningS
     ]
 
 
+@pytest.mark.daily
 def test_a_submitted_job_runs_on_every_worker(
     tpuctl: Callable[..., CommandResult], simulator: RunningSimulator
 ) -> None:
