@@ -17,6 +17,7 @@ from google.cloud.storage.exceptions import DataCorruption
 
 from tpuctl.bucket_layout import gs
 from tpuctl.bucket_objects.bad_object import too_large
+from tpuctl.catalogue.bucket_rules import BucketRules
 from tpuctl.catalogue.holdings import Usage
 from tpuctl.catalogue.regions import BucketLocation
 from tpuctl.cloud.error_mapping import translated
@@ -87,16 +88,6 @@ class Object:
 
 
 @dataclass(frozen=True)
-class DeletionTerms:
-    """What the bucket keeps, and bills, of objects that are deleted."""
-
-    has_versions: bool
-    """Whether it keeps them until somebody deletes the version."""
-    seconds: int
-    """For how long they can be restored (soft delete); 0 for not at all."""
-
-
-@dataclass(frozen=True)
 class Grant:
     """A member's role on a bucket."""
 
@@ -161,21 +152,30 @@ class Bucket:
 
     def location(self) -> BucketLocation:
         """Return where the bucket is, asked once; raises ConfigError without storage.buckets.get."""
-        return self._location
+        return self._settings[0]
+
+    def rules(self) -> BucketRules:
+        """Return what the bucket does by itself, asked once; raises as `location`."""
+        return self._settings[1]
 
     @cached_property
-    def _location(self) -> BucketLocation:
+    def _settings(self) -> tuple[BucketLocation, BucketRules]:
         with self._translated(""):
             self._bucket.reload()
-        regions = tuple(str(region).lower() for region in self._bucket.data_locations or ())
-        return BucketLocation(self.name, str(self._bucket.location).lower(), regions)
-
-    def deletion_terms(self) -> DeletionTerms:
-        """Return what becomes of deleted objects; raises ConfigError without storage.buckets.get."""
-        with self._translated(""):
-            self._bucket.reload()
-        seconds = self._bucket.soft_delete_policy.retention_duration_seconds
-        return DeletionTerms(bool(self._bucket.versioning_enabled), int(seconds or 0))
+        bucket = self._bucket
+        regions = tuple(str(region).lower() for region in bucket.data_locations or ())
+        rules = BucketRules(
+            self.name,
+            storage_class=str(bucket.storage_class),
+            has_versions=bool(bucket.versioning_enabled),
+            soft_delete_seconds=int(bucket.soft_delete_policy.retention_duration_seconds or 0),
+            retention_seconds=int(bucket.retention_period or 0),
+            has_default_hold=bool(bucket.default_event_based_hold),
+            is_requester_pays=bool(bucket.requester_pays),
+            lifecycle=tuple(dict(rule) for rule in bucket.lifecycle_rules),
+            prevents_public_access=bucket.iam_configuration.public_access_prevention == "enforced",
+        )
+        return BucketLocation(self.name, str(bucket.location).lower(), regions), rules
 
     def grants(self) -> list[Grant]:
         """Return every role on the bucket; raises ConfigError without storage.buckets.getIamPolicy."""

@@ -59,8 +59,8 @@ def test_config_show_names_the_origin_of_every_value(tpuctl, monkeypatch) -> Non
 
 class TestDoctor:
     ORDER = (
-        "python", "credentials", "project", "api", "zone", "bucket", "region", "rights", "network", "iap",
-        "terraform",
+        "python", "credentials", "project", "api", "zone", "bucket", "region", "rules", "rights", "network",
+        "iap", "terraform",
         "ssh key",
     )  # fmt: skip
 

@@ -18,8 +18,8 @@ from tpuctl.flows.project import doctor, rights
 from tpuctl.flows.project.doctor import CHECKS, FAILED, OK, SKIPPED, WARNING, Finding, examine
 
 ORDER = [
-    "python", "credentials", "project", "api", "zone", "bucket", "region", "rights", "network", "iap",
-    "terraform", "ssh key",
+    "python", "credentials", "project", "api", "zone", "bucket", "region", "rules", "rights", "network",
+    "iap", "terraform", "ssh key",
 ]  # fmt: skip
 
 
@@ -61,7 +61,7 @@ def test_clients_are_built_once_and_what_needs_them_is_skipped_if_they_cannot_be
     results = findings(connect)
     assert results["credentials"] == Finding("credentials", FAILED, "There are no credentials.", "Log in.")
     assert {name for name, state in states(results).items() if state == SKIPPED} == {
-        "api", "zone", "bucket", "region", "rights", "iap",
+        "api", "zone", "bucket", "region", "rules", "rights", "iap",
     }  # fmt: skip
     assert results["api"].text == "needs credentials"
     assert results["zone"].text == "needs api", "which was skipped itself"
@@ -75,7 +75,7 @@ def test_without_a_project_what_needs_one_is_skipped(cloud: Cloud) -> None:
     skipped = {name: finding.text for name, finding in results.items() if finding.state == SKIPPED}
     assert skipped == {
         "api": "needs project", "bucket": "needs project", "zone": "needs api", "region": "needs bucket",
-        "rights": "needs bucket", "iap": "needs zone",
+        "rules": "needs bucket", "rights": "needs bucket", "iap": "needs zone",
     }  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def test_a_check_needs_only_checks_before_it() -> None:
     ("setting", "value", "check", "skipped"),
     [
         ("zone", "us-central1", "zone", {"region", "iap"}),
-        ("bucket", "b!", "bucket", {"region", "rights"}),
+        ("bucket", "b!", "bucket", {"region", "rules", "rights"}),
     ],
 )
 def test_a_malformed_setting_fails_its_check_before_anything_is_requested(
@@ -184,6 +184,31 @@ def grant(cloud: Cloud, role: str, member: str, name: str = "sim-project-tpuctl"
     policy.bindings.append({"role": role, "members": {member}})
     bucket.set_iam_policy(policy)
     client.close()
+
+
+def test_a_bucket_in_which_no_run_can_work_fails_and_one_that_deletes_records_is_a_warning(
+    cloud: Cloud, simulator: RunningSimulator
+) -> None:
+    client = google_clients.storage_client("sim-project", cloud.credentials, cloud.endpoints.storage)
+    bucket = client.bucket("sim-project-tpuctl")
+    bucket.add_lifecycle_delete_rule(age=7)
+    bucket.versioning_enabled = True
+    bucket.patch()
+    results = findings(lambda: connect(load({})))
+    assert states(results) == {"rules": WARNING}
+    assert "deletes runs/" in results["rules"].text
+    assert "keeps every former version" in results["rules"].text
+    bucket.requester_pays = True
+    bucket.patch()
+    results = findings(lambda: connect(load({})))
+    assert states(results) == {"rules": FAILED}
+    assert results["rules"].fix.startswith("Use another bucket, or: gcloud storage buckets update")
+    client.close()
+    simulator.faults.add("permission", method="storage.buckets.get")
+    unread = findings(lambda: connect(load({})))["rules"]
+    assert unread == Finding(
+        "rules", OK, "not checked: reading the settings of gs://sim-project-tpuctl needs storage.buckets.get"
+    )
 
 
 @pytest.mark.parametrize("member", ["allUsers", "allAuthenticatedUsers"])

@@ -10,10 +10,9 @@ from tpuctl.errors import ConflictError
 from tpuctl.flows.hosts.ssh_access import patient_ssh
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.submission import access
+from tpuctl.flows.runs.submission import access, buckets
 from tpuctl.flows.runs.submission import submit as flow
 from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest, plan_submit, priced
-from tpuctl.flows.runs.submission.traffic import near
 from tpuctl.nodes import HttpRequest, Node
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def plan(
     planned = plan_submit(
         cloud.data_bucket, cloud.provider, context.owner, request, clock.now(), report, node
     )
-    return _near(context, planned)
+    return _fitting(context, planned)
 
 
 def plan_again(context: Context, stored: StoredRun, request: RepeatRequest) -> SubmitPlan:
@@ -39,14 +38,18 @@ def plan_again(context: Context, stored: StoredRun, request: RepeatRequest) -> S
 
     cloud = context.cloud
     planned = plan_repetition(stored, cloud.data_bucket, cloud.provider, context.owner, request, clock.now())
-    return _near(context, planned)
+    return _fitting(context, planned)
 
 
-def _near(context: Context, planned: SubmitPlan) -> SubmitPlan:
-    """Return the plan, its restarts only where its buckets are; raises UsageError for a node elsewhere."""
+def _fitting(context: Context, planned: SubmitPlan) -> SubmitPlan:
+    """Return the plan as its buckets allow it, with what they do to it.
+
+    Raises UsageError for a node in another region, and ConfigError for a bucket in which no run can work.
+    """
+    planned = buckets.usable(planned, context.cloud.bucket)
     if context.config.require_bool("cross_region"):
         return planned
-    return near(planned, context.cloud.bucket, context.cloud.data_bucket)
+    return buckets.near(planned, context.cloud.bucket, context.cloud.data_bucket)
 
 
 def requests(context: Context, planned: SubmitPlan) -> list[HttpRequest]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from tpuctl.bucket_layout import gs
@@ -9,9 +10,16 @@ from tpuctl.parallel import within
 
 if TYPE_CHECKING:
     from tpuctl.cloud.endpoints import Cloud
+    from tpuctl.cloud.storage import Bucket, Grant
 
 ROLE = "roles/storage.objectUser"
 """Lets a job read datasets, and write logs, checkpoints and statuses."""
+PUBLIC = ("allUsers", "allAuthenticatedUsers")
+READERS = (
+    "roles/storage.objectViewer",
+    "roles/storage.legacyObjectReader",
+    "roles/storage.legacyBucketReader",
+)
 PATIENCE = 10.0
 """Seconds for a look that a command can do without."""
 
@@ -22,6 +30,23 @@ def grant_command(bucket: str, account: str) -> str:
         f"gcloud storage buckets add-iam-policy-binding {gs(bucket, '')} "
         f"--member serviceAccount:{account or 'ACCOUNT'} --role {ROLE}"
     )
+
+
+def public(bucket: Bucket) -> list[str]:
+    """Return a warning for each role that the public has on a bucket; none where that cannot be read."""
+    grants = within(PATIENCE, bucket.grants).value or []
+    return [f"Warning: {text}" for text in public_grants(bucket.name, grants)]
+
+
+def public_grants(bucket: str, grants: Iterable[Grant]) -> Iterator[str]:
+    """Yield what the public may do with a bucket."""
+    for grant in grants:
+        if grant.member in PUBLIC:
+            verb = "read" if grant.role in READERS else "use"
+            whom = (
+                "everyone on the internet" if grant.member == PUBLIC[0] else "everyone with a Google account"
+            )
+            yield f"{gs(bucket, '')} IS PUBLIC: {whom} may {verb} it ({grant.role})"
 
 
 def warning(cloud: Cloud, account: str | None) -> str:

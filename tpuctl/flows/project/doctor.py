@@ -173,6 +173,22 @@ def _region(config: Config, connected: Connect) -> str:
     return f"{region}, that of the TPUs"
 
 
+def _rules(config: Config, connected: Connect) -> str:
+    """A rule of a bucket may make every run fail, or delete the records of one that goes on."""
+    bucket = connected().bucket
+    try:
+        rules = bucket.rules()
+    except ConfigError:
+        return f"not checked: reading the settings of gs://{bucket.name} needs storage.buckets.get"
+    concerns = rules.concerns(bucket.now().date())
+    text, fixes = "; ".join(each.text for each in concerns), " ".join(each.fix for each in concerns)
+    if any(concern.is_fatal for concern in concerns):
+        raise ConfigError(f"{text}.", hint=fixes)
+    if concerns:
+        raise CheckWarning(text, fixes)
+    return f"none that breaks a run; {gs(bucket.name, '')} {rules.facts()}"
+
+
 def _rights(config: Config, connected: Connect) -> str:
     """A grant that gives too much works, until somebody uses it."""
     account = config.get("service_account")
@@ -293,6 +309,7 @@ CHECKS = (
     Check("zone", ("api",), _zone, ("zone",)),
     Check("bucket", ("credentials", "project"), _bucket, ("bucket", "data_bucket")),
     Check("region", ("bucket", "zone"), _region),
+    Check("rules", ("bucket",), _rules),
     Check("rights", ("bucket",), _rights, ("service_account",)),
     Check("network", (), _network, ("network", "subnetwork", "external_ips", "service_account")),
     Check("iap", ("zone",), _iap, ("iap", "network", "external_ips", "ssh_user")),

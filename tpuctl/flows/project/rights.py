@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tpuctl.bucket_layout import gs
+from tpuctl.flows.hosts.bucket_access import public_grants
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Grant
@@ -15,12 +16,6 @@ DEFAULT_ACCOUNT = (
     "No service account is configured: Google's default Compute Engine service account applies, an "
     "Editor of older projects. Name another one: tpuctl init --service-account EMAIL, or "
     "service_account in tpuctl.toml"
-)
-PUBLIC = ("allUsers", "allAuthenticatedUsers")
-READERS = (
-    "roles/storage.objectViewer",
-    "roles/storage.legacyObjectReader",
-    "roles/storage.legacyBucketReader",
 )
 OVERWRITERS = (
     "roles/editor", "roles/owner", "roles/storage.admin", "roles/storage.legacyBucketOwner",
@@ -41,13 +36,8 @@ def concerns(
     bucket: str, grants: Sequence[Grant], account: str | None, *, holds_runs: bool
 ) -> Iterator[Concern]:
     """Yield what is wrong with the grants of a bucket, the worst first; `account` is that of TPU VMs."""
-    for grant in grants:
-        if grant.member in PUBLIC:
-            verb = "read" if grant.role in READERS else "use"
-            whom = (
-                "everyone on the internet" if grant.member == PUBLIC[0] else "everyone with a Google account"
-            )
-            yield Concern(f"{gs(bucket, '')} IS PUBLIC: {whom} may {verb} it ({grant.role})", is_public=True)
+    for text in public_grants(bucket, grants):
+        yield Concern(text, is_public=True)
     for grant in grants:
         may_overwrite = grant.role in OVERWRITERS and not grant.is_conditional
         if account and grant.member == f"serviceAccount:{account}" and may_overwrite:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import click
 
 from tpuctl import clock, durations
+from tpuctl.catalogue.bucket_rules import BucketRules
 from tpuctl.cli import output, printing
 from tpuctl.cli.price_fields import price_fields
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
 from tpuctl.client.runs import steps
 from tpuctl.client.runs import upkeep as calls
-from tpuctl.cloud.storage import DeletionTerms
 from tpuctl.errors import TpuctlError
 from tpuctl.flows.runs.upkeep.removal import RemovalPlan
 
@@ -71,30 +71,30 @@ def show_plans(session: Session, plans: Sequence[RemovalPlan]) -> None:
 
 
 def _show_removed(session: Session, plans: Sequence[RemovalPlan], counts: dict[str, int]) -> None:
-    terms, bucket = _terms(session), session.cloud.bucket.name
+    rules, bucket = _rules(session), session.cloud.bucket.name
     if session.as_json:
         removed = [
             {"run": plan.run.name, "state": plan.state, "objects": counts[plan.run.name], "bytes": plan.bytes,
              "cost": price_fields(plan.cost)}
             for plan in plans
         ]  # fmt: skip
-        kept = {"versions": terms.has_versions, "seconds": terms.seconds} if terms else None
+        kept = {"versions": rules.has_versions, "seconds": rules.soft_delete_seconds} if rules else None
         output.json({"removed": removed, "bucket_keeps": kept})
         return
     size = output.format_bytes(sum(plan.bytes for plan in plans))
     names = ", ".join(plan.run.name for plan in plans)
     printing.write(f"Removed {names}: {_count(sum(counts.values()), 'object')}, {size}.")
-    if terms and terms.has_versions:
+    if rules and rules.has_versions:
         output.note(f"gs://{bucket} keeps older versions of objects, and they bill until they are deleted.")
-    if terms and terms.seconds:
-        period = durations.text(terms.seconds)
+    if rules and rules.soft_delete_seconds:
+        period = durations.text(rules.soft_delete_seconds)
         output.note(f"gs://{bucket} keeps deleted objects for {period}, and they bill so long.")
 
 
-def _terms(session: Session) -> DeletionTerms | None:
+def _rules(session: Session) -> BucketRules | None:
     """Return what the bucket keeps of what was deleted; None where this account may not see that."""
     try:
-        return session.cloud.bucket.deletion_terms()
+        return session.cloud.bucket.rules()
     except TpuctlError:
         return None
 

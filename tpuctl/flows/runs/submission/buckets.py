@@ -1,4 +1,4 @@
-"""Keeps a run where its buckets are: Google bills what is read from another region."""
+"""Looks whether a run fits its buckets: where they are, and what their rules delete or forbid."""
 
 from __future__ import annotations
 
@@ -11,10 +11,26 @@ from tpuctl.catalogue.regions import unread
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import TpuctlError
 from tpuctl.flows.datasets.lookup import find_manifest
+from tpuctl.flows.hosts import bucket_access
 from tpuctl.flows.runs.submission.plan import SubmitPlan
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket
+
+
+def usable(planned: SubmitPlan, bucket: Bucket) -> SubmitPlan:
+    """Return a plan that says what the bucket's rules do to its records; raises ConfigError if it cannot run.
+
+    Settings that cannot be read refuse nothing.
+    """
+    try:
+        rules = bucket.rules()
+    except TpuctlError:
+        return planned
+    found = [f"Warning: {concern.text}." for concern in rules.require_usable(bucket.now().date())]
+    if not rules.prevents_public_access:
+        found += bucket_access.public(bucket)
+    return replace(planned, notes=(*planned.notes, *found))
 
 
 def near(planned: SubmitPlan, bucket: Bucket, data_bucket: Bucket) -> SubmitPlan:
