@@ -101,6 +101,23 @@ def test_a_failure_of_any_cause_says_what_happened(cause: str, words: str) -> No
     assert error.message == f"Run 'r' {words}: because."
 
 
+def test_a_module_that_the_host_lacks_is_named() -> None:
+    for line, missing in [
+        ("ModuleNotFoundError: No module named 'clu'", "No module named 'clu'"),
+        ("ImportError: No module named 'big_vision.pp'", "No module named 'big_vision.pp'"),
+        ("ValueError: No module named 'clu'", ""),
+        ("ModuleNotFoundError: import of clu halted", ""),
+    ]:
+        error = error_of(Verdict("r", runs.FAILED, 1, TIME, "because", 1, tpu=TPU, last_line=line))
+        assert error
+        assert error.message == f"Run 'r' failed: because{missing and f': {missing}'}.", line
+        assert ("dependencies in the script's header" in error.hint) == bool(missing), line
+        assert error.hint.endswith(": tpuctl logs r --tail 20"), line
+    stopped = error_of(Verdict("r", runs.STOPPED, 1, TIME, "because", last_line="ModuleNotFoundError: x"))
+    assert stopped
+    assert stopped.message == "Run 'r' was stopped: because."
+
+
 def test_a_run_that_was_not_started_is_started_by_the_same_command() -> None:
     verdict = Verdict("r", runs.FAILED, 1, TIME, "because", tpu=TPU, cause=runs.UNSTARTED)
     error = error_of(verdict)

@@ -37,6 +37,24 @@ from tpuctl.worker.records import CHIPS_HELD, DISK_FULL, MAINTENANCE, OUT_OF_MEM
         ),
         (b"open(/dev/vfio/0): Device or resource busy: Couldn't open iommu group", "", 3, CHIPS_HELD),
         (b"/dev/accel0: open failed: Device or resource busy", "", 3, CHIPS_HELD),
+        (
+            b"ABORTED: libtpu.so already in use by another process probably owned by another user. Run "
+            b'"$ sudo lsof -w /dev/accel0" to figure out which process is using the TPU.',
+            "",
+            3,
+            CHIPS_HELD,
+        ),
+        (b"libtpu.so already in used by another process. Not attempting to load", "", 3, CHIPS_HELD),
+        (b"ABORTED: Internal error when accessing libtpu multi-process lockfile. Run", "", 3, CHIPS_HELD),
+        (b"The TPU is in use or the lock file is stale", "", 3, CHIPS_HELD),
+        (
+            b"Resource exhausted: From /job:tpu_worker/replica:0/task:0:\nAttempting to reserve 3.95G at the "
+            b"bottom of memory. That was not possible. There are 1.92G free" + b"\nSize: 64.00M" * 2000,
+            "",
+            3,
+            OUT_OF_MEMORY,
+        ),
+        (b"Ran out of memory in memory space hbm. Used 8.38G of 8.00G hbm.", "", 3, OUT_OF_MEMORY),
         (b"rm: cannot remove 'x': Device or resource busy", "", 3, ""),
         (b"", "", 3, ""),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from tpuctl import runs
@@ -55,6 +56,8 @@ CAUSES = {
     ),
 }  # fmt: skip
 """By the cause of a failure."""
+MISSING = re.compile(r"(?:ModuleNotFoundError|ImportError): (No module named '[\w.]{1,200}')")
+"""The last line of a script that imports what its host does not have."""
 
 
 AGAIN = "Start it again from its last checkpoint, on another machine where that is needed"
@@ -65,6 +68,11 @@ def _consequence(verdict: Verdict) -> _Consequence:
         return CONSEQUENCES[verdict.outcome]._replace(advice=AGAIN, command="tpuctl watch {run}")
     if verdict.outcome == runs.FAILED and verdict.cause in CAUSES:
         return CAUSES[verdict.cause]
+    if _missing(verdict):
+        return CONSEQUENCES[runs.FAILED]._replace(
+            advice="Add the package that has it to dependencies in the script's header, or, for a file of "
+            "yours, ship it with --include; its last lines"
+        )
     other = _Consequence(StateError, f"was {verdict.outcome}")  # of a later version
     return CONSEQUENCES.get(verdict.outcome, other)
 
@@ -79,8 +87,16 @@ def error_of(verdict: Verdict) -> TpuctlError | None:
         message = f"Run '{verdict.run}' was {verdict.evidence}."
         return consequence.error(message, hint=hint, stopped_by=verdict.stopped_by)
     facts = {"job_exit_code": verdict.exit_code} if verdict.outcome == runs.FAILED else {}
-    message = f"Run '{verdict.run}' {consequence.words}: {verdict.evidence.removesuffix('.')}."
+    missing = _missing(verdict)
+    evidence = verdict.evidence.removesuffix(".") + (f": {missing}" if missing else "")
+    message = f"Run '{verdict.run}' {consequence.words}: {evidence}."
     return consequence.error(message, hint=hint, **facts)
+
+
+def _missing(verdict: Verdict) -> str:
+    """Return Python's words for a module that the failed script could not import; "" for any other end."""
+    match = MISSING.match(verdict.last_line) if verdict.outcome == runs.FAILED else None
+    return match.group(1) if match else ""
 
 
 def _hint(verdict: Verdict) -> str:

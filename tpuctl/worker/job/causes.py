@@ -10,8 +10,8 @@ from tpuctl.worker import timing
 from tpuctl.worker.records import CHIPS_HELD, DISK_FULL, MAINTENANCE, OUT_OF_MEMORY, PREEMPTION
 from tpuctl.worker.wire import ask_metadata
 
-TAIL = 16 * 1024
-"""Bytes of a log's end that are looked at."""
+TAIL = 32 * 1024
+"""Bytes of a log's end that are looked at; a table of allocations follows the sentence on memory."""
 LONGEST_LINE = 300
 """Characters of a log's last line that the status gets."""
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -22,12 +22,23 @@ PROBE = 64 * 1024
 _IN_LOG = (
     (re.compile(rb"No space left on device|Disk quota exceeded|\[Errno (28|122|27)\]"), DISK_FULL),
     (
-        re.compile(rb"^MemoryError|RESOURCE_EXHAUSTED: .{0,400}(memory|HBM|hbm)|std::bad_alloc", re.M),
+        re.compile(
+            rb"^MemoryError|RESOURCE_EXHAUSTED: .{0,400}(memory|HBM|hbm)|std::bad_alloc"
+            # before 2022, and of buffers: https://github.com/pytorch/xla/issues/1735
+            rb"|Attempting to (reserve|allocate) [^\n]{1,80}That was not possible"
+            rb"|Ran out of memory in memory space|Exceeded hbm capacity",
+            re.M,
+        ),
         OUT_OF_MEMORY,
     ),
     (
         re.compile(
+            # all that libtpu and XLA say of their lock file, the third of an old one that another user left:
+            # https://github.com/openxla/xla/pull/4666, https://github.com/jax-ml/jax/issues/10192
             rb"The TPU is already in use by process"
+            rb"|libtpu\.so already in used? by another process"
+            rb"|Internal error when accessing libtpu multi-process lockfile"
+            rb"|TPU [^\n]{0,80}in use or the lock ?file is stale"
             rb"|/dev/(accel|vfio)[^\n]{0,400}Device or resource busy"
             rb"|Device or resource busy[^\n]{0,400}/dev/(accel|vfio)"
         ),
