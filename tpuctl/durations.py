@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+LONGEST = 36500 * UNITS["d"]
+"""Seconds of a duration that people mean; no calendar has room for much more."""
 _FORM = re.compile(r"(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?")
 
 

@@ -20,8 +20,6 @@ EXAMPLE = "2026-01-31T18:00:00Z"
 ZONE = re.compile(r"T[^T]*[+-]\d\d:?\d\d$")
 LAST_YEAR = 2200
 """Of times that people mean."""
-LONGEST = timedelta(days=36500)
-"""Of durations that people mean."""
 
 
 class AcceleratorType(click.ParamType[str]):
@@ -66,10 +64,12 @@ class Moment(click.ParamType[timedelta | datetime]):
     ) -> timedelta | datetime:
         """Return what was typed: the services know later what the time is now. Fails for any other text."""
         try:
-            duration = timedelta(seconds=durations.parse(value))
-        except (ValueError, OverflowError):
-            duration = timedelta.max
-        return duration if duration < LONGEST else self._moment(value, param, ctx)
+            seconds = durations.parse(value)
+        except ValueError:
+            return self._moment(value, param, ctx)
+        if seconds > durations.LONGEST:
+            return self._moment(value, param, ctx)
+        return timedelta(seconds=seconds)
 
     def _moment(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         text = re.sub("[zZ]$", "+00:00", value)
@@ -124,9 +124,12 @@ class Duration(click.ParamType[int]):
         if isinstance(value, int):
             return value
         try:
-            return durations.parse(value)
+            seconds = durations.parse(value)
         except ValueError as error:
             self.fail(f"{error}.", param, ctx)
+        if seconds > durations.LONGEST:
+            self.fail(f"'{value}' is more than a century.", param, ctx)
+        return seconds
 
 
 class Amount(click.ParamType[Decimal]):

@@ -126,6 +126,8 @@ class TestMaxCost:
     ) -> None:
         for options, code, words in (
             (("--max-cost", "0"), 2, "--max-cost 0 pays for nothing"),
+            (("--ttl", "0s"), 2, "--ttl 0s leaves no time"),
+            (("--ttl", "999999999d"), 2, "is more than a century"),
             (("--max-cost", "0.01"), 2, "pays for less than a minute at 9.77 USD per hour"),
             (("--max-cost", "20", "--reserved"), 3, "reserved capacity costs what its contract says"),
             (("--max-cost", "much"), 2, "'much' is not an amount such as 20 or 7.50"),

@@ -68,6 +68,11 @@ class TestPlan:
         assert missing.value.facts["nodes"] == ["n2", "n3"]
         assert missing.value.message.endswith("Nothing was deleted.")
 
+    def test_of_several_names_one_that_is_kept_leaves_all_and_says_so(self) -> None:
+        kept = node("n2", labels={"managed-by": "terraform"})
+        with pytest.raises(StateError, match=r"'n2' .* does not delete it\. Nothing was deleted\.$"):
+            plan_down(MemoryProvider(node("n1"), kept), ("n1", "n2"), "ada")
+
     def test_a_name_in_two_zones_has_to_be_chosen_by_zone(self) -> None:
         first, second = node("dup"), node("dup", id=NodeId("memory", "p", "us-east1-d", "dup", "uid-2"))
         provider = MemoryProvider(first)

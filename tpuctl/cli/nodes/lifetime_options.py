@@ -12,8 +12,7 @@ from click.core import ParameterSource
 
 from tpuctl import durations
 from tpuctl.cli.value_types import AMOUNT, DURATION
-from tpuctl.errors import UsageError
-from tpuctl.flows.nodes.lifetime import NET, Lifetime, can_end_itself
+from tpuctl.flows.nodes.lifetime import NET, Lifetime, can_end_itself, require_budget
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -37,11 +36,11 @@ def lifetime_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def wrapper(*arguments: object, ttl: int, idle: int, max_cost: Decimal, **parameters: object) -> object:
-        source = click.get_current_context().get_parameter_source("max_cost")
-        if not max_cost and source is not ParameterSource.DEFAULT:
-            raise UsageError(
-                "--max-cost 0 pays for nothing.", hint="Leave it out for a TPU without a budget."
-            )
+        named = click.get_current_context().get_parameter_source
+        require_budget(
+            ttl if named("ttl") is not ParameterSource.DEFAULT else None,
+            max_cost if named("max_cost") is not ParameterSource.DEFAULT else None,
+        )
         return command(*arguments, lifetime=Lifetime(ttl, idle, max_cost), **parameters)
 
     return TTL(IDLE(MAX_COST(wrapper)))  # type: ignore[return-value]  # the wrapper stands for the command

@@ -10,7 +10,7 @@ from tpuctl.client.context import Context
 from tpuctl.client.nodes import changes, hosts, overview
 from tpuctl.client.nodes.records import CommandResult, NodeInfo, WorkerResult
 from tpuctl.client.records import FACTS, Fact, ProgressCallback
-from tpuctl.client.spans import Span, seconds
+from tpuctl.client.spans import Span, length, seconds
 from tpuctl.display.listing import Listing
 from tpuctl.display.records import record_html
 from tpuctl.errors import NotFoundError
@@ -123,7 +123,7 @@ class Node:
 
     def extend(self, by: Span) -> datetime:
         """Move the end of its `ttl`, and return the new end."""
-        plan = changes.plan_extension(self._context, self.name, round(seconds(by)), self.zone)
+        plan = changes.plan_extension(self._context, self.name, round(length(by)), self.zone)
         changes.extend(self._context, plan, lambda _: None)
         return plan.expires
 

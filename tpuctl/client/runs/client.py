@@ -24,7 +24,7 @@ from tpuctl.client.runs.plans import RunPlan, planned
 from tpuctl.client.runs.records import CostGroup, CostReport, RunInfo, WatchEvent
 from tpuctl.client.runs.requests import submit_request
 from tpuctl.client.runs.run import Run
-from tpuctl.client.spans import Span, seconds
+from tpuctl.client.spans import Span, length
 from tpuctl.display.listing import Listing
 from tpuctl.flows.runs.state import LABELS
 from tpuctl.masking.arguments import masked_arguments
@@ -139,7 +139,7 @@ class RunClient:
         check_list("tags", tags)
         check_least("limit", limit, 0)
         selection = Selection(
-            tuple(states), tuple(datasets), None if since is None else seconds(since), limit,
+            tuple(states), tuple(datasets), None if since is None else length(since), limit,
             [TagCondition.parse(tag) for tag in tags],
         )  # fmt: skip
         page = steps.page(self._context, selection)
@@ -181,7 +181,7 @@ class RunClient:
         from tpuctl.flows.costs.entries import By, grouped  # noqa: PLC0415  slow to import
 
         check_choices("by", [by], get_args(By))
-        report = steps.costs(self._context, seconds(since))
+        report = steps.costs(self._context, length(since))
         groups = tuple(
             CostGroup(
                 group.key, group.attempts, timedelta(seconds=group.seconds),

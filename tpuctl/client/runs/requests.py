@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tpuctl.client.context import Context
 from tpuctl.client.runs.busy import Policy
-from tpuctl.client.spans import seconds
+from tpuctl.client.spans import length, seconds
 from tpuctl.config import subnetworks
 from tpuctl.config.formats import normalize
 from tpuctl.errors import UsageError
@@ -56,7 +56,7 @@ def submit_request(
         ),
     )
     name = options.get("busy", "refuse")
-    policy = Policy(None if name == "refuse" else name, round(seconds(options.get("queue_timeout", 0))))
+    policy = Policy(None if name == "refuse" else name, round(length(options.get("queue_timeout", 0))))
     return request, policy
 
 

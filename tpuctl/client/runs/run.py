@@ -13,7 +13,7 @@ from tpuctl.client.records import FACTS, Cost, Fact, ProgressCallback
 from tpuctl.client.runs import starting, steps, submission, upkeep
 from tpuctl.client.runs.busy import Policy
 from tpuctl.client.runs.records import AttemptInfo, LogLine, Metrics, RunCopy, RunEnd, RunInfo
-from tpuctl.client.spans import Span, seconds
+from tpuctl.client.spans import Span, length, seconds
 from tpuctl.display.listing import Listing
 from tpuctl.display.records import record_html
 from tpuctl.errors import NotFoundError, UsageError
@@ -129,7 +129,7 @@ class Run:
         check_least("tail", tail, 0)
         lines = log_lines(
             self._context, self._stored, follows=follow, workers=workers, tail=tail,
-            since=None if since is None else seconds(since), text=text, number=attempt,
+            since=None if since is None else length(since), text=text, number=attempt,
         )  # fmt: skip
         return Call(None, stop).each(lines)
 

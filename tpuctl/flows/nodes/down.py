@@ -81,7 +81,16 @@ def plan_down(
     """
     if names and everything:
         raise UsageError("Names and all of your TPUs exclude each other.", hint="Name TPUs, or take all.")
-    inventory = take_inventory(provider, zone)
+    try:
+        return _plan(take_inventory(provider, zone), names, owner, zone, everything=everything)
+    except (NotFoundError, StateError) as error:
+        error.message += " Nothing was deleted." if len(names) > 1 else ""
+        raise
+
+
+def _plan(
+    inventory: Inventory, names: Sequence[str], owner: str, zone: str | None, *, everything: bool
+) -> DownPlan:
     if not names:
         own = tuple(item for item in inventory.allocations if item.is_owned_by(owner))
         if not everything:
@@ -91,9 +100,7 @@ def plan_down(
     chosen = [_meant(inventory, name, owner) for name in names]
     missing = [name for name, allocations in zip(names, chosen, strict=True) if not allocations]
     if missing and not inventory.unreachable:
-        error = no_such_node(missing, inventory)
-        error.message += " Nothing was deleted." if len(names) > 1 else ""
-        raise error
+        raise no_such_node(missing, inventory)
     meant = [item for allocations in chosen for item in allocations]
     named = tuple(item for item in inventory.allocations if item in meant)
     return DownPlan(named, inventory.unreachable if missing else (), _command(names, zone), zone or "")

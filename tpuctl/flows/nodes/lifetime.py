@@ -150,6 +150,17 @@ class Lifetime:
         return script
 
 
+def require_budget(ttl: float | None, max_cost: Decimal | None) -> None:
+    """Raise UsageError for an end that somebody has named, and that leaves no time: none is None.
+
+    0 is what a script computes of a budget that is spent, and must not make a TPU without an end.
+    """
+    if ttl == 0:
+        raise UsageError("--ttl 0s leaves no time.", hint="Leave it out for a TPU without --ttl.")
+    if max_cost == 0:
+        raise UsageError("--max-cost 0 pays for nothing.", hint="Leave it out for a TPU without a budget.")
+
+
 def can_end_itself(scopes: tuple[str, ...]) -> bool:
     """Whether a TPU with these scopes may delete itself; without any it has all."""
     return not scopes or bool(set(scopes) & set(NEEDED_SCOPES))
