@@ -261,3 +261,17 @@ class TestNobody:
         site.provider.unreachable = ("europe-west4-a",)
         with pytest.raises(DeadlineError, match="europe-west4-a"):
             site.tell(name="n2")
+
+    @pytest.mark.parametrize("refused", ["the operations", "the bucket"])
+    def test_one_that_those_may_know_who_refuse(
+        self, site: Site, refused: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(*_: object) -> None:
+            raise ConfigError(f"No permission for {refused}.", hint="Ask an owner.")
+
+        if refused == "the operations":
+            monkeypatch.setattr(site.provider, "history", refuse)
+        with pytest.raises(ConfigError) as error:
+            site.tell(name="n2", get_bucket=refuse if refused == "the bucket" else None)
+        assert error.value.message == f"Whether there was a TPU 'n2' is unknown. No permission for {refused}."
+        assert error.value.hint == "Ask an owner."

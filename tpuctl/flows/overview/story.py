@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -74,18 +74,21 @@ def tell(
     """
     inventory = take_inventory(provider, zone)
     existing = tuple(item for item in inventory.allocations if name in item.names)
-    history, gaps = _history(provider, {name, *_other_names(existing)}, zone)
-    gaps += [f"no answer from {silent}" for silent in inventory.unreachable]
+    history, refusals = _history(provider, {name, *_other_names(existing)}, zone)
+    silent = dict.fromkeys((*history.unreachable, *inventory.unreachable))
+    gaps = [f"the provider's operations are unknown: {error.message}" for error in refusals]
+    gaps += [f"no answer from {each}" for each in silent]
     try:
         records, newest = _bucket_events(get_bucket(), name, zone, warn)
     except TpuctlError as error:
         records, newest = [], None
+        refusals.append(error)
         gaps.append(f"the runs there are unknown: {error.message}")
     events = [*_changes(history), *_requests(existing), *records]
     if not any(event.source == KEEPER for event in records):
         events += _unrecorded(history)
     if not events and not existing:
-        raise _nobody_knows(name, inventory, history)
+        raise _nobody_knows(name, inventory, tuple(silent), refusals)
     return Story(
         name,
         tuple(sorted(events, key=_order)),
@@ -109,15 +112,16 @@ def _other_names(existing: tuple[Allocation, ...]) -> Iterator[str]:
             yield from (node.name for node in item.queued_resource.nodes)
 
 
-def _history(provider: Provider, names: set[str], zone: str | None) -> tuple[History, list[str]]:
-    changes, gaps = list[PastChange](), list[str]()
+def _history(provider: Provider, names: set[str], zone: str | None) -> tuple[History, list[TpuctlError]]:
+    changes, silent, refusals = list[PastChange](), set[str](), list[TpuctlError]()
     for result in fanout(lambda name: provider.history(name, zone), sorted(names)):
         if result.value:
             changes += result.value.changes
-            gaps += [f"no answer from {silent}" for silent in result.value.unreachable]
+            silent |= {*result.value.unreachable}
         elif result.error:
-            gaps.append(f"the provider's operations are unknown: {result.error.message}")
-    return History(tuple(sorted(changes, key=lambda change: change.began))), gaps
+            refusals.append(result.error)
+    known = tuple(sorted(changes, key=lambda change: change.began))
+    return History(known, tuple(sorted(silent))), refusals
 
 
 def _changes(history: History) -> Iterator[Event]:
@@ -236,10 +240,15 @@ def _command(name: str, existing: tuple[Allocation, ...], run: RunOnNode | None,
     return f"tpuctl up {kinds[-1]} --name {name}" if kinds else "tpuctl ls"
 
 
-def _nobody_knows(name: str, inventory: Inventory, history: History) -> TpuctlError:
-    silent = sorted({*inventory.unreachable, *history.unreachable})
+def _nobody_knows(
+    name: str, inventory: Inventory, silent: Sequence[str], refusals: Sequence[TpuctlError]
+) -> TpuctlError:
+    """Return the error for a name of which nothing was found; who was not heard may know it all the same."""
     if silent:
         return no_answer(silent, f"'{name}'")
+    for error in refusals:
+        message = f"Whether there was a TPU '{name}' is unknown. {error.message}"
+        return type(error)(message, hint=error.hint, **error.facts)
     close = nearest(name, sorted({known for item in inventory.allocations for known in item.names}))
     return NotFoundError(
         f"Nobody knows a TPU '{name}': neither the provider's operations of the last days nor the bucket.",
