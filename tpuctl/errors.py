@@ -208,7 +208,9 @@ def saying_bill(name: str, zone: str, commands: str) -> Iterator[None]:
 
 
 def nearest(typed: str, names: Iterable[str], most: int = 3) -> list[str]:
-    """Return the names that a user who typed `typed` most likely meant, best first."""
+    """Return the names that a user who typed `typed` most likely meant, best first; case matters least."""
     from difflib import get_close_matches  # noqa: PLC0415  only on the way to an error
 
-    return get_close_matches(typed, list(names), n=most, cutoff=0.5)
+    offered = list(names)
+    same = [name for name in offered if name.casefold() == typed.casefold()]
+    return list(dict.fromkeys([*same, *get_close_matches(typed, offered, n=most, cutoff=0.5)]))[:most]

@@ -104,6 +104,8 @@ def test_another_account_with_the_same_user_name_is_another_owner(
 ) -> None:
     monkeypatch.setenv("TPUCTL_OWNER", "other@example.com")
     assert "You have no TPUs to delete." in tpuctl("down", "--yes").err
+    elsewhere = tpuctl("down", "--all", "--zone", "us-central1-b", "--yes").err
+    assert "You have no TPUs to delete in us-central1-b." in elsewhere
     listed = tpuctl("ls")
     assert node not in listed.out
     assert "Not listed: 1 of " in listed.err

@@ -8,7 +8,7 @@ import pytest
 
 from tests.flows.nodes.memory_provider import MemoryProvider, node
 from tpuctl.errors import DeadlineError, NotFoundError, PreemptedError, StateError
-from tpuctl.flows.nodes.lookup import find_node, find_ready, is_deletable, node_state
+from tpuctl.flows.nodes.lookup import find_allocation, find_node, find_ready, is_deletable, node_state
 from tpuctl.nodes import Node, NodeId, NodeState
 from tpuctl.nodes.readiness import require_ready
 
@@ -50,6 +50,22 @@ def test_a_name_that_is_near_no_other_lists_the_nodes(names: list[str], hint: st
     with pytest.raises(NotFoundError) as missing:
         find_ready(MemoryProvider(*map(node, names)), "xyzw", None, "ada")
     assert missing.value.hint == hint
+
+
+def test_a_name_in_other_letters_is_the_nearest() -> None:
+    with pytest.raises(NotFoundError) as missing:
+        find_ready(MemoryProvider(node("n1"), node("o1")), "N1", None, "ada")
+    assert missing.value.hint == "Did you mean n1?"
+
+
+def test_where_one_zone_was_looked_at_its_name_is_said() -> None:
+    elsewhere = MemoryProvider()
+    for name in ("xyzw", None):
+        with pytest.raises(StateError, match=r" in us-east1-d\.$") as missing:
+            find_ready(elsewhere, name, "v3-8", "ada", "us-east1-d")
+        assert "In every zone: the same command without --zone." in missing.value.hint
+    with pytest.raises(NotFoundError, match=r"^There is no node 'xyzw' in us-east1-d\.$"):
+        find_allocation(elsewhere, "xyzw", "us-east1-d")
 
 
 def test_of_several_types_the_first_counts_that_is_ready() -> None:

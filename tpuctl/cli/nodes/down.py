@@ -45,14 +45,18 @@ def down(
     with show_steps() as report:
         changes.down(context, plan, report)
     session.listed.remove("nodes", (allocation.name for allocation in plan.allocations))
-    _show_deleted(session, plan.allocations)
+    _show_deleted(session, plan.allocations, plan.zone)
     if everything:
         show_restarts(session)
 
 
-def _show_deleted(session: Session, allocations: Sequence[Allocation]) -> None:
+def _show_deleted(session: Session, allocations: Sequence[Allocation], zone: str) -> None:
     names = [allocation.name for allocation in allocations]
     if session.as_json:
         output.json({"deleted": names})
     else:
-        output.note(f"Deleted {', '.join(names)}." if names else "You have no TPUs to delete.")
+        output.note(
+            f"Deleted {', '.join(names)}."
+            if names
+            else f"You have no TPUs to delete{f' in {zone}' if zone else ''}."
+        )

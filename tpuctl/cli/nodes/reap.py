@@ -59,7 +59,9 @@ def reap(session: Session, without_run: int | None, all_users: bool, yes: bool, 
     if session.as_json:
         output.json({"deleted": names})
     else:
-        output.note(f"Deleted {', '.join(names)}." if names else "There is nothing to reap.")
+        zone = session.from_flag("zone")
+        nothing = f"There is nothing to reap{f' in {zone}' if zone else ''}."
+        output.note(f"Deleted {', '.join(names)}." if names else nothing)
 
 
 def _plan(session: Session, now: datetime, without_run: int | None, all_users: bool) -> flow.Reaping:

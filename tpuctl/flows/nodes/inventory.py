@@ -130,6 +130,8 @@ class Inventory:
     allocations: tuple[Allocation, ...]
     unreachable: tuple[str, ...] = ()
     """Zones that did not answer: what is there is missing from the list, and may bill."""
+    zone: str | None = None
+    """The only zone that was looked at; None for all."""
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -152,7 +154,7 @@ def take_inventory(provider: Provider, zone: str | None = None) -> Inventory:
     nodes, queue = values(fanout(lambda listing: listing(), listings), "requests")
     assert isinstance(nodes, NodeList)
     assert isinstance(queue, QueuedResourceList)
-    return grouped(nodes, queue)
+    return replace(grouped(nodes, queue), zone=zone)
 
 
 def grouped(nodes: NodeList, queue: QueuedResourceList) -> Inventory:

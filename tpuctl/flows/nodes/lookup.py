@@ -11,6 +11,9 @@ from tpuctl.flows.nodes.inventory import Allocation, Inventory, take_inventory
 from tpuctl.nodes import Node, NodeId, NodeList, NodeState, QueuedResource, QueuedResourceId
 from tpuctl.nodes.candidates import race_of
 from tpuctl.nodes.readiness import require_ready
+from tpuctl.shells import again
+
+ELSEWHERE = "In every zone: the same command without --zone."
 
 
 def find_node(provider: Provider, node: NodeId) -> Node | None:
@@ -47,11 +50,12 @@ def node_state(provider: Provider, node: NodeId) -> NodeState:
 class NoTpuError(StateError):
     """The owner has no node of the types; `accelerator` is the one to create."""
 
-    def __init__(self, types: Sequence[str]) -> None:
+    def __init__(self, types: Sequence[str], zone: str | None = None) -> None:
         self.accelerator = types[0] if types else "v3-8"
+        creation = again(("up", self.accelerator), {"--zone": zone} if zone else {})
         super().__init__(
-            f"There is no {' or '.join(types) or 'TPU'} to run on.",
-            hint=f"Create one: tpuctl up {self.accelerator}",
+            f"There is no {' or '.join(types) or 'TPU'} to run on{f' in {zone}' if zone else ''}.",
+            hint=joined_hints(ELSEWHERE if zone else "", f"Create one: {creation}"),
             accelerators=list(types),
         )
 
@@ -85,7 +89,7 @@ def _require_decided(provider: Provider, node: Node) -> Node:
 def _ready(provider: Provider, name: str | None, types: Sequence[str], owner: str, zone: str | None) -> Node:
     listing = provider.list_nodes(zone)
     if name:
-        return require_ready(_named(listing, name))
+        return require_ready(_named(listing, name, zone))
     usable = [node for node in listing.nodes if node.is_usable_by(owner)]
     candidates = [node for node in usable if not types or node.accelerator in types]
     candidates.sort(key=lambda node: node.is_kept_by_terraform)
@@ -99,7 +103,7 @@ def _ready(provider: Provider, name: str | None, types: Sequence[str], owner: st
         raise no_answer(listing.unreachable, "your TPU")
     if candidates:
         return require_ready(candidates[0])
-    raise NoTpuError(types)
+    raise NoTpuError(types, zone)
 
 
 def _first_ready(candidates: Sequence[Node], types: Sequence[str]) -> Node | None:
@@ -192,7 +196,7 @@ def no_answer(zones: Sequence[str], subject: str) -> DeadlineError:
 def no_such_node(names: Sequence[str], inventory: Inventory) -> NotFoundError:
     """Return the error for names that nothing has; suggests the nearest name."""
     existing = {name for allocation in inventory.allocations for name in allocation.names}
-    return _not_found(names, existing)
+    return _not_found(names, existing, inventory.zone)
 
 
 def _missing(inventory: Inventory, name: str, subject: str) -> NoReturn:
@@ -201,14 +205,14 @@ def _missing(inventory: Inventory, name: str, subject: str) -> NoReturn:
     raise no_such_node([name], inventory)
 
 
-def _named(listing: NodeList, name: str) -> Node:
+def _named(listing: NodeList, name: str, zone: str | None) -> Node:
     matches = [node for node in listing.nodes if node.name == name]
     _require_single(name, [match.zone for match in matches])
     if matches:
         return matches[0]
     if listing.unreachable:
         raise no_answer(listing.unreachable, f"node '{name}'")
-    raise _not_found([name], {node.name for node in listing.nodes})
+    raise _not_found([name], {node.name for node in listing.nodes}, zone)
 
 
 def _require_single(name: str, zones: Sequence[str]) -> None:
@@ -228,10 +232,11 @@ def _undecided(name: str, zones: Sequence[str]) -> StateError:
     )
 
 
-def _not_found(names: Sequence[str], existing: Collection[str]) -> NotFoundError:
-    close = nearest(names[0], sorted(existing))
+def _not_found(names: Sequence[str], existing: Collection[str], zone: str | None) -> NotFoundError:
+    close, where = nearest(names[0], sorted(existing)), f" in {zone}" if zone else ""
     if close:
         hint = f"Did you mean {close[0]}?"
     else:
-        hint = f"Existing nodes: {', '.join(sorted(existing))}." if existing else "There are no nodes."
-    return NotFoundError(f"There is no node '{names[0]}'.", hint=hint, nodes=list(names))
+        hint = f"Existing nodes{where}: {', '.join(sorted(existing))}." if existing else ""
+        hint = joined_hints(hint or f"There are no nodes{where}.", ELSEWHERE if zone else "")
+    return NotFoundError(f"There is no node '{names[0]}'{where}.", hint=hint, nodes=list(names))

@@ -90,5 +90,5 @@ def find_nodes(
     own = [item for item in inventory.allocations if item.is_usable_by(owner) and not item.is_over]
     nodes = [node for item in own for node in item.nodes]
     if not nodes:
-        raise no_own_tpu(inventory.unreachable)
+        raise no_own_tpu(inventory.unreachable, inventory.zone)
     return nodes, inventory.unreachable

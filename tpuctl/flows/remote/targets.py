@@ -12,7 +12,7 @@ from tpuctl.errors import DeadlineError, HostError, NotFoundError, StateError, T
 from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.flows.hosts.ssh_access import KEY_ARRIVAL, NodeWatch, add_key
 from tpuctl.flows.nodes.inventory import Allocation, take_inventory
-from tpuctl.flows.nodes.lookup import choose_only, find_decided, no_answer, require_decided
+from tpuctl.flows.nodes.lookup import ELSEWHERE, choose_only, find_decided, no_answer, require_decided
 from tpuctl.flows.progress import Report
 from tpuctl.flows.remote.workers import WorkerSet
 from tpuctl.nodes import HttpRequest, Node, QueuedResource, SshKey
@@ -96,7 +96,7 @@ def only_own(provider: Provider, owner: str, zone: str | None) -> Allocation:
     candidates = [item for item in live if not item.is_kept_by_terraform] or live or usable
     only = choose_only(candidates, inventory.unreachable, "Name one of them.")
     if not only:
-        raise no_own_tpu(inventory.unreachable)
+        raise no_own_tpu(inventory.unreachable, inventory.zone)
     return require_decided(only[0].name, only)
 
 
@@ -114,13 +114,17 @@ def _node_of(allocation: Allocation, name: str) -> Node:
     raise no_hosts_yet(queued)
 
 
-def no_own_tpu(silent_zones: Sequence[str] = ()) -> TpuctlError:
+def no_own_tpu(silent_zones: Sequence[str] = (), zone: str | None = None) -> TpuctlError:
     """Return the error of an owner without a TPU, or with one in a zone that does not answer, perhaps."""
     if silent_zones:
         return no_answer(silent_zones, "your TPU")
     return NotFoundError(
-        "You have no TPU.",
-        hint=joined_hints("Create one: tpuctl up v3-8", "See those of others: tpuctl ls --all-users"),
+        f"You have no TPU{f' in {zone}' if zone else ''}.",
+        hint=joined_hints(
+            ELSEWHERE if zone else "",
+            "Create one: tpuctl up v3-8",
+            "See those of others: tpuctl ls --all-users",
+        ),
     )
 
 
