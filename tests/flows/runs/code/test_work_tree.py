@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -331,3 +332,24 @@ class TestAttack:
             ).stdout.strip()
         (project / ".git/HEAD").write_text(git(project, "commit-tree", "-m", "bomb", tree))
         assert recorded(project)[1] == ""
+
+    def test_small_objects_that_unfold_to_long_texts_do_not_fill_the_memory(
+        self, project: Path, git: Git, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """All are one object of a few bytes, and each is four megabytes of the difference."""
+        monkeypatch.setattr(work_tree, "MOST_DIFFERING", 10_000_000)
+        modules = [project / f"jobs/m{number}.py" for number in range(24)]
+        for module in modules:
+            module.write_text(("#" + "a" * 99_998 + "\n") * 40)
+        commit(git, project)
+        for module in modules:
+            module.write_text("1\n")
+        code = bundles.pack(project / "jobs/train.py", [project / "jobs"])
+        tracemalloc.start()
+        try:
+            result = git_state(project / "jobs", code)
+            assert tracemalloc.get_traced_memory()[1] < 80_000_000
+        finally:
+            tracemalloc.stop()
+        assert result.git, result.note
+        assert result.git.diff.startswith("diff --git a/jobs/m0.py")

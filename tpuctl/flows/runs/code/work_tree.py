@@ -11,9 +11,10 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tpuctl.flows.runs.code.bundles import Bundle
 from tpuctl.flows.runs.code.repository import Repository, UnreadError, find
@@ -26,7 +27,7 @@ TIMEOUT = 30.0
 BIG_FILE = 16 * 1024 * 1024
 """Bytes from which on a file is compared as a binary one."""
 MOST_DIFFERING = 64 * 1024 * 1024
-"""Bytes of all files that are compared as texts."""
+"""Bytes of all files that are compared as texts, and of those in the commit: a few can stand for many."""
 
 
 @dataclass(frozen=True)
@@ -61,17 +62,26 @@ def _diff(repository: Repository, folder: Path, code: Bundle) -> str:
         members = (member for member in code.members() if "\n" not in prefix + member[0])
         hashes = {prefix + name: repository.hash(size, stream) for name, size, stream in members}
         committed = git.committed(list(hashes))
-        changed = {path for path, blob in committed.items() if blob != hashes[path]}
-        return git.diff({path: (committed[path], data) for path, data in _contents(code, prefix, changed)})
+        changed = {path: blob for path, blob in committed.items() if blob.hash != hashes[path]}
+        contents = _contents(code, prefix, changed)
+        return git.diff({path: (changed[path].hash, data) for path, data in contents})
 
 
-def _contents(code: Bundle, prefix: str, paths: Collection[str]) -> Iterator[tuple[str, bytes]]:
+class _Blob(NamedTuple):
+    """A file of the commit."""
+
+    hash: str
+    size: int
+
+
+def _contents(code: Bundle, prefix: str, changed: Mapping[str, _Blob]) -> Iterator[tuple[str, bytes]]:
     """Yield the contents of some files; for a big one, bytes that differ from it as from any text."""
     rest = MOST_DIFFERING
-    for name, size, stream in code.members() if paths else ():
-        if prefix + name in paths:
-            is_big = size > min(BIG_FILE, rest)
-            rest -= 0 if is_big else size
+    for name, size, stream in code.members() if changed else ():
+        if prefix + name in changed:
+            both = size + changed[prefix + name].size
+            is_big = size > BIG_FILE or both > rest
+            rest -= 0 if is_big else both
             yield prefix + name, b"\0big" if is_big else stream.read()
 
 
@@ -92,19 +102,20 @@ class _BorrowingGit:
             f"[extensions]\nobjectFormat = {repository.algorithm}\n"
         )
 
-    def committed(self, paths: Sequence[str]) -> dict[str, str]:
-        """Return the hashes of those files that the commit has."""
+    def committed(self, paths: Sequence[str]) -> dict[str, _Blob]:
+        """Return those files that the commit has."""
         lines = [f"{self._commit}^{{commit}}", *(f"{self._commit}:{path}" for path in paths)]
         answer = self._run(
             "cat-file",
-            "--batch-check=%(objecttype) %(objectname)",
+            "--batch-check=%(objecttype) %(objectname) %(objectsize)",
             stdin=os.fsencode("\n".join(lines) + "\n"),
         )
         commit, *files = os.fsdecode(answer).splitlines()
         if not commit.startswith("commit ") or len(files) != len(paths):
             raise UnreadError("git cannot read the commit")
         hashes = zip(paths, files, strict=True)
-        return {path: line.split()[1] for path, line in hashes if line.startswith("blob ")}
+        blobs = {path: line.split() for path, line in hashes if line.startswith("blob ")}
+        return {path: _Blob(name, int(size)) for path, (_, name, size) in blobs.items()}
 
     def diff(self, changed: Mapping[str, tuple[str, bytes]]) -> str:
         """Return the difference of committed files, named by their hashes, and other bytes."""
