@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tpuctl.data.files.source_files import list_files
+from tpuctl.data.files.source_files import SourceFiles, list_files
 from tpuctl.data.sources.annotated.pictures_by_name import PicturesByName
 from tpuctl.data.trees.local import LocalTree
 
@@ -41,9 +42,35 @@ from tpuctl.data.trees.local import LocalTree
 def test_a_name_is_that_of_the_nearest_file(
     tmp_path: Path, files: list[str], name: str, table: str, found: str
 ) -> None:
-    for file in files:
-        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file).touch()
-    listed = list_files(LocalTree.at(tmp_path), re.compile("a"))
+    listed = listed_files(tmp_path, files)
     answer = PicturesByName(listed, (".png",)).find(name, table)
     assert (listed.name(answer) if isinstance(answer, int) else answer) == found
+
+
+def test_no_name_is_compared_with_all_files_of_its_last_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Annotations that name each of them took a time that grew with the square of their number."""
+    count = 500
+    listed = listed_files(tmp_path, [f"x/{number}/a.png" for number in range(count)])
+    pictures, looked = PicturesByName(listed, (".png",)), 0
+    name = type(listed).name
+
+    def looking(files: SourceFiles, number: int) -> str:
+        nonlocal looked
+        looked += 1
+        return name(files, number)
+
+    monkeypatch.setattr(SourceFiles, "name", looking)
+    for number in range(count):
+        assert isinstance(pictures.find(f"{number}/a.png", "notes.json"), int)
+        assert "there are" in str(pictures.find("a.png", "notes.json"))
+    assert looked < 10 * count
+
+
+def listed_files(folder: Path, names: Sequence[str]) -> SourceFiles:
+    """Return empty files of these names."""
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    return list_files(LocalTree.at(folder), re.compile("a"))

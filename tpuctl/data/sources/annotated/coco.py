@@ -105,9 +105,11 @@ def _categories(files: SourceFiles, contents: Mapping[int, Annotations]) -> dict
                     hint="All files of a source have the same categories.",
                     file=files.name(number),
                 )
-    if len(set(names.values())) < len(names):
-        twice = next(name for name in names.values() if list(names.values()).count(name) > 1)
-        raise UsageError(f"Two categories are called '{twice}'.", hint="Give each another name.")
+    named: set[str] = set()
+    for name in names.values():
+        if name in named:
+            raise UsageError(f"Two categories are called '{name}'.", hint="Give each another name.")
+        named.add(name)
     return names
 
 
