@@ -328,7 +328,7 @@ def check_status(status: WorkerStatus, attempt: int, worker: int) -> None:
     msgspec.convert(status.state, Word)
     labels = (
         status.tpu_uid, status.signal, status.stopped, status.supervisor, status.seal, status.cause,
-        status.stopped_by,
+        status.stopped_by, status.token,
     )  # fmt: skip
     msgspec.convert(labels, tuple[Label, ...])
     msgspec.convert((status.pid, status.log_chunks, status.ahead), tuple[Count, ...])

@@ -44,6 +44,8 @@ STARTED = "started"
 Has the supervisor's pid, and which attempt's it is."""
 STARTED_BEFORE = "this attempt was started on this host before"
 """The answer to a second launch: the first one counts."""
+BUSY = "busy"
+"""The cause in an answer to a launch: another run works on this host, or waits there."""
 FORBIDDEN = "forbidden"
 """The cause in an answer to a launch: the service account of the host may not write into the bucket."""
 LOCK_FILE = "lock"
@@ -156,6 +158,8 @@ class Spec:
     """None for a run that is not started again, or only with values that its hosts do not keep."""
     pins: Sequence[str] = ()
     """Versions that packages have to have, also where the image has another: `numpy==1.26.4`."""
+    token: str = ""
+    """That of the attempt's record: it tells this run from another one of the same name."""
     schema: int = SCHEMA
 
 
@@ -195,6 +199,8 @@ class WorkerStatus:
     peer: Optional[int] = None
     """The worker whose end ended this one: nothing here failed by itself."""
     log_chunks: int = 0
+    token: str = ""
+    """That of the attempt's record; empty in those of earlier versions."""
     supervisor: str = ""
     """Which process wrote it: a random name."""
     seal: str = ""

@@ -444,3 +444,17 @@ class TestInMemory:
             )
         assert taken.value.message == "There is a run 'r2' already: its record exists."
         assert taken.value.hint == "Choose another --name."
+
+
+def test_the_word_of_another_run_of_the_name_is_none_of_this_one(bucket: Bucket) -> None:
+    """A run whose record was deleted may still work when its name is used again."""
+    run = StoredRun(bucket, "r1")
+    write_run(bucket)
+    attempt = run.attempt(1)
+    attempt.record = msgspec.structs.replace(ATTEMPT, token="new")
+    name = run.paths.status(1, 0)
+    for token, is_counted in (("old", False), ("new", True), ("", True), ("old", False)):
+        status = replace(STATUS, token=token, state=FINISHED)
+        bucket.upload(name, [encode(status)], status_type(status))
+        counted = [word.status.token for word in attempt.words() if word.status]
+        assert counted == [token] * is_counted, token

@@ -109,12 +109,12 @@ class StoredAttempt:
         """
         workers, now = self.record.workers, self.run.bucket.now()
         items = {worker: statuses.get(worker) for worker in workers}
-        ages = {worker: age_of(items[worker] or self._made, now) for worker in workers}
         unread = [worker for worker, item in items.items() if item and self._is_unread(worker, item)]
         for worker, status in zip(unread, values(fanout(self._status, unread)), strict=True):
             self._read[worker] = items[worker], status
+        said = {worker: self._read[worker][1] if items[worker] else None for worker in workers}
         return [
-            WorkerWord(worker, self._read[worker][1] if items[worker] else None, ages[worker])
+            WorkerWord(worker, said[worker], age_of(items[worker] if said[worker] else self._made, now))
             for worker in workers
         ]
 
@@ -163,12 +163,15 @@ class StoredAttempt:
         return chunks
 
     def _status(self, worker: int) -> WorkerStatus | None:
+        """Return what a worker wrote last; None where that is of another run of the same name."""
         name = self.run.paths.status(self.number, worker)
         try:
-            return find_record(self.run.bucket, name, WorkerStatus, self._check_status(worker))
+            status = find_record(self.run.bucket, name, WorkerStatus, self._check_status(worker))
         except BadObjectError as error:
             self.run.warn(error.message)
             return WorkerStatus(worker, self.number, "", UNKNOWN, "")
+        is_other = status and status.token and status.token != self.record.token
+        return None if is_other else status
 
     def _check_status(self, worker: int) -> Callable[[WorkerStatus], None]:
         return lambda status: runs.check_status(status, self.number, worker)

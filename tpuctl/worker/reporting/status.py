@@ -45,7 +45,7 @@ class StatusWriter:
         self._lock = threading.RLock()
         supervisor = os.urandom(8).hex()
         self.last = WorkerStatus(
-            spec.worker, spec.attempt, spec.tpu_uid, PREPARING, heartbeat="",
+            spec.worker, spec.attempt, spec.tpu_uid, PREPARING, heartbeat="", token=spec.token,
             supervisor=supervisor, seal=self._seal(supervisor),
         )  # fmt: skip
         """The newest status, also when its write failed: the next write carries it on."""

@@ -42,6 +42,7 @@ class Successor:
         return replace(
             spec,
             attempt=self.number,
+            token=self._derived("attempt"),
             key=self._derived("key"),
             folder="%sworkers/%d/" % (self._folder, spec.worker),
             line=former.line,

@@ -40,6 +40,7 @@ def _spec(
         bucket=bucket,
         run=run.run,
         attempt=attempt.attempt,
+        token=attempt.token,
         worker=worker,
         workers=attempt.tpu.hosts,
         tpu_uid=attempt.tpu.uid,
