@@ -106,6 +106,12 @@ NO_PAUSE = Backoff(first=0.0)
 """For requests that fail because another client was first: the next attempt finds another state."""
 
 
+def time_left(seconds: float, *, clock: Clock = time.monotonic) -> Callable[[], float]:
+    """Return what says how many of so many seconds are left from now on; 0 when they are over."""
+    deadline = clock() + seconds
+    return lambda: max(0.0, deadline - clock())
+
+
 def poll(
     check: Callable[[], T | None],
     *,

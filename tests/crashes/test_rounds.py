@@ -55,14 +55,65 @@ def test_each_round_is_another_request(world: CrashWorld, command: Sequence[str]
     )
 
 
-def test_each_race_is_of_other_requests(world: CrashWorld) -> None:
-    """As somebody repeats it whose requests have failed, or a scheduled job does."""
-    world.faults.add("failed-operation", method="CreateQueuedResource", count=4, **FULL)
-    codes = [world.tpuctl(*RACE).code for _ in range(3)]
-    assert codes == [6, 6, 0]
-    sent = requests(world)
-    assert sorted(zone for zone, _ in sent) == sorted([ZONE, OTHER_ZONE] * 3)
+INTERNAL = {"code": "INTERNAL", "message": "an internal error has occurred"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "refusal"), [("failed-operation", FULL), ("error", FULL), ("error", INTERNAL)]
+)
+def test_a_race_whose_candidates_all_fail_asks_again_in_each_round(
+    world: CrashWorld, kind: str, refusal: dict[str, object]
+) -> None:
+    world.faults.add(kind, method="CreateQueuedResource", **refusal)
+
+    def come_back(method: str, number: int, when: str) -> None:
+        if len(set(requests(world))) == 6:  # in the third round
+            world.faults.clear()
+
+    world.interfere = come_back
+    made = world.tpuctl(*RACE, "--wait-capacity", "1h")
+    world.interfere = nothing
+    assert made.code == 0, made.err
+    sent = list(dict.fromkeys(requests(world)))
+    rounds = [sorted(zone for zone, _ in sent[at : at + 2]) for at in range(0, len(sent), 2)]
+    assert rounds == [sorted([ZONE, OTHER_ZONE])] * len(rounds)
+    assert len(rounds) >= 3
     assert len({number for _, number in sent}) == len(sent)
+    assert [name.rpartition("/")[2] for name in world.billing] == [NAME, NAME], "those of the winner"
+
+
+def test_a_race_that_is_refused_leaves_nothing_in_the_queues(world: CrashWorld) -> None:
+    """Without --wait-capacity at once; with it when the time is over."""
+    world.faults.add("failed-operation", method="CreateQueuedResource", **FULL)
+    for options in ((), ("--wait-capacity", "10m")):
+        before = world.time
+        refused = world.tpuctl(*RACE, *options)
+        assert refused.code == 6, refused.err
+        assert world.billing == []
+        assert ((world.time - before).total_seconds() > 300) is bool(options)
+    world.faults.clear()
+    world.faults.add("stockout")
+    refused = world.tpuctl(*RACE, "--wait-capacity", "10m")
+    assert (refused.code, world.billing) == (5, []), refused.err
+
+
+def test_a_race_ends_at_once_where_the_project_is_refused(world: CrashWorld) -> None:
+    for code, message, reason in OF_THE_PROJECT:
+        world.faults.clear()
+        world.faults.add("error", method="CreateQueuedResource", code=code, message=message, reason=reason)
+        refused = world.tpuctl(*RACE, "--wait-capacity", "1h")
+        assert refused.code == 3, refused.err
+        assert world.latest.count("CreateQueuedResource") == 2, "one a zone"
+
+
+def test_the_time_to_wait_is_that_of_all_rounds_together(world: CrashWorld) -> None:
+    world.faults.add("failed-operation", method="CreateQueuedResource", count=3, **FULL)
+    world.faults.add("stockout")
+    before = world.time
+    refused = world.tpuctl(*UP, "--queued", "--wait-capacity", "10m")
+    assert (refused.code, world.billing) == (5, []), refused.err
+    assert len(requests(world)) == 4
+    assert (world.time - before).total_seconds() < 11 * 60
 
 
 def test_a_zone_without_capacity_is_left_and_tried_again(world: CrashWorld) -> None:

@@ -103,6 +103,7 @@ class CrashWorld:
         patch(clock, "now", lambda: self.time + self.clock_error)
         for function in (polling.poll, polling.retry):
             self._patches.setitem(function.__kwdefaults__, "sleep", self.pass_time)
+        for function in (polling.poll, polling.retry, polling.time_left):
             self._patches.setitem(function.__kwdefaults__, "clock", lambda: self._now)
         patch(parallel.fanout, "__defaults__", (1,))  # one thread, so that requests come in one order
         patch(endpoints, "connect", lambda config, warn=None: _WorldCloud(config, self))

@@ -9,7 +9,7 @@ import pytest
 
 from tests.data.source_trees import write_image
 from tests.flows.passing_time import PassingTime
-from tpuctl.polling import poll, retry
+from tpuctl.polling import poll, retry, time_left
 
 
 @pytest.fixture
@@ -29,5 +29,6 @@ def passing_time() -> Iterator[PassingTime]:
     with pytest.MonkeyPatch.context() as patch:  # of its own: what a test's world has put in place comes back
         for function in (poll, retry):
             patch.setitem(function.__kwdefaults__, "sleep", time.sleep)
+        for function in (poll, retry, time_left):
             patch.setitem(function.__kwdefaults__, "clock", time.clock)
         yield time

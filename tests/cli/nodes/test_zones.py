@@ -63,7 +63,7 @@ def test_a_limit_on_requests_per_minute_is_no_lack_of_capacity(
 def test_a_request_without_an_answer_ends_no_wait_for_capacity(
     tpuctl: Tpuctl, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    monkeypatch.setattr(rounds, "PAUSES", Backoff(first=0.01))
+    monkeypatch.setattr(rounds, "ROUNDS", Backoff(first=0.01))
     monkeypatch.setattr(sending, "RETRY_TIMEOUT", 0.0)
     simulator.faults.add("unavailable", method=method, count=1)
     result = tpuctl(*UP, "--wait-capacity", "6h")

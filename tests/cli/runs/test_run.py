@@ -20,6 +20,7 @@ from tpuctl.cli.runs import steps
 from tpuctl.cli.session import Session
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
+from tpuctl.flows.nodes.placement import rounds
 from tpuctl.flows.runs.recovery import watch
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.parallel import fanout
@@ -319,3 +320,19 @@ def test_a_type_without_capacity_gives_way_to_the_next(tpuctl: Command, simulato
     result = tpuctl(*options, *zone, "--", "0")
     assert result.code == 0, result.err
     assert [node.accelerator_type for node in simulator.world.nodes.all()] == ["v2-8"]
+
+
+def test_each_round_of_a_run_that_waits_for_capacity_is_another_request(
+    tpuctl: Command, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "ROUNDS", Backoff(first=0.01))
+    simulator.faults.add(
+        "failed-operation", method="CreateQueuedResource", count=3, code="RESOURCE_EXHAUSTED",
+        message="Quota 'TPUV3sPerProjectPerZoneForTPUAPI' exhausted. Limit 8 in zone europe-west4-a",
+    )  # fmt: skip
+    options = ("--up", "v3-8", "--queued", "--wait-capacity", "1h", "--down", "--name", "r1", "--yes")
+    result = tpuctl("run", "job.py", *options, "--", "0")
+    assert result.code == 0, result.err
+    sent = simulator.events.find(kind="request", what="CreateQueuedResource")
+    assert len({(event.body or {})["requestId"] for event in sent}) == len(sent) == 4
+    assert [*simulator.world.nodes.all(), *simulator.world.queued_resources.all()] == []

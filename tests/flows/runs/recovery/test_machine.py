@@ -348,6 +348,8 @@ def test_each_look_of_a_watcher_is_another_request_in_the_queue(world: CrashWorl
     sent = world.world.events.find(kind="request", what="CreateQueuedResource")[before:]
     assert len(sent) == 4
     assert len({(event.body or {})["requestId"] for event in sent}) == 4
+    assert {name.rpartition("/")[2] for name in world.billing} == {"r1-2"}, "what failed is gone"
+    assert len(world.billing) == 2, "the node, and its queued resource"
 
 
 def names(world: CrashWorld) -> list[str]:

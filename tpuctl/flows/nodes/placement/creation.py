@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from tpuctl.errors import (
     DeadlineError,
     NotFoundError,
     PreemptedError,
+    QuotaError,
     ServiceError,
     StateError,
     StockoutError,
@@ -36,10 +38,12 @@ from tpuctl.nodes import (
     QueueState,
 )
 from tpuctl.nodes.readiness import require_running
-from tpuctl.polling import poll, retry
+from tpuctl.polling import Backoff, poll, retry
 
 T = TypeVar("T")
 
+ROUNDS = Backoff(first=30.0, longest=300.0)
+"""Seconds between rounds: capacity comes back in minutes."""
 CREATE_TIMEOUT = 1800.0
 AGAIN = "'tpuctl up' again creates another."
 PROVISION_TIMEOUT = 1200.0
@@ -62,6 +66,30 @@ class Patience:
 
 class NotBegunError(DeadlineError):
     """The provider has not answered to a create, and says that it has begun none."""
+
+
+class NoCapacityError(TpuctlError):
+    """No zone of a round had capacity or quota left; the next round may."""
+
+    kind = "stockout"
+
+    def __init__(self, errors: Sequence[TpuctlError]) -> None:
+        super().__init__("No zone has capacity.")
+        self.errors = tuple(errors)
+
+
+def renewed(creation: Creation) -> Creation:
+    """Return what asks for the same once more: another request, with an id of its own."""
+    if isinstance(creation, CreateQueuedResource):
+        return replace(creation, request=replace(creation.request, request_id=str(uuid.uuid4())))
+    return creation
+
+
+def may_pass(error: TpuctlError) -> bool:
+    """Whether what was refused so may be served in a later round."""
+    if isinstance(error, QuotaError):
+        return bool(error.facts.get("granted", True))
+    return isinstance(error, (StockoutError, ServiceError, NotBegunError))
 
 
 def begin(provider: Provider, creation: Creation, report: Report) -> Operation:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from tpuctl import durations
+from tpuctl import clock, durations
 from tpuctl.cloud.provider import Provider
 from tpuctl.errors import (
     ConfigError,
@@ -19,15 +19,20 @@ from tpuctl.errors import (
     NotFoundError,
     StateError,
     StockoutError,
+    TpuctlError,
     joined_hints,
 )
 from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.placement.creation import (
     AGAIN,
     CREATE_TIMEOUT,
+    ROUNDS,
+    NoCapacityError,
     Patience,
     await_existing,
     begin,
+    may_pass,
+    renewed,
     require_hope,
     still_waits,
     wait_for,
@@ -44,7 +49,7 @@ from tpuctl.flows.progress import Report
 from tpuctl.nodes import Creation, DeleteNode, DeleteQueuedResource, QueueState
 from tpuctl.nodes.readiness import require_running
 from tpuctl.parallel import fanout
-from tpuctl.polling import Backoff, poll
+from tpuctl.polling import Backoff, poll, retry, time_left
 
 GONE_PATIENCE = 120.0
 """Seconds for the other candidates to be gone; from then on it suffices that they are being deleted."""
@@ -72,15 +77,42 @@ class Race:
     def run(self, creations: Sequence[Creation], wait: float) -> Allocation:
         """Create the candidates that are missing, and return the one that stays, with its nodes READY.
 
-        `wait`: seconds without capacity after which all are withdrawn: StockoutError; 0 for no limit.
+        `wait`: seconds without capacity after which all are withdrawn: StockoutError; 0 for no limit. Where
+        all have failed before, they are created anew in rounds until then; without it their error is raised.
         """
+        left, requests = time_left(wait or inf), list(creations)
+
+        def round_() -> None:
+            try:
+                self._begin(requests)
+                if wait_for(self._secured, left()) is None:
+                    self._withdraw_all(wait)
+            except TpuctlError as error:
+                self._delete_failed()
+                if not may_pass(error):
+                    raise
+                if left() and wait:
+                    self._report(f"{clock.iso(clock.now())} {error.message}")
+                requests[:] = map(renewed, requests)
+                raise NoCapacityError([error]) from error
+
+        try:
+            retry(round_, on=NoCapacityError, timeout=wait, backoff=ROUNDS)
+        except NoCapacityError as failed:
+            (error,) = failed.errors
+            raise error from error.__cause__
+        return self.settle()
+
+    def _begin(self, creations: Sequence[Creation]) -> None:
         near = self._look()
         if near.secured is None:
             self._create([item for item in creations if zone_of(item) not in _zones_of(near)])
-        secured = wait_for(self._secured, wait or inf)
-        if secured is None:
-            self._withdraw_all(wait)
-        return self.settle()
+
+    def _delete_failed(self) -> None:
+        """Take what has failed out of the queues: it counts against the quota, and is in the way."""
+        for item in self._look().ended:
+            if item.queued_resource and item.queued_resource.state is QueueState.FAILED:
+                withdraw(self._provider, item.queued_resource.id)
 
     def join(self, wait: float = 0.0) -> Allocation:
         """Return the candidate that stays of those that other commands have created.
@@ -110,7 +142,7 @@ class Race:
         for zone, error in errors:
             self._report(f"not in {zone}: {error.message}")
         if errors and len(errors) == len(creations) and not self._look().live:
-            raise errors[0][1]
+            raise _hopeful([error for _, error in errors])
 
     def _secured(self) -> Allocation | None:
         """Return the candidate that has its nodes; raises the error of one when all have failed."""
@@ -186,9 +218,9 @@ class Race:
         """Return the oldest that has its nodes; raises the error of one when none can get them any more."""
         if near.live or near.unreachable:
             return near.secured
-        for item in near.ended:
-            if item.queued_resource and item.queued_resource.failure:
-                raise item.queued_resource.failure
+        failures = [item.queued_resource.failure for item in near.ended if item.queued_resource]
+        if any(failures):
+            raise _hopeful([failure for failure in failures if failure])
         for item in (item for item in near.ended if not item.is_leaving):
             for node in item.nodes:
                 require_running(node)
@@ -234,6 +266,11 @@ class Race:
         if line != self._reported:
             self._reported = line
             self._report(line)
+
+
+def _hopeful(errors: Sequence[TpuctlError]) -> TpuctlError:
+    """Return the first error that may pass, the first of all without one."""
+    return next((error for error in errors if may_pass(error)), errors[0])
 
 
 def _zones_of(near: Siblings) -> set[str]:

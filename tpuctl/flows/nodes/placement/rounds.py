@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
-from dataclasses import replace
 from math import inf
 
 from tpuctl import clock
@@ -24,12 +22,16 @@ from tpuctl.flows.nodes.down import DownPlan, down
 from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.lookup import find_node, find_queued_resource
 from tpuctl.flows.nodes.placement.creation import (
+    ROUNDS,
+    NoCapacityError,
     NotBegunError,
     Patience,
     await_creation,
     await_existing,
     begin,
+    may_pass,
     name_of,
+    renewed,
     zone_of,
 )
 from tpuctl.flows.nodes.placement.race import Race
@@ -45,24 +47,12 @@ from tpuctl.nodes import (
     QueueState,
 )
 from tpuctl.nodes.candidates import RACE_LABEL, labels_in, race_in
-from tpuctl.polling import Backoff, poll, retry
+from tpuctl.polling import poll, retry, time_left
 
-PAUSES = Backoff(first=30.0, longest=300.0)
-"""Seconds between rounds: capacity comes back in minutes."""
 QUEUE_PATIENCE = 180.0
 """Seconds in the queue of one zone before the next zone is tried."""
 LOOK_TIMEOUT = 60.0
 """Seconds for a zone to answer in which another command may have created the same."""
-
-
-class NoCapacityError(TpuctlError):
-    """No zone of a round had capacity or quota left; the next round may."""
-
-    kind = "stockout"
-
-    def __init__(self, errors: Sequence[TpuctlError]) -> None:
-        super().__init__("No zone has capacity.")
-        self.errors = tuple(errors)
 
 
 class _TakenError(ConflictError):
@@ -82,6 +72,7 @@ class Rounds:
         self._owner = labels_in(creations[0]).get(OWNER_LABEL)
         self._refusals: list[TpuctlError] = []
         self._count = 0
+        self._left = time_left(search.wait or inf)
 
     def run(self, existing: Allocation | None) -> Allocation:
         """Return the TPU, READY, or as it is with `detach`; `existing` is waited for first.
@@ -93,7 +84,7 @@ class Rounds:
                 lambda: self._round(existing if self._count == 0 else None),
                 on=NoCapacityError,
                 timeout=self._search.wait,
-                backoff=PAUSES,
+                backoff=ROUNDS,
             )
         except NoCapacityError as error:
             raise self._summary(error.errors) from error
@@ -150,7 +141,7 @@ class Rounds:
 
         Raises the error of what the whole project lacks, or of a request that no zone would accept.
         """
-        if isinstance(error, QuotaError) and error.facts.get("granted", True):
+        if may_pass(error):
             return False
         if not isinstance(error, QuotaError) and error.facts.get("scope") != "zone":
             raise error
@@ -182,11 +173,9 @@ class Rounds:
         return await_creation(self._provider, creation, operation, self._patience(zone), self._report)
 
     def _request(self, zone: str) -> Creation:
-        """Return what is created in a zone: each round is another request, with an id of its own."""
+        """Return what is created in a zone: each round is another request."""
         creation = self._creations[zone]
-        if self._count > 1 and isinstance(creation, CreateQueuedResource):
-            return replace(creation, request=replace(creation.request, request_id=str(uuid.uuid4())))
-        return creation
+        return renewed(creation) if self._count > 1 else creation
 
     def _use(self, rival: Allocation) -> Allocation:
         """Return what another command has requested, READY; raises StockoutError when it goes again."""
@@ -243,7 +232,7 @@ class Rounds:
         """In the only zone for as long as the user waits; where there are others, for a while."""
         if len(self._search.zones) > 1:
             return Patience(QUEUE_PATIENCE)
-        return Patience(self._search.wait or inf)
+        return Patience(self._left() if self._count > 1 else self._search.wait or inf)
 
     def _rival(self, creation: Creation) -> Allocation | None:
         """Return the TPU that another command created first, in another zone; one's own is deleted then."""
