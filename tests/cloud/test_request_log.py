@@ -71,6 +71,11 @@ def test_debug_shows_each_request_of_grpc_rest_and_ssh(simulator: RunningSimulat
     assert any(
         method == "GET" and "alt=media" in address and code == "200" for method, address, code, _ in pulled
     )
+    lists = [address for _, address, _, _ in requests_of(tpuctl("ls", "--debug")) if "ListNodes" in address]
+    everywhere = "projects/sim-project/locations/-"
+    assert lists == [f"ListNodes {everywhere}", f"v2alpha1.ListNodes {everywhere}"], (
+        "maintenance is in the other version"
+    )
 
 
 def test_the_variable_does_so_too_and_nothing_is_shown_without_it(

@@ -8,6 +8,7 @@ import pytest
 
 from tests.running_simulator import RunningSimulator
 from tpuctl.cloud.provider import Operation
+from tpuctl.cloud.request_log import showing
 from tpuctl.cloud.tpu.client import CloudTpu
 from tpuctl.errors import (
     ConfigError,
@@ -131,8 +132,11 @@ def test_every_page_of_a_list_is_read(
     operations = [provider.begin(CreateNode(named(name))) for name in names]
     for operation in operations:
         wait(operation)
-    assert sorted(node.name for node in provider.list_nodes().nodes) == names
-    assert len(simulator.world.nodes.all()) == 5
+    lines = list[str]()
+    with showing(lines.append):
+        listed = provider.list_nodes().nodes
+    assert sorted(node.name for node in listed) == names
+    assert [line.split(" ")[1] for line in lines] == ["ListNodes"] * 3, "a line for each page"
 
 
 def test_every_page_of_the_zones_is_read(

@@ -35,7 +35,7 @@ from tpuctl.cloud.tpu.names import (
 from tpuctl.cloud.tpu.past_changes import list_operations, read_history
 from tpuctl.cloud.tpu.project_metadata import uses_os_login
 from tpuctl.cloud.tpu.rules import check_creation
-from tpuctl.cloud.tpu.sending import all_pages, send, send_once
+from tpuctl.cloud.tpu.sending import send, send_list, send_once
 from tpuctl.errors import ConfigError, NotFoundError, StateError, TpuctlError
 from tpuctl.nodes import (
     CLOUD_TPU,
@@ -88,7 +88,7 @@ class CloudTpu:
         """Return the nodes of a zone, or of every zone."""
         subject = f"the nodes of zone {zone}" if zone else f"the nodes of project {self._project}"
         request = tpu_v2.ListNodesRequest(parent=self._location(zone or EVERY_ZONE))
-        pages = send(subject, all_pages(self._client.list_nodes), request)
+        pages = send_list(subject, self._client.list_nodes, request)
         return NodeList(
             nodes=tuple(read_node(message) for page in pages for message in page.nodes),
             unreachable=tuple(zone_of(name) for page in pages for name in page.unreachable),
@@ -112,8 +112,7 @@ class CloudTpu:
         """Return the queued resources of a zone, or of every zone."""
         place = f"zone {zone}" if zone else f"project {self._project}"
         request = tpu_v2.ListQueuedResourcesRequest(parent=self._location(zone or EVERY_ZONE))
-        call = all_pages(self._client.list_queued_resources)
-        pages = send(f"the queued resources of {place}", call, request)
+        pages = send_list(f"the queued resources of {place}", self._client.list_queued_resources, request)
         return QueuedResourceList(
             tuple(read_queued_resource(message) for page in pages for message in page.queued_resources),
             unreachable=tuple(zone_of(name) for page in pages for name in page.unreachable),
@@ -222,15 +221,15 @@ class CloudTpu:
     def list_accelerator_types(self, zone: str) -> list[str]:
         """Return the accelerator types that a zone offers."""
         request = tpu_v2.ListAcceleratorTypesRequest(parent=self._location(zone))
-        call = all_pages(self._client.list_accelerator_types)
-        pages = send(f"The accelerator types of zone {zone}", call, request)
+        call = self._client.list_accelerator_types
+        pages = send_list(f"The accelerator types of zone {zone}", call, request)
         return [offer.type_ for page in pages for offer in page.accelerator_types]
 
     def list_runtimes(self, zone: str) -> list[str]:
         """Return the runtime versions that a zone offers."""
         request = tpu_v2.ListRuntimeVersionsRequest(parent=self._location(zone))
-        call = all_pages(self._client.list_runtime_versions)
-        pages = send(f"The runtime versions of zone {zone}", call, request)
+        call = self._client.list_runtime_versions
+        pages = send_list(f"The runtime versions of zone {zone}", call, request)
         return [offer.version for page in pages for offer in page.runtime_versions]
 
     def default_runtime(self, accelerator: Accelerator, framework: str, offered: list[str]) -> str:

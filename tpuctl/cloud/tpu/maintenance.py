@@ -12,7 +12,7 @@ from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport as Comm
 from tpuctl import clock
 from tpuctl.cloud.tpu.api_requests import HOST
 from tpuctl.cloud.tpu.names import node_name
-from tpuctl.cloud.tpu.sending import all_pages, send
+from tpuctl.cloud.tpu.sending import send, send_list
 from tpuctl.cloud.tpu.states import enum_name
 from tpuctl.nodes import HttpRequest, Maintenance, SimulateMaintenance
 
@@ -26,7 +26,7 @@ def read_maintenance(client: tpu_v2.TpuClient, parent: str) -> Mapping[str, Main
 
     alpha = _alpha_client(client)
     request = tpu_v2alpha1.ListNodesRequest(parent=parent)
-    pages = send("The upcoming maintenance", all_pages(alpha.list_nodes), request)
+    pages = send_list("The upcoming maintenance", alpha.list_nodes, request)
     plain = [tpu_v2alpha1.Node.pb(node) for page in pages for node in page.nodes]
     types = tpu_v2alpha1.UpcomingMaintenance
     return {

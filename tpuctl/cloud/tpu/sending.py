@@ -15,7 +15,30 @@ from tpuctl.cloud.tpu.error_mapping import SERVICE, RateLimitError
 from tpuctl.polling import Backoff, retry
 
 T = TypeVar("T")
-Page = TypeVar("Page", covariant=True)
+
+
+class ListPage(Protocol):
+    """A page of a list."""
+
+    next_page_token: str
+
+
+class ListRequest(Protocol):
+    """A request for a page of a list."""
+
+    page_token: str
+
+
+Page = TypeVar("Page", bound=ListPage, covariant=True)
+
+
+class Pager(Protocol[Page]):
+    """A list that Google's client fetches page by page."""
+
+    @property
+    def pages(self) -> Iterator[Page]:
+        """Each page; the next one is requested when it is needed."""
+
 
 TIMEOUT = 60.0
 """Of one request: the client has no default timeout, and no default retry."""
@@ -50,6 +73,20 @@ def send(
     return _answer(subject, repeated, service)
 
 
+def send_list(subject: str, call: Callable[..., Pager[Page]], request: ListRequest) -> list[Page]:
+    """Return every page of a list; each is a request of its own."""
+
+    @wraps(call)
+    def first_page(request: object, **options: object) -> Page:
+        return next(call(request, **options).pages)
+
+    pages = [send(subject, first_page, request)]
+    while token := pages[-1].next_page_token:
+        request.page_token = token
+        pages.append(send(subject, first_page, request))
+    return pages
+
+
 def send_once(subject: str, call: Callable[..., T], request: object, service: Service = SERVICE) -> T:
     """Return the answer to a request that takes effect once at most: one refused for its rate had none."""
     return _answer(subject, lambda: _request(call, request), service)
@@ -67,7 +104,8 @@ def _answer(subject: str, work: Callable[[], T], service: Service) -> T:
 
 def _request(call: Callable[..., T], request: object) -> T:
     """Send a request, and log it with the resource that it is about."""
-    method = getattr(call, "__name__", "").title().replace("_", "")
+    version = "v2alpha1." if "v2alpha1" in type(request).__module__ else ""
+    method = version + getattr(call, "__name__", "").title().replace("_", "")
     return logged(
         "gRPC", f"{method} {_resource(request)}", lambda: call(request, retry=None, timeout=TIMEOUT)
     )
@@ -78,21 +116,3 @@ def _resource(request: object) -> str:
         return str(request.get("name", ""))
     node = getattr(request, "node", None)  # what is updated has its name there
     return str(getattr(request, "name", "") or getattr(request, "parent", "") or getattr(node, "name", ""))
-
-
-class Pager(Protocol[Page]):
-    """A list that Google's client fetches page by page."""
-
-    @property
-    def pages(self) -> Iterator[Page]:
-        """Each page; the next one is requested when it is needed."""
-
-
-def all_pages(call: Callable[..., Pager[Page]]) -> Callable[..., list[Page]]:
-    """Return the call that fetches every page of a list, not the first alone."""
-
-    @wraps(call)
-    def pages(request: object, **options: object) -> list[Page]:
-        return list(call(request, **options).pages)
-
-    return pages
