@@ -56,9 +56,9 @@ class Accelerator:
 
     @property
     def places(self) -> str:
-        """Where it has been seen, as a sentence for hints."""
+        """Where it is available, as a sentence for hints."""
         if self.zones:
-            return f"It has been seen in {', '.join(self.zones)}."
+            return f"It is available in {', '.join(self.zones)}."
         if self.generation == TPU7X:
             return (
                 "TPU7x (Ironwood) is offered by Compute Engine and GKE; the Cloud TPU API has it in a few "

@@ -112,7 +112,7 @@ class TestPlan:
     def test_a_type_that_the_zone_lacks_names_zones_that_have_it(self) -> None:
         with pytest.raises(UsageError, match="v3-8 is not offered in europe-west4-a") as missing:
             planned(MemoryProvider(), zone="europe-west4-a")
-        assert "It has been seen in " in missing.value.hint
+        assert "It is available in " in missing.value.hint
 
     def test_a_mistyped_zone_suggests_the_nearest(self) -> None:
         with pytest.raises(UsageError, match="There is no zone 'us-centrall1-b' with TPUs") as missing:

@@ -37,7 +37,7 @@ SHOWN = {
     # field of a row -> what stands for it
     "words": "ANSWER",
     "subject": "RESOURCE",
-    "where": "It has been seen in ZONES: tpuctl up TYPE --zone ZONE",
+    "where": "It is available in ZONES: tpuctl up TYPE --zone ZONE",
     "heed": "OPTION Ask its administrator for an exception.",
     "which": "This quota of the ZONE OR REGION",
     "besides": " What else has a quota of its own.",

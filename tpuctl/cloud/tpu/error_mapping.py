@@ -42,12 +42,12 @@ def operation_error(subject: str, status: status_pb2.Status, service: Service) -
 
 
 def _other_zones(fields: Mapping[str, str]) -> dict[str, str]:
-    """Where a type that a zone lacks has been seen."""
+    """Where a type is available that a zone lacks."""
     known = accelerators.catalogue().get(fields["type"])
     others = [zone for zone in known.zones if zone != fields["zone"]] if known else []
     if not known or not others:
         return {"where": "Check the type: gcloud compute tpus accelerator-types list --zone ZONE"}
-    return {"where": f"It has been seen in {', '.join(others)}: tpuctl up {known.type} --zone {others[0]}"}
+    return {"where": f"It is available in {', '.join(others)}: tpuctl up {known.type} --zone {others[0]}"}
 
 
 def _quota(fields: Mapping[str, str]) -> dict[str, str]:

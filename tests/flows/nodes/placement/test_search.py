@@ -66,7 +66,7 @@ class TestExpand:
         with pytest.raises(UsageError) as error:
             expand(["us-x", name], V3)
         assert error.value.message == f"No zone of '{name}' is known to offer v3-8."
-        assert error.value.hint == f"{suggestion}It has been seen in {', '.join(V3.zones)}."
+        assert error.value.hint == f"{suggestion}It is available in {', '.join(V3.zones)}."
 
 
 class TestContradictions:
