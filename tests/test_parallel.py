@@ -123,7 +123,7 @@ class TestWithin:
     """What a command can do without."""
 
     def test_an_answer_in_time_is_the_value(self) -> None:
-        assert within(60, lambda: 7).value == 7
+        assert within(lambda: 7).value == 7
 
     def test_what_hangs_is_an_error_and_is_told_to_stop(self) -> None:
         ended = threading.Event()
@@ -134,7 +134,7 @@ class TestWithin:
             finally:
                 ended.set()
 
-        error = within(0.05, hang).error
+        error = within(hang, 0.05).error
         assert isinstance(error, DeadlineError)
         assert ended.wait(60)
 
@@ -143,6 +143,6 @@ class TestWithin:
         def fail() -> None:
             raise error
 
-        told = within(60, fail).error
+        told = within(fail).error
         assert told
         assert told.message == str(error)

@@ -170,15 +170,20 @@ def cause(error: BaseException) -> BaseException | None:
     """
     from tpuctl.text import printable  # noqa: PLC0415  as above
 
-    current: BaseException | None = error
-    seen = set[int]()
-    while current and id(current) not in seen:  # a cause that is raised again, from its effect, is a ring
-        seen.add(id(current))
-        text = "\n".join([str(current), *getattr(current, "__notes__", ())])
+    for each in chain(error):
+        text = "\n".join([str(each), *getattr(each, "__notes__", ())])
         if printable.block(text) != text.replace("\r\n", "\n"):
             return None
-        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
     return error
+
+
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and what has caused it, as Python's tracebacks show it, each once."""
+    seen = set[int]()
+    while error and id(error) not in seen:  # a cause that is raised again, from its effect, is a ring
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 def say_bill(error: Exception, sentence: str, commands: str, may_bill: list[str]) -> None:

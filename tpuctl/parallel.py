@@ -60,27 +60,32 @@ def fanout(work: Callable[[Item], Out], items: Iterable[Item], width: int = WIDT
         pool.shutdown(wait=is_stopped, cancel_futures=True)  # after Ctrl-C, do not wait for work that hangs
 
 
-def within(seconds: float, work: Callable[[], Out]) -> Result[float, Out]:
+PATIENCE = 10.0
+"""Seconds for a look that a command can do without."""
+
+
+def within(work: Callable[[], Out], seconds: float | None = None) -> Result[float, Out]:
     """Return what `work` returns, or an error where it has not ended by then, or has failed in whatever way.
 
     For what a command can do without. Work that hangs is told to stop, and left to itself.
     """
-    late = DeadlineError(f"No answer within {seconds:.0f} s.")
-    outcomes = [Result[float, Out](seconds, error=late)]
+    limit = PATIENCE if seconds is None else seconds
+    late = DeadlineError(f"No answer within {limit:.0f} s.")
+    outcomes = [Result[float, Out](limit, error=late)]
     stop = Event()
 
     def attempt() -> None:
         try:
             with polling.stopped_by(stop):
-                outcomes.append(Result(seconds, value=work()))
+                outcomes.append(Result(limit, value=work()))
         except TpuctlError as error:
-            outcomes.append(Result(seconds, error=error))
+            outcomes.append(Result(limit, error=error))
         except (Exception, polling.Stopped) as error:  # whatever it is, the command goes on
-            outcomes.append(Result(seconds, error=TpuctlError(str(error))))
+            outcomes.append(Result(limit, error=TpuctlError(str(error))))
 
     thread = Thread(target=copy_context().run, args=(attempt,), name="within", daemon=True)
     thread.start()
-    thread.join(seconds)
+    thread.join(limit)
     stop.set()
     return outcomes[-1]
 

@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from tpuctl.errors import DeadlineError, TpuctlError
+from tpuctl.errors import DeadlineError, TpuctlError, chain
 from tpuctl.masking.text import MASK, masked
 
 if TYPE_CHECKING:
@@ -159,22 +159,13 @@ def unanswered(error: BaseException | None) -> str:
 
     Empty for an error that does not tell, as that of a service which has answered.
     """
-    text = "\n".join(map(str, _chain(error)))
+    text = "\n".join(map(str, chain(error)))
     hosts = [host for expression in _HOSTS for host in re.findall(expression, text)]
-    urls = (str(getattr(getattr(each, "request", None), "url", None) or "") for each in _chain(error))
+    urls = (str(getattr(getattr(each, "request", None), "url", None) or "") for each in chain(error))
     host = hosts[-1] if hosts else next((urlsplit(url).hostname or "" for url in urls if url), "")
     found = (re.search(expression, text) for expression in _CAUSES)
     cause = next((match[match.lastindex or 0].strip() for match in found if match), "")
     return f"{host}: {cause}" if host and cause else ""
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error, its cause, the cause of that, and so on, each once."""
-    seen = set[int]()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 @contextmanager

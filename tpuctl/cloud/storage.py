@@ -100,14 +100,31 @@ class Grant:
 class BucketMissingError(NotFoundError):
     """The bucket itself does not exist."""
 
-    def __init__(self, name: str, shell_setup: str = "") -> None:
-        command = f"gcloud storage buckets create gs://{name} --location=REGION --uniform-bucket-level-access"
-        super().__init__(
-            f"The bucket gs://{name} does not exist.",
-            hint=f"Create it in the TPUs' region: {f'{shell_setup} && ' * bool(shell_setup)}{command}; "
-            "or configure another one.",
-            bucket=name,
-        )
+
+CREATE_BUCKET = (
+    "Create it in the TPUs' region: {setup}gcloud storage buckets create gs://{name} --location=REGION "
+    "--uniform-bucket-level-access; or configure another one."
+)
+CHECK_BUCKET = "Check its name: {setup}gcloud storage ls"
+"""What helps where a bucket is missing that is to be read only."""
+
+
+@contextmanager
+def naming_bucket(bucket: str, name: str, hint: str, shell_setup: str = "") -> Iterator[None]:
+    """Translate errors about an object; raises BucketMissingError with `hint` where its bucket is missing."""
+    try:
+        with translated(gs(bucket, name), SERVICE):
+            yield
+    except NotFoundError as error:
+        if not _names_bucket(str(error.__cause__)):
+            raise
+        setup = f"{shell_setup} && " * bool(shell_setup)
+        raise BucketMissingError(
+            f"The bucket gs://{bucket} does not exist.",
+            hint=hint.format(name=bucket, setup=setup),
+            bucket=bucket,
+            **error.facts,
+        ) from error.__cause__
 
 
 class Bucket:
@@ -358,14 +375,8 @@ class Bucket:
     @contextmanager
     def _translated(self, name: str) -> Iterator[None]:
         try:
-            with translated(gs(self.name, name), SERVICE):
+            with naming_bucket(self.name, name, CREATE_BUCKET, self._shell_setup):
                 yield
-        except NotFoundError as error:
-            if names_bucket(str(error.__cause__)):
-                missing = BucketMissingError(self.name, self._shell_setup)
-                missing.facts |= error.facts
-                raise missing from error.__cause__
-            raise
         except DataCorruption as error:
             raise DeadlineError(
                 f"{gs(self.name, name)} arrived damaged.",
@@ -392,7 +403,7 @@ class DryRunBucket(Bucket):
         return list(self._recorder.requests)
 
 
-def names_bucket(message: str) -> bool:
+def _names_bucket(message: str) -> bool:
     """Return whether a 404 is the bucket's; a missing object's own name may hold any words."""
     return "bucket does not exist" in message and "No such object: " not in message
 

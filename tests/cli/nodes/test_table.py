@@ -15,8 +15,8 @@ import pytest
 
 from tests.cli.overview.test_ls import give_run, only_node
 from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl import parallel
 from tpuctl.catalogue.prices import Price, unknown
-from tpuctl.cli.nodes import table
 from tpuctl.cli.nodes.table import allocation_table, show_inventory, show_nodes, show_overview
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.flows.nodes.inventory import Allocation, Inventory
@@ -362,7 +362,7 @@ def test_a_bucket_that_does_not_say_what_runs_delays_nothing(
     tpuctl: Tpuctl, cloud: Cloud, simulator: RunningSimulator, node: str, fault: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(table, "PATIENCE", 0.2)
+    monkeypatch.setattr(parallel, "PATIENCE", 0.2)
     give_run(cloud, only_node(cloud))
     simulator.faults.add(
         fault, method="storage.objects.list", **({"status": 403} if "error" in fault else {})

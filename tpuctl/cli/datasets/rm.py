@@ -18,9 +18,6 @@ from tpuctl.parallel import within
 if TYPE_CHECKING:
     from tpuctl.flows.datasets.rm import Removal
 
-PATIENCE = 5.0
-"""Seconds for the bucket to say which runs read a dataset."""
-
 
 @click.command()
 @ref_argument
@@ -41,7 +38,7 @@ def rm(session: Session, ref: DatasetRef, yes: bool, dry_run: bool) -> None:
     if dry_run:
         output.requests(steps.removal_requests(session.context, removal), as_json=session.as_json)
         return
-    readers = within(PATIENCE, lambda: readers_of(session.cloud.bucket, bucket.name, removal.ref))
+    readers = within(lambda: readers_of(session.cloud.bucket, bucket.name, removal.ref))
     for run in readers.value or ():
         output.note(f"Warning: run '{run}' has not ended for good, and reads {removal.ref}.")
     _confirm(removal, bucket.name, yes=yes)

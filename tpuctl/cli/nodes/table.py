@@ -20,8 +20,6 @@ COLUMNS = ("NAME", "ZONE", "TYPE", "HOSTS", "STATE", "SPOT", "RUNTIME", "AGE", "
 OPTIONAL = ("RUN", "ENDS IN", "PRICE/H", "NOTE")
 """Columns that are shown where one of the TPUs has something there."""
 UNKNOWN = "-"
-PATIENCE = 5.0
-"""Seconds for which a question waits for the bucket."""
 NO_RUNS: Mapping[str, str] = {}
 Row = Mapping[str, object]
 
@@ -91,7 +89,7 @@ def runs_at_stake(session: Session, allocations: Iterable[Allocation]) -> Mappin
     nodes = [node for item in allocations for node in item.nodes]
     if not nodes:
         return NO_RUNS
-    look = within(PATIENCE, lambda: _look(session, nodes))
+    look = within(lambda: _look(session, nodes))
     results = look.value or [Result[Node, list[Stake]](node, error=look.error) for node in nodes]
     reasons = dict.fromkeys(result.error.message for result in results if result.error)
     for reason in reasons:
@@ -103,7 +101,7 @@ def show_restarts(session: Session) -> None:
     """Say which runs wait to be started again: somebody's watcher makes TPUs for them, which bill."""
     from tpuctl.flows.runs.recovery.watch import to_be_restarted  # noqa: PLC0415  few commands read runs
 
-    look = within(PATIENCE, lambda: to_be_restarted(session.cloud.bucket, session.owner))
+    look = within(lambda: to_be_restarted(session.cloud.bucket, session.owner))
     for name in look.value or ():
         output.note(f"Run '{name}' is to be started again, on a TPU that bills. End it: tpuctl cancel {name}")
 

@@ -20,8 +20,6 @@ from tpuctl.parallel import within
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket
 
-NOTING_TIMEOUT = 5.0
-
 
 def plan_down(
     context: Context, names: Sequence[str], zone: str | None, *, everything: bool = False
@@ -49,7 +47,7 @@ def note_preemptions(context: Context, allocations: Iterable[Allocation]) -> Non
     """
     lost = _lost(context, allocations)
     if lost:
-        within(NOTING_TIMEOUT, lambda: _note(context, context.cloud.bucket, lost))
+        within(lambda: _note(context, context.cloud.bucket, lost))
 
 
 def note_requests(context: Context, allocations: Iterable[Allocation]) -> list[HttpRequest]:

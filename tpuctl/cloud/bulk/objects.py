@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TypeVar
 from urllib.parse import quote, urlencode
 
@@ -16,10 +16,9 @@ from requests.adapters import HTTPAdapter
 
 from tpuctl.bucket_layout import gs
 from tpuctl.bucket_objects.listed import UNKNOWN, ListedObject, ObjectPage
-from tpuctl.cloud.error_mapping import translated
 from tpuctl.cloud.media_requests import BrokenOffError, MediaRequests
 from tpuctl.cloud.object_downloads import BACKOFF, PATIENCE, given_up
-from tpuctl.cloud.storage import SERVICE, names_bucket
+from tpuctl.cloud.storage import CHECK_BUCKET, BucketMissingError, naming_bucket
 from tpuctl.errors import DeadlineError, NotFoundError
 from tpuctl.object_content import crc32c
 from tpuctl.polling import retry
@@ -30,17 +29,6 @@ CONNECTIONS = 32
 _FIELDS = "name,size,generation,crc32c,contentEncoding"
 _ATTEMPTS = 3
 """How often an object is fetched that arrives damaged."""
-
-
-class SourceBucketMissingError(NotFoundError):
-    """The bucket itself does not exist."""
-
-    def __init__(self, name: str, shell_setup: str = "") -> None:
-        super().__init__(
-            f"The bucket gs://{name} does not exist.",
-            hint=f"Check its name: {f'{shell_setup} && ' * bool(shell_setup)}gcloud storage ls",
-            bucket=name,
-        )
 
 
 class BulkObjects:
@@ -72,9 +60,9 @@ class BulkObjects:
         path = f"/o/{quote(name, safe='')}?{urlencode({'fields': _FIELDS})}"
         try:
             return _item(self._call(name, lambda: _ITEMS.decode(self._requests.read_json(path))))
-        except NotFoundError as error:
-            if isinstance(error, SourceBucketMissingError):
-                raise
+        except BucketMissingError:
+            raise
+        except NotFoundError:
             return None
 
     def read(self, item: ListedObject, start: int, end: int) -> bytes:
@@ -107,17 +95,8 @@ class BulkObjects:
             except BrokenOffError as error:
                 raise given_up(error) from error
 
-    @contextmanager
-    def _translated(self, name: str) -> Iterator[None]:
-        try:
-            with translated(gs(self.bucket, name), SERVICE):
-                yield
-        except NotFoundError as error:
-            if names_bucket(str(error.__cause__)):
-                missing = SourceBucketMissingError(self.bucket, self._shell_setup)
-                missing.facts |= error.facts
-                raise missing from error.__cause__
-            raise
+    def _translated(self, name: str) -> AbstractContextManager[None]:
+        return naming_bucket(self.bucket, name, CHECK_BUCKET, self._shell_setup)
 
 
 class _Listed(msgspec.Struct):

@@ -20,8 +20,6 @@ READERS = (
     "roles/storage.legacyObjectReader",
     "roles/storage.legacyBucketReader",
 )
-PATIENCE = 10.0
-"""Seconds for a look that a command can do without."""
 
 
 def grant_command(bucket: str, account: str) -> str:
@@ -34,7 +32,7 @@ def grant_command(bucket: str, account: str) -> str:
 
 def public(bucket: Bucket) -> list[str]:
     """Return a warning for each role that the public has on a bucket; none where that cannot be read."""
-    grants = within(PATIENCE, bucket.grants).value or []
+    grants = within(bucket.grants).value or []
     return [f"Warning: {text}" for text in public_grants(bucket.name, grants)]
 
 
@@ -55,7 +53,7 @@ def warning(cloud: Cloud, account: str | None) -> str:
     `account` is None for Google's default one, which is an Editor on the simulator. A role that it has in the
     project is not seen there. Sends reads only, and says nothing where they are refused.
     """
-    return within(PATIENCE, lambda: _warning(cloud, account)).value or ""
+    return within(lambda: _warning(cloud, account)).value or ""
 
 
 def _warning(cloud: Cloud, named: str | None) -> str:

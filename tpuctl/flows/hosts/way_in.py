@@ -11,9 +11,6 @@ if TYPE_CHECKING:
     from tpuctl.cloud.endpoints import Cloud
     from tpuctl.nodes import NodeRequest
 
-PATIENCE = 10.0
-"""Seconds for a look that a command can do without."""
-
 IAP_RANGE = "35.235.240.0/20"
 """From where IAP reaches hosts: https://cloud.google.com/iap/docs/using-tcp-forwarding"""
 
@@ -55,7 +52,7 @@ def outside_warning(cloud: Cloud, request: NodeRequest) -> str:
 
     Sends reads only, and says nothing where they are refused.
     """
-    looked = within(PATIENCE, lambda: _outside_warning(cloud, request))
+    looked = within(lambda: _outside_warning(cloud, request))
     if isinstance(looked.error, NotFoundError):  # a network that does not exist
         return looked.error.message
     return looked.value or ""
