@@ -54,7 +54,7 @@ class TestSpec:
     def test_what_an_earlier_version_left_out_has_the_values_of_a_run_on_one_host(self) -> None:
         written = json.loads(records.encode(read_spec({**REQUIRED, "schema": 1, "of a later version": 1})))
         assert written == {
-            **REQUIRED, "requires_python": "", "requirements": "", "packages": "image", "participants": [],
+            **REQUIRED, "token": "", "requires_python": "", "requirements": "", "packages": "image", "participants": [],
             "line": "", "line_timeout": 0.0, "wheelhouse": "", "setup": "", "setup_timeout": 1800.0,
             "resumption": None, "pins": [], "schema": 1,
         }  # fmt: skip
@@ -95,7 +95,8 @@ class TestStatus:
             "heartbeat": "2026-01-01T12:00:00Z", "started": "", "finished": "", "pid": 0,
             "has_unnoted_script": False, "exit_code": None,
             "signal": "", "error": "", "stopped": "", "stopped_by": "", "ahead": 0, "cause": "", "tail": "",
-            "peer": None, "log_chunks": 0, "supervisor": "", "seal": "", "schema": 1,
+            "peer": None, "log_chunks": 0, "supervisor": "", "seal": "", "token": "",
+            "schema": 1,
         }  # fmt: skip
 
     def test_a_record_is_json_that_people_can_read(self) -> None:

@@ -134,7 +134,7 @@ class TestLaptopThatSlept:
             host.reset()
             with pytest.raises(HostError, match="worker 0 of 'n1': it closed the connection"):
                 session.run(["true"])
-            assert not session.is_open
+            wait_until(lambda: not session.is_open)
 
 
 class TestCommandsThatFlood:
