@@ -54,7 +54,8 @@ class TestSpec:
     def test_what_an_earlier_version_left_out_has_the_values_of_a_run_on_one_host(self) -> None:
         written = json.loads(records.encode(read_spec({**REQUIRED, "schema": 1, "of a later version": 1})))
         assert written == {
-            **REQUIRED, "token": "", "requires_python": "", "requirements": "", "packages": "image", "participants": [],
+            **REQUIRED, "token": "", "requires_python": "", "requirements": "", "packages": "image",
+            "participants": [],
             "line": "", "line_timeout": 0.0, "wheelhouse": "", "setup": "", "setup_timeout": 1800.0,
             "resumption": None, "pins": [], "schema": 1,
         }  # fmt: skip
