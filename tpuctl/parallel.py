@@ -60,7 +60,7 @@ def fanout(work: Callable[[Item], Out], items: Iterable[Item], width: int = WIDT
         pool.shutdown(wait=is_stopped, cancel_futures=True)  # after Ctrl-C, do not wait for work that hangs
 
 
-PATIENCE = 10.0
+PATIENCE = 5.0
 """Seconds for a look that a command can do without."""
 
 

@@ -105,6 +105,8 @@ def test_versions_without_end_are_told_by_doctor_alone() -> None:
     for condition in ({"numNewerVersions": 3}, {"isLive": False, "age": 7}, {"daysSinceNoncurrentTime": 7}):
         lifecycle = ({"action": {"type": "Delete"}, "condition": condition},)
         assert texts(BucketRules("b", has_versions=True, lifecycle=lifecycle)) == [], condition
+    dated = rules({"daysSinceCustomTime": 7}).lifecycle
+    assert len(texts(BucketRules("b", has_versions=True, lifecycle=dated))) == 1, "it deletes no version"
 
 
 def test_the_worst_comes_first() -> None:

@@ -426,7 +426,7 @@ class TestWords:
     def test_a_wrong_command_line_is_json_too(self, tpuctl) -> None:
         assert tpuctl("up", "--json").json["error"]["exit_code"] == 2
 
-    def test_an_error_is_json_when_json_was_asked_for(self, tpuctl) -> None:
+    def test_an_error_is_json_when_json_was_asked_for(self, tpuctl, simulator) -> None:
         result = tpuctl("up", "v3-9", "--json")
         assert result.code == 2
         assert result.json["error"]["kind"] == "usage"

@@ -18,20 +18,14 @@ KEPT = {
 }
 RECORD = ".json"
 LONG = 30
-"""Days from which an age rule meets hardly a run that goes on."""
+"""Days of an age rule from which it hardly meets a run before its end."""
 SHORT = 1
-"""Days up to which it meets nearly each run that it could."""
-DAY = 86_400
-OF_FORMER_VERSIONS = frozenset(
-    {
-        "daysSinceNoncurrentTime",
-        "noncurrentTimeBefore",
-        "numNewerVersions",
-        "daysSinceCustomTime",
-        "customTimeBefore",
-    }
-)
-"""Conditions that no object of ours meets: it is current, and has no custom time."""
+"""Days up to which it meets most runs of a day or more."""
+FORMER_VERSIONS = frozenset({"daysSinceNoncurrentTime", "noncurrentTimeBefore", "numNewerVersions"})
+"""Conditions that only former versions of objects meet."""
+CUSTOM_TIME = frozenset({"daysSinceCustomTime", "customTimeBefore"})
+"""Conditions that only objects with a custom time meet, which tpuctl writes none of."""
+UNTOLD = "a run overwrites its status, and could not even say how it ended"
 
 
 @dataclass(frozen=True)
@@ -94,15 +88,13 @@ class BucketRules:
         update = f"gcloud storage buckets update {place}"
         if self.retention_seconds:
             yield Concern(
-                f"{place} keeps each object for {text(self.retention_seconds)} (retention policy): a run "
-                "overwrites its status, and could not even say how it ended",
+                f"{place} keeps each object for {text(self.retention_seconds)} (retention policy): {UNTOLD}",
                 f"Use a bucket without one, or: {update} --clear-retention-period",
                 is_fatal=True,
             )
         if self.has_default_hold:
             yield Concern(
-                f"{place} puts a hold on each new object: a run overwrites its status, and could not even "
-                "say how it ended",
+                f"{place} puts a hold on each new object: {UNTOLD}",
                 f"Use a bucket without it, or: {update} --no-default-event-based-hold",
                 is_fatal=True,
             )
@@ -133,9 +125,9 @@ class BucketRules:
         condition = rule.get("condition", {})
         classes = condition.get("matchesStorageClass")
         if (
-            rule.get("action", {}).get("type") != "Delete"
-            or condition.get("isLive") is False
-            or OF_FORMER_VERSIONS & condition.keys()
+            not _deletes(rule)
+            or _is_of_former_versions(rule)
+            or CUSTOM_TIME & condition.keys()
             or (classes and self.storage_class not in classes)
             or ("createdBefore" in condition and date.fromisoformat(str(condition["createdBefore"])) <= today)
         ):
@@ -143,14 +135,7 @@ class BucketRules:
         return int(condition.get("age", 0))
 
     def _versions(self) -> Iterator[Concern]:
-        drops = any(
-            rule.get("action", {}).get("type") == "Delete"
-            and (
-                rule.get("condition", {}).get("isLive") is False
-                or OF_FORMER_VERSIONS & rule["condition"].keys()
-            )
-            for rule in self.lifecycle
-        )
+        drops = any(_deletes(rule) and _is_of_former_versions(rule) for rule in self.lifecycle)
         if self.has_versions and not drops:
             yield Concern(
                 f"gs://{self.bucket} keeps every former version of each object, and bills it: a run "
@@ -159,6 +144,15 @@ class BucketRules:
                 f"update gs://{self.bucket} --no-versioning",
                 is_at_start=False,
             )
+
+
+def _deletes(rule: Mapping[str, Any]) -> bool:
+    return bool(rule.get("action", {}).get("type") == "Delete")
+
+
+def _is_of_former_versions(rule: Mapping[str, Any]) -> bool:
+    condition = rule.get("condition", {})
+    return condition.get("isLive") is False or bool(FORMER_VERSIONS & condition.keys())
 
 
 def _lost(rule: Mapping[str, Any]) -> dict[str, bool]:

@@ -174,7 +174,7 @@ def _region(config: Config, connected: Connect) -> str:
 
 
 def _rules(config: Config, connected: Connect) -> str:
-    """A rule of a bucket may make every run fail, or delete the records of one that goes on."""
+    """A rule of a bucket may make every run fail, or delete the records of one that still runs."""
     bucket = connected().bucket
     try:
         rules = bucket.rules()
