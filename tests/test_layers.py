@@ -40,11 +40,6 @@ RECORDS = {
     "worker.records", "worker.light_dataclass", "worker.requirements", "worker.preparation.tar_files",
     "keeper.records", "local.confined_folder",
 }  # fmt: skip
-FACTS = {
-    "accelerators", "atomic_files", "bucket_layout", "clock", "datasets", "durations", "job_header",
-    "object_content", "parallel", "polling", "runs", "shells", "simulator_folder",
-    "simulator_packages", "__init__",
-}  # fmt: skip
 SUBPACKAGES = {
     # package: its subpackages, each with the sibling subpackages that it may import
     "": {
@@ -154,79 +149,6 @@ SUBPACKAGES = {
     },
 }  # fmt: skip
 """A module beside subpackages (`data/plan.py`) may import them or be imported by them, but never both."""
-MODULES = {
-    # package with subpackages: its own modules
-    "data": {"plan", "source", "options", "bad_records"},
-    "data/sources": {
-        "batch_sizes", "csv_files", "example_fields", "idx_files", "image_fields", "image_folders",
-        "json_lines", "numpy_files", "parquet_columns", "parquet_files", "registry",
-        "text_folders", "tfds_features", "tfds_folder", "tfrecord_files",
-    },
-    "cloud": {
-        "downloads", "endpoints", "error_mapping", "error_table", "google_clients", "media_connections",
-        "media_requests",
-        "object_downloads", "provider", "recording", "request_log", "rest", "server_time", "storage",
-        "streams",
-    },
-    "cloud/tpu": {
-        "api_requests", "billing", "client", "error_document", "error_mapping", "maintenance", "messages",
-        "names", "past_changes", "project_metadata", "quotas", "runtimes", "sending", "settings", "states",
-    },
-    "flows": {"byte_count", "download_folder", "facts", "progress"},
-    "flows/nodes": {
-        "down", "expiry", "inventory", "lifetime", "lookup", "options", "plan", "power", "prices", "reap",
-        "up", "wait",
-    },
-    "flows/remote": {
-        "byte_relay", "command", "copy", "copy_paths", "execution", "known_hosts", "openssh", "output_places",
-        "ssh_config_file", "ssh_entries", "targets", "workers",
-    },
-    "flows/datasets": {
-        "commit", "conversion", "fetch", "head", "local_copy", "lookup", "plan", "pull", "request", "rm",
-        "staging", "traffic", "upload", "verify",
-    },
-    "cli": {
-        "crash_report", "groups", "help", "hints", "layout", "main", "output", "price_fields", "printing",
-        "progress", "session", "terminal", "value_types", "warning_lines",
-    },
-    "client": {"calls", "client", "context", "options", "records", "spans"},
-    "cli/datasets": {
-        "commands", "dataflow", "describe", "fetch", "head", "ls", "options", "plan", "pull", "rendering",
-        "rm", "tokens", "upload", "verify",
-    },
-    "flows/runs": {
-        "consequences", "description", "drill", "lookup", "losses", "outcome", "pull", "restarts",
-        "results", "state", "stored_attempt", "stored_run", "summaries", "used_nodes",
-    },
-    "cli/runs": {
-        "busy", "cancel", "drill", "log_screen", "logs", "outset", "pull", "restart_options", "run",
-        "runs", "steps", "submission_options", "submit", "wait", "watch",
-    },
-    "worker": {
-        "attempt_lock", "bytecode", "connection", "errand", "gcs", "guard", "light_dataclass", "main",
-        "records", "requirements", "signals", "supervisor", "timing", "wire",
-    },
-    "sim": {
-        "__main__", "accounts", "client_environment", "clock", "control", "fault_executor",
-        "host_environment", "json_values", "orphan_cleanup", "records", "resource_names", "run_progress",
-        "settings", "simulator", "token_server", "tpu_servers",
-    },
-    "sim/hosts": {
-        "connections", "crontab", "disk", "etc_hosts", "host", "faults", "isolation", "network",
-        "os_inventory", "pool", "startup", "tpu_library",
-    },
-    "sim/tpu": {
-        "api_v1", "api_versions", "discovery", "flex_start", "grpc_api", "grpc_api_v1", "http_rules",
-        "json_input", "messages", "permissions", "rest_api", "rpcs", "service", "upcoming_maintenance",
-    },
-    "sim/world": {
-        "api_errors", "api_json", "change_notifier", "filters", "injected_faults", "names", "operations",
-        "pages", "resources", "state", "state_machine", "tasks", "world",
-    },
-    "sim/gcs": {"checksums", "crc32c_combine", "errors", "server", "timestamps"},
-}  # fmt: skip
-MOST_FILES = 15
-"""Most modules of a folder, not counting `__init__` and `__main__`."""
 
 THIRD_PARTY = {
     # third-party package: the layers that may import it
@@ -358,11 +280,6 @@ def test_third_party_packages_are_imported_only_by_the_layers_of_the_table() -> 
     assert wrong == []
 
 
-def test_the_table_of_facts_names_every_module_of_the_top_package() -> None:
-    top_modules = {path.stem for path in PACKAGE.glob("*.py")} - {"errors", "__main__"}
-    assert top_modules == FACTS
-
-
 def folders(top: Path) -> Iterator[Path]:
     """The folders below `top` that hold modules."""
     return (path for path in sorted({file.parent for file in top.rglob("*.py")}) if path != top)
@@ -377,14 +294,6 @@ def test_every_folder_is_a_subpackage_of_the_table() -> None:
     assert {path.relative_to(PACKAGE).as_posix() for path in folders(PACKAGE)} == listed
 
 
-def test_modules_beside_subpackages_are_in_the_table() -> None:
-    beside = {
-        package: {path.stem for path in (PACKAGE / package).glob("*.py")} - {"__init__"}
-        for package in MODULES
-    }
-    assert beside == MODULES
-
-
 @pytest.mark.parametrize("package", SUBPACKAGES)
 def test_a_subpackage_imports_only_the_siblings_of_the_table(package: str) -> None:
     wrong = []
@@ -397,25 +306,6 @@ def test_a_subpackage_imports_only_the_siblings_of_the_table(package: str) -> No
                 if name.startswith(f"{above}.") and other in forbidden:
                     wrong.append(f"{path.relative_to(ROOT)} imports {name}")
     assert wrong == []
-
-
-@pytest.mark.parametrize("top", ["tpuctl", "tests", "benchmarks"])
-def test_no_folder_is_crowded(top: str) -> None:
-    programs = ROOT / "tests/sim/guest/findings/programs"  # one program for each finding
-    for folder in (ROOT / top, *folders(ROOT / top)):
-        files = {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__", "conftest"}
-        assert len(files) <= MOST_FILES or programs in folder.parents, folder
-
-
-@pytest.mark.parametrize("top", ["tpuctl", "tests", "benchmarks"])
-def test_no_prefix_repeats_a_folder(top: str) -> None:
-    """No file repeats its folder's name; a prefix of more than two files should be a folder."""
-    programs = ROOT / "tests/sim/guest/findings/programs"
-    for folder in folders(ROOT / top):
-        stems = [path.stem.removeprefix("test_") for path in folder.glob("*.py") if path.stem[0] != "_"]
-        first = [stem.split("_")[0] for stem in stems if "_" in stem]
-        assert not [stem for stem in stems if stem.startswith(f"{folder.name.rstrip('s')}_")], folder
-        assert not [word for word in first if first.count(word) > 2] or programs in folder.parents, folder
 
 
 def test_tests_are_where_their_source_is() -> None:
