@@ -108,12 +108,8 @@ def test_down_that_is_killed_leaves_nothing_unseen(
 def test_ctrl_c_without_a_terminal_sigterm_and_sighup_say_what_may_bill(
     simulator: RunningSimulator, tpuctl: Tpuctl, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which a command inherits: nohup ignores it
-    try:
-        simulator.faults.add("stuck-operation", method="CreateNode")
-        result = end_at(simulator, monkeypatch, "GetOperation", "after", number, *UP)
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    simulator.faults.add("stuck-operation", method="CreateNode")
+    result = end_at(simulator, monkeypatch, "GetOperation", "after", number, *UP)
     assert result.code == 130, result.err
     assert f"tpuctl down {NAME}" in result.err
     simulator.faults.clear()

@@ -35,6 +35,8 @@ RARELY = (50_000, 20, 100)
 """When garbage is collected: by default TensorFlow spends a tenth of its time on that."""
 
 
+INHERITED = (signal.SIGHUP, signal.SIGQUIT)
+"""What programs ignore where the whole run does: by `nohup`, by the `&` of a script."""
 LOOK_INTERVAL = 2.0
 """Seconds between looks whether who started this is gone, while nothing is asked."""
 
@@ -42,6 +44,8 @@ LOOK_INTERVAL = 2.0
 def serve(listener: socket.socket, load: Callable[[], None], starter: int) -> None:
     """Answer connections until SIGTERM or the end of `starter`, a pid; `load` imports when one comes."""
     signal.signal(signal.SIGCHLD, _reap)
+    for number in INHERITED:
+        signal.signal(number, signal.SIG_DFL)
     is_loaded = False
     while os.getppid() == starter:  # one that was killed ends nothing
         if not select.select([listener], [], [], LOOK_INTERVAL)[0]:

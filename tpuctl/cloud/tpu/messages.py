@@ -31,7 +31,7 @@ HOST_KEYS = "hostkeys"
 """The namespace of guest attributes into which Google's agent writes a host's keys."""
 INSTANCE_NAME = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
 """Of Compute Engine. Each program on a host can write guest attributes: another text is no name."""
-EXPIRED = re.compile(r"(?i)\brequest\b.*\bexpired\b")
+EXPIRED = re.compile(r"(?i)(?=.*\brequest\b).*\bexpired\b")
 """Of a request in the queue: there was no capacity for as long as it was valid."""
 INITIATORS = {1: "USER", 2: "SERVICE"}
 """QueuedResourceState.StateInitiator of google/cloud/tpu/v2/cloud_tpu.proto."""
@@ -157,7 +157,7 @@ def _failure(
         return None
     subject, error = f"Queued resource '{identity.name}' in {identity.zone}", state.failed_data.error
     hint = f"Delete it: tpuctl down {identity.name}"
-    if error.code == code_pb2.DEADLINE_EXCEEDED or EXPIRED.search(error.message):
+    if error.code == code_pb2.DEADLINE_EXCEEDED or EXPIRED.match(error.message):
         # the request's own time: the service has answered
         return StockoutError(f"{subject}: {error.message}", hint=hint, words=error.message)
     if error.code or error.message:
