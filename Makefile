@@ -3,7 +3,7 @@ BIN := .venv/bin
 # many tests wait for a program or a server that they start, so that more processes than cores keep the cores busy
 PROCESSES = $$(n=$$(($$(getconf _NPROCESSORS_ONLN) + 2)); echo $$((n < 6 ? n : 6)))
 
-.PHONY: help demo test test-fast test-all daily every accept-terraform checkov test-tensorflow test-beam mutate contract check audit bench clean
+.PHONY: help demo test test-fast test-all daily every accept-terraform checkov test-tensorflow test-beam mutate contract check audit bench house clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)$$/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r target text; do \
@@ -59,6 +59,9 @@ audit: .venv/ready  ## look up known vulnerabilities of the pinned packages; say
 
 bench: .venv/ready  ## run all benchmarks; they print JSON and a table
 	$(BIN)/python -m benchmarks
+
+house: .venv/ready  ## print how heavy the package is: files, lines, imports, tokens
+	@$(BIN)/python -m tests.house
 
 .venv/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
