@@ -19,6 +19,8 @@ from tpuctl.cloud.tpu import sending
 from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.nodes.placement import rounds
 from tpuctl.polling import Backoff
+from tpuctl.sim.catalogue import billing
+from tpuctl.sim.catalogue.skus import skus
 
 Tpuctl = Callable[..., CommandResult]
 A, B, C = "europe-west4-a", "us-central1-a", "us-east1-d"
@@ -131,6 +133,21 @@ def test_a_zone_without_quota_is_tried_last_and_marked(tpuctl: Tpuctl, simulator
     simulator.faults.add("api-off", api="cloudquotas")
     shown = tpuctl("up", "v3-8", "--name", "n1", "--zone", "any").err
     assert re.search(f"zone +{A}, else", shown), "where quotas cannot be read, none is missing"
+
+
+def test_a_zone_without_a_price_is_tried_last_and_marked(
+    tpuctl: Tpuctl, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulator.faults.add("api-off", api="cloudbilling")
+    shown = tpuctl("up", "v3-8", "--name", "n1", "--zone", "any").err
+    assert re.search(f"zone +{A}, else", shown), "where no price list can be read, no price is missing"
+    simulator.faults.clear()
+    monkeypatch.setattr(
+        billing, "skus", lambda service: [sku for sku in skus(service) if sku["serviceRegions"] != [A[:-2]]]
+    )
+    shown = tpuctl("up", "v3-8", "--name", "n1", "--zone", "any").err
+    (line,) = [line for line in shown.splitlines() if re.match("zone +[a-z]", line)]
+    assert line.endswith(f", else {A} (no price)"), line
 
 
 def test_spot_tpus_are_looked_for_where_they_are_cheap(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
