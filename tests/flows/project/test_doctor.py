@@ -14,6 +14,7 @@ from tpuctl.cloud import google_clients
 from tpuctl.cloud.endpoints import Cloud, connect
 from tpuctl.config import load
 from tpuctl.errors import ConfigError
+from tpuctl.flows.hosts.bucket_access import grant_command
 from tpuctl.flows.project import doctor, rights
 from tpuctl.flows.project.doctor import CHECKS, FAILED, OK, SKIPPED, WARNING, Finding, examine
 
@@ -224,16 +225,20 @@ def test_a_public_bucket_fails(cloud: Cloud, member: str, role: str, verb: str) 
     assert "--public-access-prevention" in results["rights"].fix
 
 
-def test_an_account_that_may_delete_every_object_is_a_warning(cloud: Cloud, monkeypatch) -> None:
+def test_the_role_that_up_and_submit_name_is_no_concern_and_a_wider_one_is_a_warning(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TPUCTL_SERVICE_ACCOUNT", ACCOUNT)
-    grant(cloud, "roles/storage.objectViewer", f"serviceAccount:{ACCOUNT}")
-    assert findings(lambda: cloud)["rights"].state == OK
-    grant(cloud, "roles/storage.objectUser", f"serviceAccount:{ACCOUNT}")
+    named = grant_command(cloud.bucket.name, ACCOUNT).rpartition("--role ")[2]
+    grant(cloud, named, f"serviceAccount:{ACCOUNT}")
+    text = f"no bucket is public, no role of the TPU account is wider than {named} (terraform/ gives less)"
+    assert findings(lambda: cloud)["rights"] == Finding("rights", OK, text)
+    grant(cloud, "roles/storage.objectAdmin", f"serviceAccount:{ACCOUNT}")
     broad = findings(lambda: cloud)["rights"]
     assert broad.state == WARNING
     assert broad.text == (
         "a job may delete the records and checkpoints of all runs in gs://sim-project-tpuctl/ "
-        "(roles/storage.objectUser of the TPU account)"
+        "(roles/storage.objectAdmin of the TPU account)"
     )
     assert "protection" in broad.fix
 
@@ -299,8 +304,7 @@ def test_a_grant_on_the_bucket_of_datasets_is_judged_as_one_of_datasets(
     both_buckets: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TPUCTL_SERVICE_ACCOUNT", ACCOUNT)
-    text = "no bucket is public, no role of the TPU account may delete everything"
-    assert findings(lambda: both_buckets)["rights"] == Finding("rights", OK, text)
+    assert findings(lambda: both_buckets)["rights"].state == OK
     grant(both_buckets, "roles/storage.objectUser", f"serviceAccount:{ACCOUNT}", "photos")
     finding = findings(lambda: both_buckets)["rights"]
     assert finding.text == (

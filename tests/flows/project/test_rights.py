@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpuctl.cloud.storage import Grant
+from tpuctl.flows.hosts.bucket_access import ROLE
 from tpuctl.flows.project.rights import Concern, concerns
 
 ACCOUNT = "tpu@p.iam.gserviceaccount.com"
@@ -36,7 +37,7 @@ def test_a_public_bucket_is_said_loudly(role: str, verb: str) -> None:
     "role",
     [
         "roles/editor", "roles/owner", "roles/storage.admin", "roles/storage.legacyBucketOwner",
-        "roles/storage.legacyBucketWriter", "roles/storage.objectAdmin", "roles/storage.objectUser",
+        "roles/storage.legacyBucketWriter", "roles/storage.objectAdmin",
     ],
 )  # fmt: skip
 def test_a_job_that_may_delete_everything_is_said(role: str) -> None:
@@ -49,6 +50,13 @@ def test_a_job_that_may_delete_everything_is_said(role: str) -> None:
     assert said((role, member), holds_runs=False) == [Concern(f"a job may delete all datasets {text}")]
     assert said((role, member), account=None) == said((role, "user:ada@p")) == []
     assert list(concerns("b", [Grant(role, member, True)], ACCOUNT, holds_runs=True)) == []
+
+
+def test_the_role_that_overwrites_statuses_is_too_wide_for_datasets_alone() -> None:
+    granted = (ROLE, f"serviceAccount:{ACCOUNT}")
+    assert said(granted) == []
+    text = f"a job may delete all datasets in gs://b/ ({ROLE} of the TPU account)"
+    assert said(granted, holds_runs=False) == [Concern(text)]
 
 
 def test_a_role_that_deletes_nothing_is_no_concern_and_the_public_comes_first() -> None:

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Grant
 
 ROLE = "roles/storage.objectUser"
-"""Lets a job read datasets, and write logs, checkpoints and statuses."""
+"""Lets a job read datasets, and write logs, checkpoints and statuses.
+
+A status is overwritten, which takes the right to delete: of Google's own roles that read, list and create,
+this is the least with it. terraform/ makes one that deletes no records.
+"""
 PUBLIC = ("allUsers", "allAuthenticatedUsers")
 READERS = (
     "roles/storage.objectViewer",

@@ -15,6 +15,7 @@ from tpuctl import accelerators
 from tpuctl.bucket_layout import gs
 from tpuctl.config import Config
 from tpuctl.errors import ConfigError, NotFoundError, TpuctlError
+from tpuctl.flows.hosts.bucket_access import ROLE
 from tpuctl.flows.hosts.way_in import IAP_RANGE, opening_command
 from tpuctl.flows.project import allowed_folders, rights, terraform
 from tpuctl.nodes import NodeState
@@ -208,7 +209,8 @@ def _rights(config: Config, connected: Connect) -> str:
         raise ConfigError(f"{text}.", hint=f"Close it: {fix}")
     if concerns:
         raise CheckWarning(text, 'Give the account less: terraform/ does, with protection = "records".')
-    return "no bucket is public" + (", no role of the TPU account may delete everything" if account else "")
+    widest = f", no role of the TPU account is wider than {ROLE} (terraform/ gives less)"
+    return "no bucket is public" + (widest if account else "")
 
 
 def _network(config: Config, connected: Connect) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tpuctl.bucket_layout import gs
-from tpuctl.flows.hosts.bucket_access import public_grants
+from tpuctl.flows.hosts.bucket_access import ROLE, public_grants
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Grant
@@ -19,9 +19,9 @@ DEFAULT_ACCOUNT = (
 )
 OVERWRITERS = (
     "roles/editor", "roles/owner", "roles/storage.admin", "roles/storage.legacyBucketOwner",
-    "roles/storage.legacyBucketWriter", "roles/storage.objectAdmin", "roles/storage.objectUser",
+    "roles/storage.legacyBucketWriter", "roles/storage.objectAdmin",
 )  # fmt: skip
-"""Roles that may overwrite and delete objects."""
+"""Roles that may overwrite and delete objects, as `ROLE` may, which a bucket of runs needs."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,9 @@ def concerns(
     """Yield what is wrong with the grants of a bucket, the worst first; `account` is that of TPU VMs."""
     for text in public_grants(bucket, grants):
         yield Concern(text, is_public=True)
+    too_wide = OVERWRITERS if holds_runs else (*OVERWRITERS, ROLE)
     for grant in grants:
-        may_overwrite = grant.role in OVERWRITERS and not grant.is_conditional
+        may_overwrite = grant.role in too_wide and not grant.is_conditional
         if account and grant.member == f"serviceAccount:{account}" and may_overwrite:
             lost = "the records and checkpoints of all runs" if holds_runs else "all datasets"
             yield Concern(f"a job may delete {lost} in {gs(bucket, '')} ({grant.role} of the TPU account)")
