@@ -191,6 +191,7 @@ class Sentence(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     hint: str
     next: str
     of: str = ""
+    year: int = 0
     late: bool = False
     type: str = "v3-8"
     zones: tuple[str, ...] = ZONES
@@ -362,6 +363,7 @@ def test_every_sentence_is_told_as_the_table_says(
 def test_no_sentence_is_without_its_source() -> None:
     for each in SENTENCES:
         assert each.url.startswith("https://"), each
+        assert each.year < 2022, each
         assert {each.code[1], each.reason[1]} <= {"observed", "inferred"}, each
         assert EXIT_CODES[each.kind] == each.exit, each
         assert each.next in {"zone", "round", "stop"}, each
