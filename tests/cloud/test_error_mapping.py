@@ -252,6 +252,8 @@ def through_tpu(world: CrashWorld, number: int, sentence: Sentence) -> Told:
         return told_by(provider.list_nodes)
     if sentence.method == "GetNode":
         return told_by(lambda: provider.get_node(provider.node_id(ZONES[0], "n1")))
+    if sentence.method == "GetGuestAttributes":
+        return told_by(lambda: provider.host_keys(provider.node_id(ZONES[0], "n1")))
     up = ("up", sentence.type, "--yes", *("--queued",) * (sentence.method == "CreateQueuedResource"))
     zones = [word for zone in sentence.zones for word in ("--zone", zone)]
     alone = world.tpuctl(*up, *zones[:2], "--name", f"alone-{number}", "--json")

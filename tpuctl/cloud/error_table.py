@@ -204,7 +204,8 @@ EVERY_SERVICE = (
         "{subject}: {words}",
         "Set the project that your requests count for: gcloud auth application-default set-quota-project "
         "PROJECT",
-        text=r"requires a quota project|not been used in project (764086051850|32555940559)\b",
+        text=r"requires a quota project|using end user credentials from the Google Cloud SDK|"
+        r"not been used in project (764086051850|32555940559)\b",
     ),
     Row(
         "api-off", (7,),

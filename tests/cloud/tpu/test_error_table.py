@@ -159,7 +159,7 @@ CASES = (
     ),
     Case(
         "no-reservation",
-        errors.StateError,
+        errors.ConfigError,
         "Reservation not found",
         "reservations list",
         refusal("NOT_FOUND", "Reservation not found"),

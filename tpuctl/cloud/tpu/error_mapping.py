@@ -185,14 +185,15 @@ ROWS = (
         text=r"does not have enough resources available|is currently unavailable in the \S+ zone",
     ),
     Row(
-        "zone-denied", (7,),
+        "zone-denied", (3, 7),
         "Permission denied on 'locations/Z' (or it may not exist).",
         ConfigError,
         "{subject}: {words}",
         "The zone does not exist, or this project may not use it; list the zones that it may use: "
         "gcloud compute tpus locations list",
         reason="LOCATION_POLICY_VIOLATED", facts=OF_THE_ZONE,
-        text=r"denied on 'locations/[^/']+'|Location \S+ is not found or access is unauthorized",
+        text=r"denied on 'locations/[^/']+'|Location \S+ is not found or access is unauthorized|"
+        r"requested zone \S+ is not supported|permission to submit requests into this queue",
     ),
     Row(
         "guest-attributes", (7, 9),
@@ -247,10 +248,11 @@ ROWS = (
     Row(
         "no-reservation", (5,),
         "Reservation not found",
-        StateError,
+        ConfigError,
         "{subject}: {words}",
-        "List the reservations: gcloud alpha compute tpus reservations list --zone ZONE",
-        text="(?i)reservation not found",
+        "With a reservation: list those of the zone: gcloud alpha compute tpus reservations list --zone "
+        "ZONE. Without one, this type is not sold on demand here: --spot, or another --zone.",
+        text="(?i)reservation not found", facts=OF_THE_ZONE,
     ),
     Row(
         "missing", (5,),
