@@ -12,7 +12,7 @@ from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.tpu import quotas
 from tpuctl.cloud.tpu.quotas import GENERATIONS, QUOTA_ID
 from tpuctl.errors import ConfigError
-from tpuctl.sim.world.capacity.quotas import QUOTAS, SCOPES
+from tpuctl.sim.world.capacity.capacity import QUOTAS, SCOPES
 
 ZONE = "europe-west4-a"
 

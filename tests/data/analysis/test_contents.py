@@ -11,9 +11,8 @@ import pytest
 from PIL import Image as Pillow
 
 from tpuctl.data.analysis import contents
-from tpuctl.data.analysis.contents import Contents, PictureSums, measured
+from tpuctl.data.analysis.contents import Contents, PictureSums, measure, measured
 from tpuctl.data.analysis.fingerprints import fingerprint
-from tpuctl.data.analysis.pictures import measure
 from tpuctl.data.options import TOKENS
 from tpuctl.data.schema.features import Feature, Image, Label, Several, Tensor, Text
 from tpuctl.data.tfrecord.example_encoding import encode

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from tpuctl.data.analysis.pictures import measure
+from tpuctl.data.analysis.contents import measure
 
 
 def rng() -> np.random.Generator:

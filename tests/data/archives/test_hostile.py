@@ -230,7 +230,7 @@ def test_members_that_share_their_bytes_are_refused(tmp_path: Path) -> None:
 def test_a_compressed_archive_that_unpacks_to_far_too_much_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tpuctl.data.archives.opened._LEAST", 1 << 20)
+    monkeypatch.setattr("tpuctl.data.archives.tree._LEAST", 1 << 20)
     with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as file:
         file.addfile(member("cat/0.png", 4 << 20), io.BytesIO(bytes(4 << 20)))
     with pytest.raises(UsageError, match="unpacks to more than 250 times its size"):

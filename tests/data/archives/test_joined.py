@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.data.source_trees import no_progress
-from tpuctl.data.archives.joined import JoinedTree
 from tpuctl.data.files.source_files import list_files
+from tpuctl.data.sources.annotated.webdataset import JoinedTree
 from tpuctl.data.trees.local import LocalTree
 from tpuctl.data.trees.tree import Entry, ListedFile
 from tpuctl.errors import UsageError

@@ -21,10 +21,9 @@ from tests.data.images.zoo.pictures import (
     save,
     stored,
 )
-from tpuctl.data.images.conversion import Goal, converted
 from tpuctl.data.images.formats import look
 from tpuctl.data.images.notes import conversion_of
-from tpuctl.data.images.rule import ImageRule
+from tpuctl.data.images.rule import Goal, ImageRule, converted
 
 LOSSY = (".jpg", ".webp", ".jp2", ".j2k", ".avif", ".heic")
 NO_LOSS = {"png-inside.jpg", "lossless.webp"}

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from tpuctl.data.images.exif import orientation
+from tpuctl.data.images.header import orientation
 
 TAG, WIDTH = 0x0112, 0x0100
 SHORT, LONG = 3, 4

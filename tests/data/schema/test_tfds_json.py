@@ -19,7 +19,7 @@ from tpuctl.data.schema.features import (
     Text,
 )
 from tpuctl.data.schema.tfds_json import tfds_features
-from tpuctl.data.sources.tfds_features import read_features
+from tpuctl.data.sources.tfds_folder import read_features
 
 CORE = "tensorflow_datasets.core.features"
 CLASSES = {"n.labels.txt": ("cat", "dog"), "n-kind.labels.txt": ("cat", "dog")}

@@ -11,10 +11,10 @@ from tpuctl.data.files import contents, rows
 from tpuctl.data.images import formats, survey
 from tpuctl.data.sources import parquet_files, tfrecord_files
 from tpuctl.data.sources.annotated import metadata
-from tpuctl.data.sources.annotated import rows as annotated_rows
+from tpuctl.data.sources.annotated import records as annotated_rows
 from tpuctl.data.tables import csv_cells
 from tpuctl.data.tokens import word_pieces
-from tpuctl.data.trees import remembered
+from tpuctl.data.trees import objects
 
 DOCUMENT = " ".join((ROOT / "docs" / "datasets.md").read_text().split())
 UNITS = {"": 1, "kB": 1000, "MB": 10**6, "GB": 10**9, "MiB": 1 << 20}
@@ -23,9 +23,9 @@ UNITS = {"": 1, "kB": 1000, "MB": 10**6, "GB": 10**9, "MiB": 1 << 20}
 @pytest.mark.parametrize(
     ("sentence", "sizes"),
     [
-        (r"one of up to (1 MiB) is fetched whole then", [remembered.LARGEST_REMEMBERED]),
-        (r"kept until it is converted: (134 MB) in memory", [remembered.MOST_IN_MEMORY]),
-        (r"in memory, up to (8.6 GB) in `TMPDIR`", [remembered.MOST_ON_DISK]),
+        (r"one of up to (1 MiB) is fetched whole then", [objects.LARGEST_REMEMBERED]),
+        (r"kept until it is converted: (134 MB) in memory", [objects.MOST_IN_MEMORY]),
+        (r"in memory, up to (8.6 GB) in `TMPDIR`", [objects.MOST_ON_DISK]),
         (r"of others the first (4 kB) are fetched", [survey._HEADS[0]]),
         (r"are copied to `TMPDIR`, up to (17.2 GB)", [contents.MOST_COPIED]),
         (r"or from (20,000) rows \(8 MB\) spread", [rows._SAMPLE, metadata._SAMPLE, annotated_rows._SAMPLE]),

@@ -7,7 +7,7 @@ import pytest
 from tpuctl.data.options import Options
 from tpuctl.data.schema.features import Box, Feature, Label, Several, Tensor, Text
 from tpuctl.data.source import Observations
-from tpuctl.data.sources.example_fields import ExampleChecks, infer_features
+from tpuctl.data.sources.tfrecord_files import ExampleChecks, infer_features
 from tpuctl.data.tfrecord.example_encoding import encode
 
 

@@ -9,10 +9,9 @@ import google_crc32c
 import pytest
 
 from tpuctl.data.tfrecord import example_decoding
-from tpuctl.data.tfrecord.example_decoding import MOST_VALUES, counts, decode
+from tpuctl.data.tfrecord.example_decoding import MOST_VALUES, TooManyValues, check_values, counts, decode
 from tpuctl.data.tfrecord.example_encoding import encode
 from tpuctl.data.tfrecord.framing import LONGEST, frame, read_records
-from tpuctl.data.tfrecord.value_counts import TooManyValues, check_values
 from tpuctl.errors import UsageError
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tpuctl.data.tfrecord.example_decoding import TooManyValues, check_values
 from tpuctl.data.tfrecord.example_encoding import encode
-from tpuctl.data.tfrecord.value_counts import TooManyValues, check_values
 
 STRING, FEATURE, UNPACKED = 8, 8, 8
 """What each counts for; a packed number is one."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.data.tokens import encoder as module
-from tpuctl.data.tokens.encoder import TokenEncoder
+from tpuctl.data.tokens import tokenizing as module
+from tpuctl.data.tokens.tokenizing import TokenEncoder
 from tpuctl.data.tokens.vocabulary import Vocabulary
 
 PIECES = Vocabulary(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpuctl.data.tokens.encoder import TokenEncoder
+from tpuctl.data.tokens.tokenizing import TokenEncoder
 from tpuctl.data.tokens.vocabulary import Vocabulary, read_vocabulary
 from tpuctl.data.tokens.word_counts import WordCounts
 from tpuctl.data.tokens.word_pieces import learn_pieces

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tpuctl.bucket_objects.listed import ListedObject, ObjectPage
-from tpuctl.data.trees import folder_scans
-from tpuctl.data.trees.folder_scans import FolderScans
+from tpuctl.data.trees import objects
+from tpuctl.data.trees.objects import FolderScans
 
 FOLDERS = 300
 
@@ -30,7 +30,7 @@ def test_the_work_for_a_folder_does_not_grow_with_those_before_it(monkeypatch: p
         measured.append(1)
         return entries.__len__()  # type: ignore[no-any-return]
 
-    monkeypatch.setattr(folder_scans, "len", size, raising=False)
+    monkeypatch.setattr(objects, "len", size, raising=False)
     with ThreadPoolExecutor(1) as pool:
         scans = FolderScans(OneInEach(), "", pool)  # type: ignore[arg-type]
         names = [entry.name for entry in scans.scan("")]
@@ -39,7 +39,7 @@ def test_the_work_for_a_folder_does_not_grow_with_those_before_it(monkeypatch: p
 
 
 def test_folders_are_forgotten_beyond_a_number_of_entries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_scans, "_MOST_HELD", 10)
+    monkeypatch.setattr(objects, "_MOST_HELD", 10)
     with ThreadPoolExecutor(1) as pool:
         scans = FolderScans(OneInEach(), "", pool)  # type: ignore[arg-type]
         for name in [*(f"{number:03}" for number in range(30)), "000"]:

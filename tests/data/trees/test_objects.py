@@ -19,7 +19,9 @@ from tpuctl.data.bad_records import BadRecordsError
 from tpuctl.data.files import contents
 from tpuctl.data.files.class_folders import list_class_folders
 from tpuctl.data.plan import DatasetPlan, plan
-from tpuctl.data.trees import fetching, folder_scans, remembered
+from tpuctl.data.trees import fetching
+from tpuctl.data.trees import objects as folder_scans
+from tpuctl.data.trees import objects as remembered
 from tpuctl.data.trees.objects import ObjectTree, object_tree
 from tpuctl.data.trees.tree import Entry, ListedFile
 from tpuctl.errors import UsageError

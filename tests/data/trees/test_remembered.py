@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from tpuctl.data.trees import remembered
-from tpuctl.data.trees.remembered import RememberedFiles
+from tpuctl.data.trees import objects
+from tpuctl.data.trees.objects import RememberedFiles
 from tpuctl.data.trees.tree import ListedFile
 
 FILES = [ListedFile(str(number), 100, number) for number in range(6)]
@@ -20,8 +20,8 @@ def contents(file: ListedFile) -> bytes:
 @pytest.fixture
 def bounded(monkeypatch: pytest.MonkeyPatch) -> RememberedFiles:
     """With space for two files in memory and three on the disk."""
-    monkeypatch.setattr(remembered, "MOST_IN_MEMORY", 200)
-    monkeypatch.setattr(remembered, "MOST_ON_DISK", 300)
+    monkeypatch.setattr(objects, "MOST_IN_MEMORY", 200)
+    monkeypatch.setattr(objects, "MOST_ON_DISK", 300)
     return RememberedFiles()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tpuctl import accelerators
-from tpuctl.sim.catalogue.skus import skus
+from tpuctl.sim.catalogue.billing import skus
 
 TPU, COMPUTE = "E000-3F24-B8AA", "6F81-5844-456A"
 RESERVED = ("Reserved", "DWS Calendar Mode", "DWS Defined Duration")

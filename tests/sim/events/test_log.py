@@ -15,7 +15,7 @@ from google.cloud import storage, tpu_v2
 from tests.running_simulator import RunningSimulator
 from tests.sim.live_host import PARENT, User, tpu_client
 from tpuctl.cloud.simulator.event_log import EventLog
-from tpuctl.sim.events import Events, log, store
+from tpuctl.sim.events import Events, log
 
 
 def test_every_service_notes_its_requests_in_order(
@@ -192,7 +192,7 @@ def test_secrets_are_masked(body: dict[str, object], kept: dict[str, object]) ->
 def test_the_disk_is_bounded_and_a_reader_misses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "LARGEST", 2000)
+    monkeypatch.setattr(log, "LARGEST", 2000)
     events, reader = Events(path=tmp_path / "events.jsonl"), EventLog(tmp_path)
     read = []
     for number in range(100):
@@ -234,7 +234,7 @@ def test_a_full_disk_loses_events_and_nothing_else(tmp_path: Path, monkeypatch: 
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(store.os, "write", full)
+        patched.setattr(log.os, "write", full)
         events.note("request", "GetNode", "lost")
     events.note("request", "GetNode", "kept")
     events.close()

@@ -10,13 +10,13 @@ import pytest
 
 from tests.sim.hosts.site import Site, hosts_of
 from tpuctl.polling import Backoff, poll
-from tpuctl.sim.hosts import crontab
+from tpuctl.sim.hosts import host
 from tpuctl.sim.hosts.disk import HostDisk
 
 
 def call(folder: Path, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
     """Run the program on a host."""
-    program = crontab.install(folder) / "crontab"
+    program = host.install(folder) / "crontab"
     return subprocess.run(
         [program, *arguments], input=text, env={**os.environ, "TPUCTL_SIM_DISK": str(folder)},
         capture_output=True, text=True, timeout=60, check=False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.sim.hosts.site import hosts_of
-from tpuctl.sim.hosts.etc_hosts import etc_hosts
+from tpuctl.sim.hosts.host import etc_hosts
 
 
 def test_it_names_every_worker_and_the_metadata_server() -> None:

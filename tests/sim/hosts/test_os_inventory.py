@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-NAME = "tpuctl.sim.hosts.os_inventory"
+NAME = "tpuctl.sim.hosts.host"
 
 RELEASE = {"PRETTY_NAME": "Ubuntu 22.04.4 LTS", "ID": "ubuntu", "VERSION_ID": "22.04"}
 

@@ -16,8 +16,8 @@ from tpuctl.sim.iam.access import Access, Caller, set_caller
 from tpuctl.sim.iam.conditions import Condition
 from tpuctl.sim.iam.policies import Binding, Policies
 from tpuctl.sim.iam.roles import ROLES, includes, permissions_of
-from tpuctl.sim.tpu.permissions import authorize
 from tpuctl.sim.tpu.rpcs import MIXINS, rpcs
+from tpuctl.sim.tpu.service import authorize
 from tpuctl.sim.world import ApiError
 
 METHODS = sorted({rpc.name for rpc in [*rpcs("v2"), *rpcs("v2alpha1"), *MIXINS]})

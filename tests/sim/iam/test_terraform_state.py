@@ -13,8 +13,8 @@ from tests.terraform.plans import record
 from tests.terraform.plans.stanzas import nested
 from tpuctl.errors import UsageError
 from tpuctl.sim.iam.access import Access
+from tpuctl.sim.iam.enforcement import TerraformState, read_state
 from tpuctl.sim.iam.policies import Resource
-from tpuctl.sim.iam.terraform_state import TerraformState, read_state
 
 TPU = f"serviceAccount:{MINIMAL.account}"
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from aiohttp import WSMsgType
 
-from tpuctl.sim.iap import frames, tunnel
+from tpuctl.sim.iap import frames, relay
 from tpuctl.sim.iap.close_codes import Closing
-from tpuctl.sim.iap.tunnel import Tunnel
+from tpuctl.sim.iap.relay import Tunnel
 
 HOST: Any = SimpleNamespace(node="n1")
 PATIENCE = 60.0
@@ -294,7 +294,7 @@ def test_a_position_is_between_what_is_kept_and_what_was_sent(
 def test_a_host_waits_while_its_client_acknowledges_nothing(
     monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
-    monkeypatch.setattr(tunnel, "WINDOW", 10)
+    monkeypatch.setattr(relay, "WINDOW", 10)
 
     async def story(site: Site) -> None:
         socket, serving = site.serve()

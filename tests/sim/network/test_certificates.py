@@ -19,7 +19,7 @@ import requests
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from tpuctl.sim.network import certificates
+from tpuctl.sim.network import certificate_authority
 from tpuctl.sim.network.certificate_authority import BUNDLE_VARIABLES, CertificateAuthority
 
 SERVED = ["storage.googleapis.com", "acme.storage.googleapis.com", "localhost", "127.0.0.1", "127.78.1.2"]
@@ -136,13 +136,13 @@ def test_an_authority_below_it_is_refused(folder: Path, tmp_path: Path) -> None:
     content = (folder / "authority.pem").read_bytes()
     root = x509.load_pem_x509_certificate(content)
     root_key = serialization.load_pem_private_key(content, password=None)
-    middle_key, key = certificates.new_key(), certificates.new_key()
+    middle_key, key = certificate_authority.new_key(), certificate_authority.new_key()
     middle = (
-        certificates._builder(x509.Name([]), middle_key, root.not_valid_after_utc)
+        certificate_authority._builder(x509.Name([]), middle_key, root.not_valid_after_utc)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(root_key, hashes.SHA256())  # type: ignore[arg-type]
     )
-    leaf = certificates.server_certificate(root, middle_key, key, ["localhost"])
+    leaf = certificate_authority.server_certificate(root, middle_key, key, ["localhost"])
     for name, certificate in (("root", root), ("middle", middle), ("leaf", leaf)):
         (tmp_path / name).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     chain = ["-CAfile", tmp_path / "root", "-untrusted", tmp_path / "middle", tmp_path / "leaf"]
@@ -157,12 +157,12 @@ def test_it_is_kept_for_a_year_and_then_made_anew(folder: Path, monkeypatch: pyt
     first = current()
     assert first.not_valid_after_utc - datetime.now(UTC) <= timedelta(days=365)
     assert current() == first
-    monkeypatch.setattr(certificates, "RENEWAL", timedelta(days=366))  # as it is a year later
+    monkeypatch.setattr(certificate_authority, "RENEWAL", timedelta(days=366))  # as it is a year later
     second = current()
     assert second != first
     monkeypatch.undo()
     assert current() == second
-    monkeypatch.setattr(certificates, "PERMITTED", certificates.PERMITTED[1:])
+    monkeypatch.setattr(certificate_authority, "PERMITTED", certificate_authority.PERMITTED[1:])
     assert current() != second, "the names have changed"
 
 

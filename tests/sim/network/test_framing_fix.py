@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tpuctl.sim.network import framing_fix
-from tpuctl.sim.network.framing_fix import FramingRepair, RepairedFraming
+from tpuctl.sim.network import proxy
+from tpuctl.sim.network.proxy import FramingRepair, RepairedFraming
 
 CHUNKED_BODY = b"5\r\nhello\r\nA;ext=1\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\n"
 PLAIN = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -127,7 +127,7 @@ def test_a_request_to_upgrade_to_something_else_is_a_request() -> None:
 def test_a_line_that_does_not_end_is_passed_on_once_it_is_too_long(
     monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
-    monkeypatch.setattr(framing_fix, "LONGEST_LINE", 100)
+    monkeypatch.setattr(proxy, "LONGEST_LINE", 100)
     repair = FramingRepair()
     assert repair.feed(begun) == begun
     assert repair.feed(b"x" * 100) == b""

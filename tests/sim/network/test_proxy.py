@@ -26,8 +26,7 @@ from tests.sim.guards import guard_of
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.server import RUNNER_OPTIONS, GcsServer
 from tpuctl.sim.network.certificate_authority import BUNDLE_VARIABLES, CertificateAuthority
-from tpuctl.sim.network.framing_fix import FramingRepair
-from tpuctl.sim.network.proxy import ConnectProxy, Refuse, Route, Serve, Tunnel
+from tpuctl.sim.network.proxy import ConnectProxy, FramingRepair, Refuse, Route, Serve, Tunnel
 
 GOOGLE = "storage.googleapis.com"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.sim.tpu.flex_start import check
+from tpuctl.sim.tpu.http_rules import check
 from tpuctl.sim.world import ApiError
 
 QUEUED = "CreateQueuedResource"

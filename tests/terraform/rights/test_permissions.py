@@ -19,9 +19,9 @@ from tpuctl.cloud.error_table import Failure, explain
 from tpuctl.cloud.iap.endings import ROLE as IAP_ROLE
 from tpuctl.cloud.tpu.error_mapping import SERVICE
 from tpuctl.sim.iam.conditions import Condition
+from tpuctl.sim.iam.enforcement import TerraformState, read_state
 from tpuctl.sim.iam.policies import Binding, bucket_bindings
 from tpuctl.sim.iam.roles import includes, permissions_of
-from tpuctl.sim.iam.terraform_state import TerraformState, read_state
 from tpuctl.sim.json_values import JsonObject
 
 PERMISSION_DENIED = 7

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.sim.hosts import crontab as simulated
+from tpuctl.sim.hosts import host as simulated
 from tpuctl.worker.resumption import crontab
 
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 from google.protobuf.message import DecodeError
 
 from tpuctl.data.schema.features import Kind
 from tpuctl.data.tfrecord.message_classes import Messages, message_class
-from tpuctl.data.tfrecord.value_counts import TooManyValues, check_values
 from tpuctl.errors import UsageError
 
+_VARINT, _LENGTH_DELIMITED = 0, 2
+_FIXED = {1: 8, 5: 4}
+"""Wire type -> bytes (protobuf.dev/programming-guides/encoding)."""
+_PATH = (1, 1, 2)
+"""Fields that lead from an Example to a Feature: features, an entry of the map, its value."""
+_BYTES, _FLOATS = 1, 2
+"""Fields of a Feature; the third has integers."""
+_SINGLE = 8
+_Field = tuple[int, int, memoryview]
 MOST_VALUES = 1 << 26
 """Values of a record: a gigabyte when they are decoded."""
 _SMALL = 8 << 20
@@ -77,3 +86,84 @@ def _items(feature: Any) -> Values:
 @cache
 def _example_class() -> Any:
     return message_class(_MESSAGES, "Example", oneofs=_ONEOFS)
+
+
+# Counts the values of a serialised tf.train.Example without decoding them: each takes memory of its own.
+#
+# A byte of a packed list becomes a Python number of 32 bytes, so that a record's size does not bound what its
+# decoding takes.
+
+
+class TooManyValues(ValueError):
+    """The record has more values than the caller allows."""
+
+
+def check_values(record: bytes, most: int) -> None:
+    """Raise TooManyValues if a record has more values than `most`, ValueError if it is damaged.
+
+    A string, a feature and a number that is not packed count as 8 values.
+    """
+    count = 0
+    try:
+        for _, _, feature in _below(memoryview(record), _PATH):
+            count += _SINGLE
+            for kind, wire, values in _fields(feature):
+                count = _count(kind, values, count, most) if wire == _LENGTH_DELIMITED else count + _SINGLE
+            if count > most:
+                raise TooManyValues
+    except (IndexError, KeyError) as error:
+        raise ValueError("it is damaged, or has groups, which no Example has") from error
+
+
+def _count(kind: int, values: memoryview, count: int, most: int) -> int:
+    for _, wire, content in _fields(values):
+        if kind == _BYTES or wire != _LENGTH_DELIMITED:
+            count += _SINGLE
+        elif kind == _FLOATS:
+            count += len(content) // 4
+        else:
+            count += int(np.count_nonzero(np.frombuffer(content, np.uint8) < 0x80))
+        if count > most:
+            raise TooManyValues
+    return count
+
+
+def _below(message: memoryview, path: tuple[int, ...]) -> Iterator[_Field]:
+    """Yield the fields of the messages that a path of field numbers leads to."""
+    number, *rest = path
+    for field in _fields(message):
+        if field[:2] == (number, _LENGTH_DELIMITED):
+            yield from _below(field[2], tuple(rest)) if rest else (field,)
+
+
+def _fields(message: memoryview) -> Iterator[_Field]:
+    """Yield number, wire type and content of each field; raises IndexError or KeyError for a damaged one."""
+    at = 0
+    while at < len(message):
+        tag, at = _varint(message, at)
+        wire = tag & 7
+        if wire == _VARINT:
+            _, end = _varint(message, at)
+        elif wire == _LENGTH_DELIMITED:
+            size, at = _varint(message, at)
+            end = at + size
+        else:
+            end = at + _FIXED[wire]
+        if end > len(message):
+            raise IndexError
+        yield tag >> 3, wire, message[at:end]
+        at = end
+
+
+def _varint(message: memoryview, at: int) -> tuple[int, int]:
+    """Return a number, and the place after it."""
+    value = shift = 0
+    while True:
+        byte = message[at]
+        value |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            return value, at
+        shift += 7
+        if shift > 63:
+            raise IndexError

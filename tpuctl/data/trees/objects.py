@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import errno
 import io
+import os
+import tempfile
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import IO
 
 from tpuctl.bucket_objects.listed import ListedObject, ListedObjects
 from tpuctl.data.source import changed
 from tpuctl.data.trees.fetching import PART, ReadAhead, in_turn
-from tpuctl.data.trees.folder_scans import FolderScans, entry_of
 from tpuctl.data.trees.name_patterns import PatternTree, name_pattern
-from tpuctl.data.trees.remembered import RememberedFiles
 from tpuctl.data.trees.tree import LARGEST, Entry, ListedFile, RangeStream
 from tpuctl.errors import NotFoundError, UsageError, nearest
 
+_AHEAD = 16
+"""Folders that are listed before they are asked for."""
+_PAGES_AHEAD = 4
+"""Pages of each that are fetched then: a large folder waits for the rest until it is asked for."""
+_MOST_HELD = 100_000
+"""Entries of folders that are remembered when they were asked for: a source is scanned several times."""
+_PACKED = "is stored with Content-Encoding: gzip, so that its bytes are not those of the file"
+LARGEST_REMEMBERED = 1 << 20
+"""Bytes of the largest file that is worth fetching whole for its head."""
+MOST_IN_MEMORY = 128 << 20
+"""Bytes of all that are held in memory."""
+MOST_ON_DISK = 8 << 30
+"""Bytes of those beyond that are held in a temporary file, if half of the disk's free space suffices."""
+_Key = tuple[str, int]
 WIDTH = 24
 """Requests at once, of all that read a tree."""
 _STREAM_BUFFER = 1 << 20
@@ -199,3 +215,181 @@ def _nothing(objects: ListedObjects, path: str, uri: str) -> NothingThereError:
         source=uri,
         nearest=close,
     )
+
+
+# Remembers small files that were fetched whole when only their heads were asked for.
+
+
+class RememberedFiles:
+    """Contents of files until they are read, each once; from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._contents: dict[_Key, bytes] = {}
+        self._size = 0
+        self._on_disk: dict[_Key, tuple[int, int]] = {}
+        self._descriptor = -1
+        self._written = 0
+        self._most_on_disk = MOST_ON_DISK
+
+    def __del__(self) -> None:
+        """Give the space of the temporary file back."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+    def has_space(self, file: ListedFile) -> bool:
+        """Return whether a file is small enough to be added."""
+        is_small = file.size <= LARGEST_REMEMBERED
+        return is_small and (self._fits_in_memory(file.size) or self._fits_on_disk(file.size))
+
+    def add(self, file: ListedFile, data: bytes) -> None:
+        """Remember a file, if there is space."""
+        key = file.path, file.stamp
+        with self._lock:
+            if key in self._contents or key in self._on_disk:
+                return
+            if self._fits_in_memory(len(data)):
+                self._contents[key] = data
+                self._size += len(data)
+            elif self._fits_on_disk(len(data)):
+                self._write(key, data)
+
+    def take(self, file: ListedFile) -> bytes | None:
+        """Return a file that is remembered, and forget it."""
+        if not self._contents and not self._on_disk:
+            return None
+        key = file.path, file.stamp
+        with self._lock:
+            data = self._contents.pop(key, None)
+            self._size -= len(data or b"")
+            place = self._on_disk.pop(key, None)
+        if place:
+            at, size = place
+            data = os.pread(self._descriptor, size, at)
+            return data if len(data) == size else None
+        return data
+
+    def _fits_in_memory(self, size: int) -> bool:
+        return self._size + size <= MOST_IN_MEMORY
+
+    def _fits_on_disk(self, size: int) -> bool:
+        return self._written + size <= self._most_on_disk
+
+    def _write(self, key: _Key, data: bytes) -> None:
+        try:
+            if self._descriptor < 0:
+                self._open()
+            if os.pwrite(self._descriptor, data, self._written) == len(data):
+                self._on_disk[key] = (self._written, len(data))
+            self._written += len(data)
+        except OSError:
+            self._most_on_disk = 0  # a full disk: what follows is fetched twice
+
+    def _open(self) -> None:
+        with tempfile.TemporaryFile(prefix="tpuctl-", buffering=0) as file:
+            self._descriptor = os.dup(file.fileno())
+        status = os.fstatvfs(self._descriptor)
+        self._most_on_disk = min(MOST_ON_DISK, status.f_bavail * status.f_frsize // 2)
+
+
+# Lists a bucket folder by folder; those that will be asked for next are listed at the same time.
+
+
+class FolderScans:
+    """The folders below a prefix, from any thread; they are scanned in the order of their names."""
+
+    def __init__(self, objects: ListedObjects, root: str, pool: ThreadPoolExecutor) -> None:
+        self._objects = objects
+        self._root = root
+        self._pool = pool
+        self._lock = Lock()
+        self._next: deque[str] = deque()
+        self._under_way: dict[str, Future[_Pages]] = {}
+        self._remembered: OrderedDict[str, list[Entry]] = OrderedDict()
+        self._held = 0
+
+    def scan(self, folder: str) -> list[Entry]:
+        """Return what is directly in a folder, by name."""
+        with self._lock:
+            if folder in self._remembered:
+                return self._remembered[folder]
+            under_way = self._under_way.pop(folder, None)
+        pages = under_way.result() if under_way else self._fetch(folder)
+        pages.complete()
+        entries = sorted(pages.entries)
+        with self._lock:
+            self._remember(folder, entries)
+            below = (entry.name for entry in entries if entry.kind == "folder")
+            self._next.extendleft(reversed([f"{folder}/{name}" if folder else name for name in below]))
+            self._list_ahead()
+        return entries
+
+    def _list_ahead(self) -> None:
+        while self._next and len(self._under_way) < _AHEAD:
+            folder = self._next.popleft()
+            if folder not in self._under_way and folder not in self._remembered:
+                self._under_way[folder] = self._pool.submit(self._fetch, folder)
+
+    def _remember(self, folder: str, entries: list[Entry]) -> None:
+        self._held += len(entries) - len(self._remembered.get(folder, ()))
+        self._remembered[folder] = entries
+        while len(self._remembered) > 1 and self._held > _MOST_HELD:
+            self._held -= len(self._remembered.popitem(last=False)[1])
+
+    def _fetch(self, folder: str) -> _Pages:
+        pages = _Pages(self._objects, f"{self._root}{folder}/" if folder else self._root)
+        for _ in range(_PAGES_AHEAD):
+            if pages.is_complete:
+                break
+            pages.fetch()
+        return pages
+
+
+class _Pages:
+    """The entries of a folder as far as they were listed."""
+
+    def __init__(self, objects: ListedObjects, prefix: str) -> None:
+        self._objects = objects
+        self._prefix = prefix
+        self._token = ""
+        self.is_complete = False
+        self.entries: list[Entry] = []
+
+    def complete(self) -> None:
+        while not self.is_complete:
+            self.fetch()
+
+    def fetch(self) -> None:
+        page = self._objects.page(self._prefix, self._token)
+        start = len(self._prefix)
+        for item in page.items:
+            name = item.name[start:]
+            if (name or item.size) and not _is_hidden(
+                name
+            ):  # a folder made by the console is an empty object
+                self.entries.append(entry_of(item, name))
+        for folder in page.folders:
+            name = folder[start:-1]
+            if not _is_hidden(name):
+                problem = _problem(name)
+                self.entries.append(Entry(name, "other" if problem else "folder", problem=problem))
+        self._token = page.token
+        self.is_complete = not page.token
+
+
+def entry_of(item: ListedObject, name: str) -> Entry:
+    """Return an object as the entry of this name in its folder."""
+    problem = _problem(name) or (_PACKED if item.encoding == "gzip" else "")
+    kind = "other" if problem else "file"
+    return Entry(name, kind, item.size, item.generation, problem, item.crc32c)  # type: ignore[arg-type]
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") and name not in (".", "..")
+
+
+def _problem(name: str) -> str:
+    """Return why no file or folder of a disk can be called so."""
+    if not name:
+        return "has a name that ends in a slash, or has two of them in a row"
+    return "has a name that no file can have" if name in (".", "..") or "\0" in name else ""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -12,9 +14,19 @@ from pathlib import Path
 import msgspec
 
 from tpuctl.sim.events.event import Event
-from tpuctl.sim.events.masking import masked
-from tpuctl.sim.events.store import EventStore
+from tpuctl.simulator_folder import rotated
 
+LARGEST = 8 << 20
+"""Bytes of a file; then it becomes the older one, and a new one begins."""
+TAIL = 64 << 10
+MASK = "***"
+NAMES = re.compile(r"(secret|passw|token|credential|private.?key|api.?key|access.?key)", re.IGNORECASE)
+"""Names of fields, and of items of metadata, whose values are secret."""
+NO_SECRETS = frozenset({"pageToken", "rewriteToken", "nextPageToken"})
+TEXTS = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----|\bya29\.[\w-]|\bhf_\w{20}|\bAIza[\w-]{30}|\bgh[pos]_\w{30}"
+)
+"""Values that are secret whatever their name: keys and tokens of Google, GitHub and Hugging Face."""
 MOST = 10_000
 """Events kept in memory; the oldest go first."""
 MOST_BYTES = 16 << 20
@@ -82,3 +94,74 @@ def _kept(body: Mapping[str, object] | None) -> dict[str, object] | None:
     if len(encoded) <= LARGEST_BODY:
         return {name: masked(value, name) for name, value in body.items()}
     return {"bytes": len(encoded), "sha256": hashlib.sha256(encoded).hexdigest()}
+
+
+# Masks what looks like a secret in the body of a request, before the log of events keeps it.
+
+
+def masked(value: object, name: str = "") -> object:
+    """Return a value of JSON with secrets masked; `name` is the field that it is under."""
+    if isinstance(value, Mapping):
+        # Compute Engine's metadata is a list of {"key": NAME, "value": TEXT}
+        key = value.get("key")
+        named = {"value": key} if isinstance(key, str) else {}
+        return {field: masked(part, named.get(field, str(field))) for field, part in value.items()}
+    if isinstance(value, list):
+        return [masked(part, name) for part in value]
+    if isinstance(value, str) and (TEXTS.search(value) or (NAMES.search(name) and name not in NO_SECRETS)):
+        return MASK
+    return value
+
+
+# Stores events on disk: lines of JSON in two files of bounded size, complete after a kill -9.
+
+
+class EventStore:
+    """Writes events to `path`; a full file is renamed, with `.1` at its end."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._encoder = msgspec.json.Encoder()
+        self._open()
+
+    def write(self, event: Event) -> None:
+        """Append one event: it is with the kernel when this returns. A full disk loses it."""
+        line = self._encoder.encode(event) + b"\n"
+        try:
+            os.write(self._file, line)
+        except OSError:
+            return
+        self._size += len(line)
+        if self._size > LARGEST:
+            os.close(self._file)
+            self._path.replace(rotated(self._path))
+            self._open()
+
+    def last_number(self) -> int:
+        """Return the number of the last event written, also by an earlier process; 0 without any."""
+        for path in (self._path, rotated(self._path)):
+            for line in reversed(_tail(path)):
+                try:
+                    return msgspec.json.decode(line, type=Event).number
+                except msgspec.DecodeError:
+                    continue  # cut by a full disk
+        return 0
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def _open(self) -> None:
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._size = os.fstat(self._file).st_size
+        if self._size and _tail(self._path)[-1:] != [b""]:
+            self._size += os.write(self._file, b"\n")  # after half a line
+
+
+def _tail(path: Path) -> list[bytes]:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+            return file.read().split(b"\n")
+    except FileNotFoundError:
+        return []

@@ -6,37 +6,63 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import hmac
+import os
+import platform
 import shutil
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from datetime import UTC, datetime
+from functools import cache, partial
 from pathlib import Path
 
 import asyncssh
 
 from tpuctl.sim.access.guard import Guard
 from tpuctl.sim.events import Events
-from tpuctl.sim.hosts import crontab
 from tpuctl.sim.hosts.disk import HostDisk
-from tpuctl.sim.hosts.etc_hosts import etc_hosts
 from tpuctl.sim.hosts.faults import HostFaults
 from tpuctl.sim.hosts.metadata.identity import Identity, Signer
 from tpuctl.sim.hosts.metadata.server import MetadataServer
 from tpuctl.sim.hosts.metadata.tree import Instance, metadata_tree
 from tpuctl.sim.hosts.network import HostListener, Network
-from tpuctl.sim.hosts.os_inventory import inventory
-from tpuctl.sim.hosts.programs.login import search_path, write_profile
+from tpuctl.sim.hosts.programs.disk_full import is_full
+from tpuctl.sim.hosts.programs.login import command_line, search_path, write_profile
 from tpuctl.sim.hosts.programs.namespaces import ETC_HOSTS, Namespaces, enterer, make
 from tpuctl.sim.hosts.programs.processes import MARK, host_mark, of_host
-from tpuctl.sim.hosts.programs.programs import Enter, Programs
+from tpuctl.sim.hosts.programs.programs import Command, Enter, Programs
 from tpuctl.sim.hosts.ssh.authorized_keys import AuthorizedKeys, accepted_keys
 from tpuctl.sim.hosts.ssh.server import SshHost, SshServer
-from tpuctl.sim.hosts.startup import run_startup_script, script_of
 from tpuctl.sim.records import Host, Notices
 
+FILE, LOG = "crontab", "cron.log"
+"""In the host's folder: the lines, and what they print, which cron would mail."""
+AT_BOOT = "@reboot"
+SHELL = "/bin/sh"
+PATH = "/usr/bin:/bin"
+"""What cron on Ubuntu sets."""
+PROGRAM = """\
+#!/bin/sh
+# Written by the simulator: the crontab of this host.
+file="$TPUCTL_SIM_DISK/crontab"
+case "${1:--}" in
+-l) [ -e "$file" ] || { echo "no crontab for $(id -un)" >&2; exit 1; }; exec cat "$file" ;;
+-r) exec rm -f "$file" ;;
+-) cat >"$file.$$" && mv "$file.$$" "$file" ;;
+-*) echo "crontab: the simulator has no option $1" >&2; exit 1 ;;
+*) cat -- "$1" >"$file.$$" && mv "$file.$$" "$file" ;;
+esac
+"""
+KEY = "startup-script"
+RUN = 'exec "$TPUCTL_SIM_DISK/startup-script" >>"$TPUCTL_SIM_DISK/startup-script.log" 2>&1 </dev/null'
+"""The log is that of the serial console on Google's hosts."""
+AGENT_VERSION = "20240320.00"
+METADATA = "metadata.google.internal"
+ADDED = "# Added by Google"
+"""What Google's guest agent writes behind its lines."""
 Endpoint = tuple[str, int]
 KeysFrom = Callable[[str], AuthorizedKeys]
 Serve = Callable[[socket.socket], Awaitable[None]]
@@ -100,7 +126,7 @@ class RunningHost:
         self._network = network
         self.disk.prepare()
         await self.faults.recover()
-        self._path = f"{crontab.install(self.disk.folder)}:{search_path(self.disk.folder)}"
+        self._path = f"{install(self.disk.folder)}:{search_path(self.disk.folder)}"
         write_profile(self.disk.home, self._path)
         key = self.disk.host_key()
         self.public_key = key.export_public_key().decode()
@@ -174,7 +200,7 @@ class RunningHost:
         """
         instance = self._instance
         script = script_of(instance.metadata, instance.project_metadata)
-        commands = crontab.boot_commands(self.disk)
+        commands = boot_commands(self.disk)
         if not (script or commands) or bool(await asyncio.to_thread(of_host, self.mark, set[int]())):
             return
         await self.programs.prepare()
@@ -182,7 +208,7 @@ class RunningHost:
         if script:
             run_startup_script(script, self.disk, self.programs, self._environment())
         for command in commands:
-            crontab.run(command, self.disk, self.programs, self._environment())
+            run(command, self.disk, self.programs, self._environment())
 
     async def cut_off(self) -> None:
         """Close the SSH server and its connections; the programs keep running."""
@@ -254,3 +280,114 @@ class RunningHost:
 
 def _note(events: Events, host: Host, service: str, method: str, detail: str) -> None:
     events.note("request", method, f"{host.node}/workers/{host.worker}", detail, service)
+
+
+# Writes the /etc/hosts of a host: its own name, those of the other workers, and the metadata server's.
+
+
+def etc_hosts(host: Host, metadata: str, machine: str) -> str:
+    """Return its text; `metadata` is the metadata server's address, '' where port 80 is not the simulator's.
+
+    The names of `machine`, the text of this machine's file, stay: the host reaches what the machine reaches.
+    """
+    lines = [f"{address} {_names(host, worker)}" for worker, address in enumerate(host.peers)]
+    lines += [f"{metadata} {METADATA}"] if metadata else []
+    return "".join([machine.rstrip("\n"), "\n", *(f"{line}  {ADDED}\n" for line in lines)])
+
+
+def _names(host: Host, worker: int) -> str:
+    """The full name of a worker in the network's own DNS, and the short one."""
+    short = f"{host.hostname.rpartition('-')[0]}-{worker}"
+    return f"{short}.{host.zone}.c.{host.project}.internal {short}"
+
+
+# Writes the system facts in a host's guest attributes, as Google's OS config agent does.
+
+
+def inventory(hostname: str) -> dict[str, str]:
+    """Return the attributes of the namespace `guestInventory`: the facts of the machine that runs it."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"Hostname": hostname, "LastUpdated": now, **_system()}
+
+
+@cache
+def _system() -> dict[str, str]:
+    release = _os_release()
+    return {
+        "Architecture": platform.machine(),
+        "KernelRelease": platform.release(),
+        "KernelVersion": platform.version(),
+        "LongName": release.get("PRETTY_NAME", platform.system()),
+        "OSConfigAgentVersion": AGENT_VERSION,
+        "ShortName": release.get("ID", platform.system().lower()),
+        "Version": release.get("VERSION_ID", platform.release()),
+    }
+
+
+def _os_release() -> dict[str, str]:
+    try:
+        return platform.freedesktop_os_release()
+    except OSError:  # macOS
+        return {}
+
+
+# Runs a host's startup script at each boot, as Compute Engine's guest agent does.
+
+
+def script_of(metadata: Mapping[str, str], project_metadata: Mapping[str, str]) -> str:
+    """Return the script; the node's own is used before that of its project."""
+    return metadata.get(KEY) or project_metadata.get(KEY, "")
+
+
+def run_startup_script(
+    script: str, disk: HostDisk, programs: Programs, environment: Mapping[str, str]
+) -> None:
+    """Start the script; what it starts in turn ends with the host.
+
+    TPUCTL_HOST_ROOT stands for the root of the host's file system where a program looks for the host's
+    processes: the machine's own /proc shows every host's.
+    """
+    path = disk.folder / KEY
+    path.write_text(script)
+    path.chmod(0o700)
+    variables = {**environment, "TPUCTL_HOST_ROOT": str(disk.view)}
+    program = programs.start(command_line(RUN, variables, disk.home, full=is_full(disk.home)))
+    for descriptor in (program.stdin, program.stdout, program.stderr):
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+# A host's crontab: the program of that name, and the @reboot lines, which run at each boot as cron does.
+#
+# The crontab of this machine's own user is never touched. Lines with a time do not run.
+
+
+def install(folder: Path) -> Path:
+    """Write the program below a host's folder, and return where it is, for PATH."""
+    place = folder / "bin"
+    place.mkdir(mode=0o700, exist_ok=True)
+    program = place / FILE
+    if not program.exists() or program.read_text() != PROGRAM:
+        program.write_text(PROGRAM)
+        program.chmod(0o700)
+    return place
+
+
+def boot_commands(disk: HostDisk) -> list[str]:
+    """Return the commands of the @reboot lines."""
+    path = disk.folder / FILE
+    lines = path.read_text(errors="surrogateescape").splitlines() if path.exists() else []
+    words = (line.split(None, 1) for line in lines)
+    return [parts[1] for parts in words if len(parts) == 2 and parts[0] == AT_BOOT]
+
+
+def run(command: str, disk: HostDisk, programs: Programs, environment: Mapping[str, str]) -> None:
+    """Start one command with cron's variables; what it starts in turn ends with the host."""
+    user = getpass.getuser()
+    path = f"{disk.folder / 'bin'}:{PATH}"
+    variables = {**environment, "SHELL": SHELL, "PATH": path, "LOGNAME": user, "USER": user}
+    line = f'exec >>"$TPUCTL_SIM_DISK/{LOG}" 2>&1 </dev/null; {command}'
+    program = programs.start(Command(SHELL, [SHELL, "-c", line], variables, disk.home))
+    for descriptor in (program.stdin, program.stdout, program.stderr):
+        if descriptor is not None:
+            os.close(descriptor)

@@ -5,19 +5,27 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from google.cloud.tpu_v2.services.tpu.transports import rest_base
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf import json_format
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from tpuctl.sim.json_values import JsonObject, JsonValue
-from tpuctl.sim.tpu import flex_start, json_input
+from tpuctl import accelerators
+from tpuctl.sim.json_values import JsonObject, JsonValue, object_at
 from tpuctl.sim.tpu.rpcs import MIXINS, rpcs
 from tpuctl.sim.world import api_error
 
+UNKNOWN = re.compile(r'has no field named "(?P<name>[^"]*)" at "[^".]*\.?(?P<place>[^"]*)"')
+FAILED = re.compile(r"Failed to parse (\w+) field")
+FLEX_START = "FLEX_START"
+LONGEST = 7 * 24 * 3600
+"""Seconds of a run at most."""
+GENERATIONS = ("v5e", "v6e")
+OTHER_TIERS = ("spot", "guaranteed", "bestEffort", "reservationName")
 V1_METHODS = frozenset(
     {
         "GetLocation",
@@ -93,14 +101,14 @@ class Route:
         if self.body:
             sent = _json(body)
             if self.version == "v2alpha1":
-                flex_start.check(self.method, sent)
+                check(self.method, sent)
             fields = sent if self.body == "*" else {self.body: self._without_live_fields(sent)}
         for key, values in query.items():
             if not key.startswith("$") and key not in SYSTEM_PARAMETERS:
                 _set(fields, key, _query_value(self.request, key, values))
         for group, value in path.items():
             _set(fields, group.replace("__", "."), value)
-        return json_input.parse(fields, self.request)
+        return parse(fields, self.request)
 
     def _without_live_fields(self, sent: JsonObject) -> JsonObject:
         """Leave out the fields that this client's messages do not have yet."""
@@ -209,3 +217,90 @@ def _query_field(request: type[Message], path: str) -> FieldDescriptor:
         fields = field.message_type.fields if field.message_type else ()
     assert field is not None
     return field
+
+
+# Checks requests for flex-start, whose fields the live v2alpha1 has and this client's messages have not.
+#
+# https://cloud.google.com/tpu/docs/request-using-flex-start. In which zones it is offered was not found:
+# every zone of the type is taken for one.
+
+
+def check(method: str, sent: JsonObject) -> None:
+    """Raise INVALID_ARGUMENT for a request in JSON that asks for flex-start in a way that is not offered."""
+    if method == "CreateNode" and object_at(sent, "schedulingConfig").get("provisioningModel") == FLEX_START:
+        raise api_error("flex_start", reason="FLEX_START is only available through queued resources")
+    if method == "CreateQueuedResource" and sent.get("provisioningModel") == FLEX_START:
+        _check_queued(sent)
+
+
+def _check_queued(sent: JsonObject) -> None:
+    tier = next((name for name in OTHER_TIERS if name in sent), None)
+    if tier:
+        raise api_error("flex_start", reason=f"FLEX_START cannot be combined with {tier}")
+    duration = _seconds(object_at(sent, "runDuration").get("maxRunDuration"))
+    if not 0 < duration <= LONGEST:
+        reason = f"run_duration.max_run_duration must be more than 0s and at most {LONGEST}s for FLEX_START"
+        raise api_error("flex_start", reason=reason)
+    for type_name in _types(sent):
+        known = accelerators.catalogue().get(type_name)
+        if known is None or known.generation not in GENERATIONS:
+            raise api_error("flex_start", reason=f"FLEX_START is not available for {type_name}")
+
+
+def _types(sent: JsonObject) -> Iterator[str]:
+    specs = object_at(sent, "tpu").get("nodeSpec")
+    for spec in specs if isinstance(specs, list) else ():
+        node = object_at(spec, "node") if isinstance(spec, dict) else {}
+        yield str(node.get("acceleratorType", ""))
+
+
+def _seconds(duration: JsonValue) -> float:
+    """Return a protobuf duration in JSON, `3600s`, in seconds; 0 for none and for any other text."""
+    try:
+        return float(str(duration or "").removesuffix("s"))
+    except ValueError:
+        return 0.0
+
+
+# Reads the JSON of requests as Google's front does, which is laxer than proto3's JSON.
+
+
+def parse(fields: JsonObject, message: type[Message]) -> Message:
+    """Return the message of a JSON object; raises INVALID_ARGUMENT.
+
+    A repeated field may be a single value, as `node_spec` is in Google's own examples:
+    https://cloud.google.com/tpu/docs/queued-resources.
+    """
+    descriptor: Descriptor = message.DESCRIPTOR  # type: ignore[assignment]  # two classes for one
+    try:
+        return json_format.ParseDict(_listed(fields, descriptor), message())
+    except json_format.ParseError as error:
+        raise api_error("bad_json", reason=_reason(str(error))) from None
+
+
+def _listed(fields: JsonObject, message: Descriptor) -> JsonObject:
+    """Return an object with single values of repeated fields in lists, at every level."""
+    by_name = {name: field for field in message.fields for name in (field.name, field.json_name)}
+    return {
+        name: _value(value, by_name[name]) if name in by_name else value for name, value in fields.items()
+    }
+
+
+def _value(value: JsonValue, field: FieldDescriptor) -> JsonValue:
+    inner = field.message_type
+    if inner is None or inner.GetOptions().map_entry or inner.full_name.startswith("google.protobuf."):
+        return value
+    if isinstance(value, dict):
+        return [_listed(value, inner)] if field.is_repeated else _listed(value, inner)
+    if isinstance(value, list):
+        return [_listed(item, inner) if isinstance(item, dict) else item for item in value]
+    return value
+
+
+def _reason(text: str) -> str:
+    """Return Google's words for an error of the parser, without Python's."""
+    unknown, failed = UNKNOWN.search(text), FAILED.findall(text)
+    if unknown:
+        place = f" at '{unknown['place']}'" if unknown["place"] else ""
+        return f'Unknown name "{unknown["name"]}"{place}: Cannot find field.'
+    return f"Invalid value at '{'.'.join(failed)}'." if failed else text.partition("\n")[0]

@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from email.utils import formatdate
+from functools import cache
+from typing import Any
 
 from aiohttp import web
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from tpuctl.sim.json_values import JsonObject
-from tpuctl.sim.tpu import api_v1, discovery, upcoming_maintenance
+from tpuctl.sim.tpu import api_v1
 from tpuctl.sim.tpu.http_rules import Route, routes
+from tpuctl.sim.tpu.rpcs import MIXINS, rpcs
 from tpuctl.sim.tpu.service import MODULES, Service
 from tpuctl.sim.world import ApiError, Code, Status, World, api_error
 from tpuctl.sim.world.api_json import MessageFields
 
+PATH = "/$discovery/rest"
+DEFAULT_VERSION = "v2"
+"""Of a request without `?version=`."""
+HOST = "https://tpu.googleapis.com/"
+SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+VARIABLE = re.compile(r"\{([\w.]+)=([^}]+)\}")
+STANDARD = {"GET": "get", "PATCH": "patch", "DELETE": "delete"}
+"""Verb -> the name of the method on a resource; on a collection they are `list` and `create`."""
+SCALARS = {
+    FieldDescriptor.TYPE_BOOL: "boolean",
+    FieldDescriptor.TYPE_INT32: "integer",
+    FieldDescriptor.TYPE_UINT32: "integer",
+    FieldDescriptor.TYPE_MESSAGE: "object",
+}
+"""Type of a field -> that of JSON; others, 64-bit numbers and enums among them, are strings."""
 HTTP_STATUS = {
     Code.CANCELLED: 499,
     Code.INVALID_ARGUMENT: 400,
@@ -55,7 +75,7 @@ def _handler(
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
         try:
-            if request.path == discovery.PATH:
+            if request.path == PATH:
                 return web.json_response(_description(request.query.get("version")))
             body = await api_v1.respond(services["v2"], request.method, request.path)
             if body is not None:
@@ -66,7 +86,7 @@ def _handler(
         numbers = ENUMS_AS_NUMBERS in request.query.get("$alt", "")
         answer: JsonObject = MessageToDict(message, use_integers_for_enums=numbers)
         if request.path.startswith("/v2/"):
-            upcoming_maintenance.add_to(answer, world)
+            add_to(answer, world)
         return web.json_response(answer)
 
     return handle
@@ -77,8 +97,8 @@ def _description(version: str | None) -> JsonObject:
     if version == "v1":
         return api_v1.description()
     if version not in (None, *MODULES):
-        raise api_error("no_route", verb="GET", path=f"{discovery.PATH}?version={version}")
-    return discovery.document(version or discovery.DEFAULT_VERSION)
+        raise api_error("no_route", verb="GET", path=f"{PATH}?version={version}")
+    return document(version or DEFAULT_VERSION)
 
 
 async def _respond(services: dict[str, Service], table: Sequence[Route], request: web.Request) -> Message:
@@ -99,3 +119,123 @@ def _error_response(status: Status) -> web.Response:
     if status.details:
         error["details"] = list(status.details)
     return web.json_response({"error": error}, status=http)
+
+
+# Adds announced maintenance to nodes in v2's JSON: the live v2 has it, this client's messages do not.
+
+
+def add_to(answer: JsonObject, world: World) -> None:
+    """Add `upcomingMaintenance` to an answer that is a node, or to each of its nodes, if announced."""
+    listed = answer.get("nodes", [answer])
+    for node in listed if isinstance(listed, list) else ():
+        name = str(node.get("name", ""))
+        maintenance = world.nodes.get(name).maintenance if world.nodes.has(name) else None
+        if maintenance:
+            node["upcomingMaintenance"] = dict(maintenance)
+
+
+# Describes the REST API as Google's discovery service does, for clients that build their methods from it.
+#
+# The format: https://developers.google.com/discovery/v1/reference/apis. Everything comes from the HTTP rules
+# and messages of the official client; descriptions for people are left out.
+
+
+@cache
+def document(version: str) -> JsonObject:
+    """Return the description of `v2` or `v2alpha1`."""
+    responses = {rpc.name: rpc.response for rpc in [*rpcs(version), *MIXINS]}
+    resources: JsonObject = {}
+    schemas: JsonObject = {}
+    for route in routes():
+        if route.version == version:
+            _add(resources, route, responses[route.method], version)
+            response: Descriptor = responses[route.method].DESCRIPTOR  # type: ignore[assignment]
+            for message in (_body(route), response):
+                schemas[message.name] = _schema(message)
+    return {
+        "kind": "discovery#restDescription",
+        "discoveryVersion": "v1",
+        "id": f"tpu:{version}",
+        "name": "tpu",
+        "version": version,
+        "protocol": "rest",
+        "rootUrl": HOST,
+        "servicePath": "",
+        "baseUrl": HOST,
+        "batchPath": "batch",
+        "auth": {"oauth2": {"scopes": {SCOPE: {}}}},
+        "schemas": schemas,
+        "resources": resources,
+    }
+
+
+def _add(resources: JsonObject, route: Route, response: type[Message], version: str) -> None:
+    """Add a method to the tree of resources."""
+    collections, name = _place(route)
+    level: Any = {"resources": resources}
+    for collection in collections:
+        level = level.setdefault("resources", {}).setdefault(collection, {})
+    level.setdefault("methods", {})[name] = _method(route, response, [*collections, name], version)
+
+
+def _place(route: Route) -> tuple[list[str], str]:
+    """`/v2/{name=projects/*/locations/*/nodes/*}:stop` -> projects, locations, nodes, and `stop`."""
+    path, _, custom = VARIABLE.sub(r"\2", route.uri).removeprefix("/v2/").partition(":")
+    parts = path.split("/")
+    if custom or parts[-1] == "*":
+        return parts[::2], custom or STANDARD[route.verb]
+    return parts[::2], "create" if route.verb == "POST" else "list"
+
+
+def _method(route: Route, response: type[Message], place: list[str], version: str) -> JsonObject:
+    variable = VARIABLE.search(route.uri)
+    assert variable is not None, "every method is about a resource or a collection of one"
+    name = variable[1].rpartition(".")[2]
+    pattern = f"^{variable[2].replace('*', '[^/]+')}$"
+    resource: JsonObject = {"location": "path", "pattern": pattern, "required": True, "type": "string"}
+    described: JsonObject = {
+        "id": ".".join(["tpu", *place]),
+        "httpMethod": route.verb,
+        "path": VARIABLE.sub(f"{{+{name}}}", route.uri).replace("/v2/", f"{version}/", 1),
+        "parameters": {name: resource, **_query(route, variable[1])},
+        "parameterOrder": [name],
+        "response": {"$ref": response.DESCRIPTOR.name},
+        "scopes": [SCOPE],
+    }
+    if route.body:
+        described["request"] = {"$ref": _body(route).name}
+    return described
+
+
+def _query(route: Route, variable: str) -> JsonObject:
+    """The fields of the request that are neither in its path nor in its body."""
+    elsewhere = {variable.partition(".")[0], route.body}
+    fields = () if route.body == "*" else route.request.DESCRIPTOR.fields
+    return {
+        field.camelcase_name: {"location": "query", **_type(field)}  # type: ignore[arg-type]
+        for field in fields
+        if field.name not in elsewhere
+    }
+
+
+def _body(route: Route) -> Descriptor:
+    """The message that is the body; the request itself for a method without one."""
+    descriptor: Descriptor = route.request.DESCRIPTOR  # type: ignore[assignment]  # two classes for one
+    if route.body in ("", "*"):
+        return descriptor
+    body = descriptor.fields_by_name[route.body].message_type
+    assert body is not None, "the body is a message"
+    return body
+
+
+def _schema(message: Descriptor) -> JsonObject:
+    """The fields of a message, as far as clients look: `nextPageToken` makes a list one of pages."""
+    properties: JsonObject = {field.camelcase_name: _type(field) for field in message.fields}
+    return {"id": message.name, "type": "object", "properties": properties}
+
+
+def _type(field: FieldDescriptor) -> JsonObject:
+    if field.message_type and field.message_type.full_name == "google.protobuf.FieldMask":
+        return {"type": "string", "format": "google-fieldmask"}
+    kind = SCALARS.get(field.type, "string")
+    return {"type": "array", "items": {"type": kind}} if field.is_repeated else {"type": kind}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.data.files.source_files import SourceFiles, list_files
-from tpuctl.data.sources.annotated.pictures_by_name import PicturesByName
+from tpuctl.data.sources.annotated.coco import PicturesByName
 from tpuctl.data.trees.local import LocalTree
 
 

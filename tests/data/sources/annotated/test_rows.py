@@ -8,8 +8,8 @@ import pytest
 
 from tpuctl.data.options import Options
 from tpuctl.data.schema.features import Label, Tensor, Text
-from tpuctl.data.sources.annotated import rows as module
-from tpuctl.data.sources.annotated.rows import Rows
+from tpuctl.data.sources.annotated import records as module
+from tpuctl.data.sources.annotated.records import Rows
 from tpuctl.errors import UsageError
 
 

@@ -19,7 +19,7 @@ from tpuctl.data.options import Options
 from tpuctl.data.schema.features import Audio, Label
 from tpuctl.data.source import Source
 from tpuctl.data.sources.audio.header import InvalidSound, inspect_sound
-from tpuctl.data.sources.audio.samples import samples, sound_library
+from tpuctl.data.sources.audio.rule import samples, sound_library
 from tpuctl.data.sources.registry import open_source
 from tpuctl.errors import ConfigError, UsageError
 

@@ -12,7 +12,7 @@ from tpuctl.cloud.storage import Object
 from tpuctl.cloud.streams import ObjectStream
 from tpuctl.errors import ConflictError, NotFoundError
 from tpuctl.object_content import Content
-from tpuctl.sim.gcs.rules.globs import compile_glob
+from tpuctl.sim.gcs.rules.list_query import compile_glob
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.sim.gcs.lifecycle.apply_rules import apply_lifecycle
+from tpuctl.sim.gcs.lifecycle.background_tasks import apply_lifecycle
 from tpuctl.sim.gcs.rules.preconditions import Preconditions
 from tpuctl.sim.gcs.storage.store import Store
 

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.storage.rewrite_tokens import RewriteToken, bytes_per_call
+from tpuctl.sim.gcs.json_api.objects import RewriteToken, bytes_per_call
 
 MIB = 1 << 20
 TOKEN = RewriteToken("b", "dir/ü", 5, "to", "there", MIB)

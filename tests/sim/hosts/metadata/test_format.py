@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.sim.hosts.metadata.format import as_json, etag, flat, is_directory, listing, text, walk
+from tpuctl.sim.hosts.metadata.server import as_json, etag, flat, is_directory, listing, text, walk
 
 TREE: dict[str, Any] = {
     "instance": {

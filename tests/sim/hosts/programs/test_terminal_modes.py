@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tpuctl.sim.hosts.programs.terminal_modes import set_modes
+from tpuctl.sim.hosts.programs.programs import set_modes
 
 INPUT, OUTPUT, CONTROL, LOCAL, CHARACTERS = 0, 1, 2, 3, 6
 """Indices in what termios.tcgetattr returns."""

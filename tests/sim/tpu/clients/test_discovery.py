@@ -15,7 +15,7 @@ from googleapiclient.errors import HttpError, UnknownApiNameOrVersion
 from httplib2 import Http
 
 from tests.sim.tpu.api import Api
-from tpuctl.sim.tpu.discovery import document
+from tpuctl.sim.tpu.rest_api import document
 
 PARENT = "projects/rehearsal/locations/us-central2-b"
 NODE = {"acceleratorType": "v4-8", "runtimeVersion": "tpu-ubuntu2204-base", "labels": {"team": "vision"}}

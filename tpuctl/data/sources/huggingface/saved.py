@@ -15,7 +15,6 @@ from tpuctl.data.files.source_files import chosen_files
 from tpuctl.data.options import Options
 from tpuctl.data.source import ScanProgress
 from tpuctl.data.sources.batch_sizes import longest_text
-from tpuctl.data.sources.huggingface.messages import is_packed
 from tpuctl.data.sources.names.files import SAVED_DICT, SAVED_STATE
 from tpuctl.data.sources.parquet_files import ParquetTable, table_source
 from tpuctl.data.sources.tfds_folder import read_small_file
@@ -25,6 +24,17 @@ from tpuctl.errors import UsageError
 if TYPE_CHECKING:
     import pyarrow
 
+
+import struct
+
+_KIND, _HEADER = 1, 2
+"""Fields of a message."""
+_DICTIONARY, _BATCH = 2, 3
+"""Kinds of messages that have buffers."""
+_DATA = 1
+"""Field of a dictionary: its batch."""
+_COMPRESSION = 3
+"""Field of a batch."""
 _SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _BATCH_BYTES, _LEAST_ROWS, _MOST_ROWS = 2 << 20, 16, 8192
 """Size of rows in memory, about; how many there are at least and at most."""
@@ -158,3 +168,35 @@ def _strange(file: str) -> UsageError:
     return UsageError(
         f"'{file}' is not in the form that save_to_disk writes.", hint="Save the dataset again.", file=file
     )
+
+
+# Tells of a message of Arrow's streams whether its buffers are compressed, before they are unpacked.
+#
+# A message is a table of FlatBuffers (Message.fbs of Arrow): a table begins with how far before it its list
+# of offsets is, which has two sizes and an offset for each field.
+
+
+def is_packed(message: bytes) -> bool:
+    """Return whether a message, which Arrow has verified, is a compressed batch or dictionary."""
+    table = _target(message, 0)
+    kind = _field(message, table, _KIND)
+    if not kind or message[kind] not in (_DICTIONARY, _BATCH):
+        return False
+    batch = _target(message, _field(message, table, _HEADER))
+    if message[kind] == _DICTIONARY:
+        batch = _target(message, _field(message, batch, _DATA))
+    return bool(_field(message, batch, _COMPRESSION))
+
+
+def _target(message: bytes, at: int) -> int:
+    """Return where that is to which an offset points."""
+    return at + int(struct.unpack_from("<I", message, at)[0])
+
+
+def _field(message: bytes, table: int, number: int) -> int:
+    """Return where a field of a table is; 0 where it has none."""
+    offsets = table - struct.unpack_from("<i", message, table)[0]
+    (size,) = struct.unpack_from("<H", message, offsets)
+    place = 4 + 2 * number
+    (offset,) = struct.unpack_from("<H", message, offsets + place) if place < size else (0,)
+    return table + int(offset) if offset else 0

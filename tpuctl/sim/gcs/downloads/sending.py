@@ -10,9 +10,9 @@ from typing import BinaryIO
 
 from aiohttp import web
 
-from tpuctl.sim.gcs.downloads.byte_range import ByteRange, parse_range
-from tpuctl.sim.gcs.downloads.gunzip import gunzip, needs_gunzip
+from tpuctl.sim.gcs.downloads.byte_range import PIECE, ByteRange, parse_range
 from tpuctl.sim.gcs.downloads.headers import object_headers
+from tpuctl.sim.gcs.errors import GcsError
 from tpuctl.sim.gcs.http.body_faults import BodyFaults
 from tpuctl.sim.gcs.http.request_faults import current_faults
 from tpuctl.sim.gcs.storage.store import Store
@@ -122,3 +122,34 @@ def _disconnect_on_error(request: web.Request, *, after_sent: bool = False) -> I
         if isinstance(error, (OSError, zlib.error)):
             raise ConnectionResetError("the download failed midway") from error
         raise
+
+
+# Decompressive transcoding of gzip objects, https://cloud.google.com/storage/docs/transcoding.
+
+
+def needs_gunzip(request: web.Request, stored: StoredObject) -> bool:
+    """Whether an object has `contentEncoding: gzip` and the client does not accept gzip."""
+    return (
+        stored.text("contentEncoding") == "gzip"
+        and "gzip" not in request.headers.get("Accept-Encoding", "").lower()
+        and "no-transform" not in stored.text("cacheControl")
+    )
+
+
+def gunzip(file: BinaryIO) -> tuple[bytes, Iterator[bytes]]:
+    """Return the first decompressed piece and the others; raises 503 if the bytes are not gzip."""
+    pieces = _decompressed(file)
+    try:
+        return next(pieces, b""), pieces
+    except zlib.error as error:
+        raise GcsError(503, "The object says contentEncoding gzip, but its bytes are not.") from error
+
+
+def _decompressed(file: BinaryIO) -> Iterator[bytes]:
+    decompressor = zlib.decompressobj(wbits=31)
+    while compressed := file.read(PIECE):
+        while compressed:
+            if decompressor.eof:
+                decompressor = zlib.decompressobj(wbits=31)
+            yield decompressor.decompress(compressed, PIECE * 4)
+            compressed = decompressor.unconsumed_tail or decompressor.unused_data

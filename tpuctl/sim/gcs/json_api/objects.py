@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, replace
 
 from tpuctl.sim.gcs.errors import invalid, required
 from tpuctl.sim.gcs.http.authorization import require
@@ -10,14 +14,16 @@ from tpuctl.sim.gcs.json_api.projection import projected_object
 from tpuctl.sim.gcs.json_api.request import JsonRequest
 from tpuctl.sim.gcs.json_api.resources import etag
 from tpuctl.sim.gcs.rules.list_query import ListQuery
-from tpuctl.sim.gcs.rules.parameters import is_true
+from tpuctl.sim.gcs.rules.parameters import is_true, parse_number
 from tpuctl.sim.gcs.rules.preconditions import check_etags
 from tpuctl.sim.gcs.storage.acl import predefined_acl
 from tpuctl.sim.gcs.storage.composing import compose
 from tpuctl.sim.gcs.storage.listing import list_page
-from tpuctl.sim.gcs.storage.rewrite_tokens import RewriteToken, bytes_per_call
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
 from tpuctl.sim.json_values import JsonObject, objects_at, text_at
+
+QUANTUM = 1 << 20
+"""Bytes: `maxBytesRewrittenPerCall` is a multiple of this."""
 
 
 async def list_objects(request: JsonRequest) -> JsonObject:
@@ -156,3 +162,42 @@ def _source_of_copy(request: JsonRequest, generation: int | None = None) -> Stor
 def _copy(request: JsonRequest, source: StoredObject) -> StoredObject:
     bucket, name = request.names["to_bucket"], request.names["to_object"]
     return request.store.objects.copy(source, bucket, name, request.body, request.conditions())
+
+
+# Encodes the token of a rewrite in several calls, with the bytes rewritten so far.
+
+
+@dataclass(frozen=True)
+class RewriteToken:
+    """A rewrite of one generation to one destination, of which some bytes are rewritten."""
+
+    bucket: str
+    name: str
+    generation: int
+    to_bucket: str
+    to_name: str
+    bytes_rewritten: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> RewriteToken:
+        """Parse a token; raises 400."""
+        try:
+            bucket, name, generation, to_bucket, to_name, size = json.loads(base64.urlsafe_b64decode(text))
+            return cls(str(bucket), str(name), int(generation), str(to_bucket), str(to_name), int(size))
+        except (ValueError, TypeError, binascii.Error) as error:
+            raise invalid("Invalid rewrite token.") from error
+
+    def to_text(self) -> str:
+        """Return the token as text."""
+        return base64.urlsafe_b64encode(json.dumps(astuple(self)).encode()).decode()
+
+
+def bytes_per_call(query: Mapping[str, str]) -> int | None:
+    """Return how many bytes one call may rewrite, None for all; raises 400."""
+    text = query.get("maxBytesRewrittenPerCall")
+    if text is None:
+        return None
+    limit = parse_number("maxBytesRewrittenPerCall", text)
+    if not limit or limit % QUANTUM:
+        raise invalid("maxBytesRewrittenPerCall must be an integral multiple of 1 MiB (1048576).")
+    return limit

@@ -6,9 +6,9 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
+from functools import lru_cache
 from typing import BinaryIO
 
-from tpuctl.sim.gcs.crc32c_combine import combine_crc32c
 from tpuctl.sim.gcs.errors import GcsError, invalid, invalid_field
 from tpuctl.sim.gcs.rules.names import check_object_name
 from tpuctl.sim.gcs.rules.parameters import parse_number
@@ -18,6 +18,10 @@ from tpuctl.sim.gcs.storage.store import Store
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
 from tpuctl.sim.json_values import JsonObject, JsonValue, objects_at
 
+POLYNOMIAL = 0x82F63B78
+"""Castagnoli's, with its bits reversed."""
+Matrix = tuple[int, ...]
+"""32 columns over GF(2): the next CRC register as a linear function of the last."""
 MOST_SOURCES = 32
 
 
@@ -89,3 +93,40 @@ def _find(store: Store, bucket: str, source: JsonObject) -> StoredObject:
 def _append_all(writer: BlobWriter, files: Sequence[tuple[BinaryIO, int]]) -> None:
     for file, size in files:
         writer.append(file, size)
+
+
+# Computes the CRC-32C of concatenated data from those of the pieces, as zlib's crc32_combine does.
+
+
+def combine_crc32c(first: int, second: int, second_size: int) -> int:
+    """Return the CRC-32C of data whose first and second part have these CRC-32Cs."""
+    power = 0
+    while second_size:
+        if second_size & 1:
+            first = _times(_zero_bytes(power), first)
+        second_size >>= 1
+        power += 1
+    return first ^ second
+
+
+@lru_cache(maxsize=64)
+def _zero_bytes(power: int) -> Matrix:
+    """The effect of 2**power zero bytes on a CRC register."""
+    if power == 0:
+        one_bit: Matrix = (POLYNOMIAL, *(1 << bit for bit in range(31)))
+        two_bits = _squared(one_bit)
+        return _squared(_squared(two_bits))
+    return _squared(_zero_bytes(power - 1))
+
+
+def _squared(matrix: Matrix) -> Matrix:
+    return tuple(_times(matrix, column) for column in matrix)
+
+
+def _times(matrix: Matrix, vector: int) -> int:
+    total = 0
+    for column in matrix:
+        if vector & 1:
+            total ^= column
+        vector >>= 1
+    return total

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,6 @@ from tpuctl.sim.access.guard import Guard
 from tpuctl.sim.hosts.programs.programs import Programs
 from tpuctl.sim.hosts.ssh.authorized_keys import AuthorizedKeys
 from tpuctl.sim.hosts.ssh.forwarded_ports import ForwardedPorts
-from tpuctl.sim.hosts.ssh.logins import Logins
 from tpuctl.sim.hosts.ssh.session import Environment, HostSession
 from tpuctl.sim.network.ports import LOOPBACK
 from tpuctl.sim.records import Host
@@ -206,3 +207,30 @@ class _Connection(asyncssh.SSHServer):
 async def _cut(connection: asyncssh.SSHServerConnection) -> None:
     connection.abort()
     await connection.wait_closed()
+
+
+# Shows who is logged in on a host, as sshd's own processes do in /proc of a real one.
+
+
+class Logins:
+    """A folder `proc/N/` for each connection, whose `cmdline` is the title of sshd's process for it.
+
+    The folder stands for the root of the host's file system: the machine's own /proc shows every host.
+    """
+
+    def __init__(self, view: Path) -> None:
+        self._proc = view / "proc"
+        self._numbers = count(1)
+        shutil.rmtree(self._proc, ignore_errors=True)
+        self._proc.mkdir(parents=True, mode=0o700)
+
+    def add(self, user: str) -> Path:
+        """Show that a user is logged in; returns what `remove` takes."""
+        entry = self._proc / str(next(self._numbers))
+        entry.mkdir(mode=0o700)
+        (entry / "cmdline").write_text(f"sshd: {user}@notty")
+        return entry
+
+    def remove(self, entry: Path) -> None:
+        """Show that the user has logged out."""
+        shutil.rmtree(entry, ignore_errors=True)

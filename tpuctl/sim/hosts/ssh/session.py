@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +16,6 @@ from tpuctl.sim.hosts.programs.descriptors import CHUNK, read, write
 from tpuctl.sim.hosts.programs.disk_full import is_full
 from tpuctl.sim.hosts.programs.login import Peer, command_line, login_environment
 from tpuctl.sim.hosts.programs.programs import Program, Programs
-from tpuctl.sim.hosts.ssh.sftp import HomeSftp
 
 SIGNALS = {
     name: signal.Signals[f"SIG{name}"]
@@ -175,3 +175,42 @@ async def _is_written(target: int, data: bytes) -> bool:
     except OSError:
         return False
     return True
+
+
+# Serves SFTP on a host: absolute paths are those of this machine, relative ones start at the host's home.
+
+
+class HomeSftp(asyncssh.SFTPServer):
+    """asyncssh's SFTP server, started in the host's home instead of the simulator's working directory."""
+
+    def __init__(self, home: Path, channel: asyncssh.SSHServerChannel[bytes]) -> None:
+        super().__init__(channel)
+        self._folder = home
+        self._home = os.fsencode(home)
+
+    def map_path(self, path: bytes) -> bytes:
+        """Return the local path for one that the client gave."""
+        return os.path.join(self._home, path)
+
+    def open(self, path: bytes, pflags: int, attrs: asyncssh.SFTPAttrs) -> object:
+        """Open a file; on a full disk none can be created or truncated."""
+        self._require_room(asyncssh.FXF_CREAT | asyncssh.FXF_TRUNC, pflags)
+        return super().open(path, pflags, attrs)
+
+    def write(self, file_obj: object, offset: int, data: bytes) -> int | Awaitable[int]:
+        """Write into a file, unless the disk is full."""
+        self._require_room(1, 1)
+        return super().write(file_obj, offset, data)
+
+    def mkdir(self, path: bytes, attrs: asyncssh.SFTPAttrs) -> None:
+        """Make a folder, unless the disk is full."""
+        self._require_room(1, 1)
+        super().mkdir(path, attrs)
+
+    def _require_room(self, growing: int, flags: int) -> None:
+        if flags & growing and is_full(self._folder):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def exit(self) -> None:
+        """Report success at the end, as sftp-server does; scp fails otherwise."""
+        self.channel.exit(0)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 
 from tpuctl.sim.world.api_errors import api_error
 from tpuctl.sim.world.api_json import NodeFields, node_fields
 from tpuctl.sim.world.capacity import availability
-from tpuctl.sim.world.nodes import labels
 
+MOST_LABELS = 64
+MOST_CHARACTERS = 63
+MOST_BYTES = 128
+LETTERS = frozenset({"Ll", "Lo"})
+"""Unicode categories: small letters, and those of scripts without capitals."""
+CHARACTERS = LETTERS | {"Nd", "Nl", "No"}
 UPDATABLE: dict[str, Callable[[NodeFields], NodeFields]] = {
     "description": lambda sent: {"description": sent.get("description", "")},
     "labels": lambda sent: {"labels": sent.get("labels", {})},
@@ -66,7 +73,7 @@ def without_external_ips(fields: NodeFields) -> NodeFields:
 
 
 def _check(spec: NodeFields, hosts: int) -> None:
-    labels.check(spec.get("labels", {}))
+    check(spec.get("labels", {}))
     if len(spec.get("description", "")) > MAX_DESCRIPTION:
         raise api_error("bad_field", reason=f"description has more than {MAX_DESCRIPTION} characters")
     if spec.get("networkConfig") and spec.get("networkConfigs"):
@@ -75,3 +82,40 @@ def _check(spec: NodeFields, hosts: int) -> None:
         raise api_error("unimplemented", feature="nodes with several networks")
     if hosts > 1 and any(disk.get("mode") == "READ_WRITE" for disk in spec.get("dataDisks", [])):
         raise api_error("bad_field", reason="a data disk of a slice of several hosts is read-only")
+
+
+# Checks labels as Google Cloud does: https://cloud.google.com/compute/docs/labeling-resources#requirements.
+
+
+def check(labels: Mapping[str, str]) -> None:
+    """Raise INVALID_ARGUMENT for labels that no resource of Google Cloud can have."""
+    if len(labels) > MOST_LABELS:
+        raise api_error("many_labels", count=len(labels), most=MOST_LABELS)
+    for key, value in labels.items():
+        problem = _problem_of_key(key)
+        if problem:
+            raise api_error("label_key", key=_quoted(key), problem=problem)
+        problem = _problem(value)
+        if problem:
+            raise api_error("label_value", key=_quoted(key), value=_quoted(value), problem=problem)
+
+
+def _problem_of_key(key: str) -> str:
+    if not key:
+        return "cannot be empty"
+    is_letter = unicodedata.category(key[0]) in LETTERS
+    return _problem(key) or ("" if is_letter else "must start with a lowercase letter")
+
+
+def _problem(text: str) -> str:
+    """Return what is wrong with a key or value, '' if nothing is."""
+    for index, letter in enumerate(text):
+        if unicodedata.category(letter) not in CHARACTERS and letter not in "_-":
+            return f"contains invalid character '{letter}' at index {index}"
+    if len(text) > MOST_CHARACTERS:
+        return f"is longer than {MOST_CHARACTERS} characters"
+    return f"is longer than {MOST_BYTES} bytes" if len(text.encode()) > MOST_BYTES else ""
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
