@@ -16,7 +16,7 @@ import urllib3
 
 from tests.running_simulator import RunningSimulator
 from tpuctl.cloud.google_clients import anonymous_credentials, storage_client
-from tpuctl.cloud.media_connections import MediaConnections, UnusualAnswerError
+from tpuctl.cloud.media_requests import MediaConnections, UnusualAnswerError
 from tpuctl.cloud.storage import Bucket
 
 DATA = bytes(range(256)) * 5_000

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.config.defaults import default_value
+from tpuctl.config.layers import default_value
 from tpuctl.config.settings import SETTINGS, Value
 
 

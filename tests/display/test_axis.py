@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpuctl.display.chart import axis_of, number
+from tpuctl.display.metrics import axis_of, number
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.display.test_markup import HOSTILE, check_harmless
-from tpuctl.display.chart import HEIGHT, MOST_POINTS, WIDTH, Series, chart, charts
 from tpuctl.display.markup import Markup
+from tpuctl.display.metrics import HEIGHT, MOST_POINTS, WIDTH, Series, chart, charts
 
 SVG = "{http://www.w3.org/2000/svg}"
 LOSS = Series("loss", [(10.0, 2.31), (20.0, 1.2), (30.0, 1.4)])

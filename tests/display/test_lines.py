@@ -9,7 +9,7 @@ import click
 import pytest
 
 from tpuctl.cli import output, printing, terminal
-from tpuctl.cli.warning_lines import WarningLines
+from tpuctl.cli.session import WarningLines
 from tpuctl.errors import DeclinedError
 from tpuctl.nodes import HttpRequest
 

@@ -52,7 +52,7 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "if columns is None or _total(natural) < columns:",
     ): "a table that just fits is folded nowhere in either branch",
     (
-        "tpuctl/flows/datasets/analysis/class_folders.py",
+        "tpuctl/flows/datasets/analysis/sample_files.py",
         'return "/".join(local_parts(name))',
         "return ''.join(local_parts(name))",
     ): "the name has no slash any more, so it is one part",

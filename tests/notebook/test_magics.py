@@ -11,8 +11,8 @@ import pytest
 
 from tpuctl.client.records import Progress
 from tpuctl.errors import StateError, UsageError
-from tpuctl.notebook import extension, magics
-from tpuctl.notebook.magics import Magics
+from tpuctl.notebook import extension
+from tpuctl.notebook.extension import Magics
 
 CELL = "print('hello')"
 
@@ -56,7 +56,7 @@ def opened(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[Client]:
         clients.append(Client(warn))
         return clients[-1]
 
-    monkeypatch.setattr(magics, "Client", open_client)
+    monkeypatch.setattr(extension, "Client", open_client)
     return clients
 
 

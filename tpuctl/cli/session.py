@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from tpuctl.cli import printing
-from tpuctl.cli.warning_lines import WarningLines
 from tpuctl.client.context import Context
 from tpuctl.config import Config, load
 from tpuctl.config.files import FILE_NAME, VARIABLE, set_project
@@ -28,6 +27,13 @@ if TYPE_CHECKING:
     from tpuctl.flows.nodes.prices import Prices
     from tpuctl.flows.runs.evidence.witnesses import Witnesses
 
+
+from threading import Lock
+
+from tpuctl.cli import output
+
+MOST = 20
+"""Lines of one command."""
 Command = TypeVar("Command", bound=Callable[..., object])
 
 DISPLAY = ("--yes", "-y", "--json", "--debug", "--dry-run")
@@ -259,3 +265,27 @@ def confirm(question: str, *, yes: bool) -> None:
         raise DeclinedError("Confirmation is needed, and the command is not interactive.", hint="Pass --yes.")
     if not printing.confirm(question):
         raise DeclinedError("Declined: nothing was done.")
+
+
+# Prints warnings on stderr, each once, and after the first few only their number.
+
+
+class WarningLines:
+    """The warnings of one command; call it with a line, from any thread."""
+
+    def __init__(self) -> None:
+        self._lines: set[str] = set()
+        self._lock = Lock()
+
+    def __call__(self, line: str) -> None:
+        """Print a line unless it was printed before, or there were too many."""
+        with self._lock:
+            if line not in self._lines:
+                self._lines.add(line)
+                if len(self._lines) <= MOST:
+                    output.note(f"Warning: {line}")
+
+    def close(self) -> None:
+        """Print how many lines were left out."""
+        if (more := len(self._lines) - MOST) > 0:
+            output.note(f"Warning: {more} more like these.")

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tpuctl.cli.remote import copy_progress
-from tpuctl.cli.remote.copy_progress import show_bytes
+from tpuctl.cli.remote import cp
+from tpuctl.cli.remote.cp import show_bytes
 
 Shown = Callable[[], list[str]]
 
@@ -24,7 +24,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """A time that only the test moves."""
     made = Clock()
-    monkeypatch.setattr(copy_progress, "time", SimpleNamespace(monotonic=made.monotonic))
+    monkeypatch.setattr(cp, "time", SimpleNamespace(monotonic=made.monotonic))
     return made
 
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tpuctl.cli.remote.handing_over import hand_over
+from tpuctl.cli.remote.ssh import hand_over
 from tpuctl.errors import ConfigError
 
 
 def test_the_program_comes_after_what_was_printed_and_hears_every_signal() -> None:
     code = (
-        "import sys\nfrom tpuctl.cli.remote.handing_over import hand_over\n"
+        "import sys\nfrom tpuctl.cli.remote.ssh import hand_over\n"
         "sys.stdout.write('first\\n'); sys.stderr.write('said ')\n"
         "hand_over(['/bin/sh', '-c', 'echo second; echo more >&2; kill -PIPE $$; echo alive'])"
     )

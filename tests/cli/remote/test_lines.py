@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.test_progress import Clock
-from tpuctl.cli.remote import copy_progress
-from tpuctl.cli.remote.copy_progress import show_bytes
-from tpuctl.cli.remote.lines import LinePrinter, write_raw
+from tpuctl.cli.remote import cp
+from tpuctl.cli.remote.cp import show_bytes
+from tpuctl.cli.remote.exec import LinePrinter, write_raw
 from tpuctl.flows.remote.execution import Output
 
 Capture = pytest.CaptureFixture[str]
@@ -17,7 +17,7 @@ Capture = pytest.CaptureFixture[str]
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of a copy: nothing waits."""
     clock = Clock()
-    monkeypatch.setattr(copy_progress, "time", clock)
+    monkeypatch.setattr(cp, "time", clock)
     return clock
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.flows.runs.records import ATTEMPT, CREATED, STATUS, write_chunk
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import runs
-from tpuctl.cli.warning_lines import MOST
+from tpuctl.cli.session import MOST
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.worker.records import encode as encode_status

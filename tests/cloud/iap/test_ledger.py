@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpuctl.cloud.iap.endings import Ending
-from tpuctl.cloud.iap.ledger import WINDOW, Ledger
+from tpuctl.cloud.iap.tunnel import WINDOW, Ledger
 
 STEPS = st.lists(
     st.one_of(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from tpuctl.cloud.iap import route
+from tpuctl.cloud.iap import websocket
 from tpuctl.cloud.iap.endings import Interruption
 from tpuctl.sim.network.certificate_authority import CertificateAuthority
 
@@ -85,7 +85,7 @@ def test_the_users_proxy_and_authorities_are_used(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     monkeypatch.setenv(variable, str(proxy.ca_file))
-    with route.connect(f"wss://{NAME}/v4/connect", 60, is_local=False) as stream:
+    with websocket.connect(f"wss://{NAME}/v4/connect", 60, is_local=False) as stream:
         assert stream.recv(5) == b"hello"
     assert proxy.requests[0].startswith(f"CONNECT {NAME}:443 HTTP/1.")
     login = base64.b64encode(b"ada:s@cret").decode()
@@ -94,13 +94,13 @@ def test_the_users_proxy_and_authorities_are_used(
 
 def test_an_unknown_authority_is_refused(proxy: Proxy) -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
-        route.connect(f"wss://{NAME}/v4/connect", 60, is_local=False)
+        websocket.connect(f"wss://{NAME}/v4/connect", 60, is_local=False)
 
 
 def test_a_proxy_that_refuses_is_named_without_its_password(proxy: Proxy) -> None:
     proxy.status = "407 Proxy Authentication Required"
     with pytest.raises(Interruption, match="407 Proxy Authentication Required") as raised:
-        route.connect(f"wss://{NAME}/v4/connect", 60, is_local=False)
+        websocket.connect(f"wss://{NAME}/v4/connect", 60, is_local=False)
     assert proxy.address in raised.value.reason
     assert "cret" not in raised.value.reason
 
@@ -109,7 +109,7 @@ def test_a_proxy_that_refuses_is_named_without_its_password(proxy: Proxy) -> Non
 def test_the_connection_to_a_proxy_that_refuses_is_closed(proxy: Proxy, status: str) -> None:
     proxy.status = status
     with pytest.raises(Interruption, match="does not open a connection") as raised:
-        route.connect(f"wss://{NAME}/v4/connect", 60, is_local=False)
+        websocket.connect(f"wss://{NAME}/v4/connect", 60, is_local=False)
     assert proxy.left.wait(60)
     assert raised.value.__traceback__  # until here nothing else could close it
 
@@ -117,13 +117,13 @@ def test_the_connection_to_a_proxy_that_refuses_is_closed(proxy: Proxy, status: 
 def test_another_kind_of_proxy_is_named(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "socks5://ada:secret@127.0.0.1:1")
     with pytest.raises(Interruption, match=r"socks5://127\.0\.0\.1 cannot be used: only http:// proxies can"):
-        route.connect(f"wss://{NAME}/v4/connect", 60, is_local=False)
+        websocket.connect(f"wss://{NAME}/v4/connect", 60, is_local=False)
 
 
 def test_certificates_that_cannot_be_read_are_named(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/no/such/file")
     with pytest.raises(Interruption, match=r"certificates of /no/such/file cannot be read: No such file"):
-        route.authorities()
+        websocket.authorities()
 
 
 def test_hosts_of_no_proxy_and_the_simulator_are_reached_without_one(
@@ -131,9 +131,9 @@ def test_hosts_of_no_proxy_and_the_simulator_are_reached_without_one(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"ws://127.0.0.1:{server.getsockname()[1]}/v4"
-        route.connect(url, 60, is_local=True).close()
+        websocket.connect(url, 60, is_local=True).close()
         monkeypatch.setenv("no_proxy", "127.0.0.1")
-        route.connect(url, 60, is_local=False).close()
+        websocket.connect(url, 60, is_local=False).close()
     assert proxy.requests == []
 
 
@@ -141,7 +141,7 @@ def test_hosts_of_no_proxy_and_the_simulator_are_reached_without_one(
     ("url", "place"), [(f"ws://{NAME}/v4", f"{NAME}:80"), (f"ws://{NAME}:8443/v4", f"{NAME}:8443")]
 )
 def test_a_url_without_a_port_has_the_port_of_its_scheme(proxy: Proxy, url: str, place: str) -> None:
-    with route.connect(url, 60, is_local=False) as stream:
+    with websocket.connect(url, 60, is_local=False) as stream:
         assert stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert not isinstance(stream, ssl.SSLSocket)
     assert proxy.requests[0].startswith(f"CONNECT {place} HTTP/1.")
@@ -151,7 +151,7 @@ def test_the_authorities_of_our_other_clients_are_known(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(requests.utils, "DEFAULT_CA_BUNDLE_PATH", str(proxy.ca_file))
-    with route.connect(f"wss://{NAME}/v4/connect", 60, is_local=False) as stream:
+    with websocket.connect(f"wss://{NAME}/v4/connect", 60, is_local=False) as stream:
         assert stream.recv(5) == b"hello"
 
 
@@ -159,7 +159,7 @@ def test_a_connection_is_closed_where_no_certificates_can_be_read(monkeypatch: p
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/no/such/file")
     with socket.create_server(("127.0.0.1", 0)) as server:
         with pytest.raises(Interruption, match="cannot be read") as raised:
-            route.connect(f"wss://127.0.0.1:{server.getsockname()[1]}/v4", 60, is_local=True)
+            websocket.connect(f"wss://127.0.0.1:{server.getsockname()[1]}/v4", 60, is_local=True)
         stream, _ = server.accept()
         with stream:
             stream.settimeout(60)
@@ -185,10 +185,10 @@ def test_a_proxy_without_a_port_is_at_port_80(
         def set_tunnel(self, *_: object, **__: object) -> None:
             """Leave the place of the proxy itself."""
 
-    monkeypatch.setattr(route, "HTTPConnection", Connection)
+    monkeypatch.setattr(websocket, "HTTPConnection", Connection)
     monkeypatch.setenv("https_proxy", proxy_url)
     with pytest.raises(
         Interruption, match=f"the proxy {place} does not open a connection to {NAME}: no such"
     ):
-        route.connect(f"wss://{NAME}/v4", 60, is_local=False)
+        websocket.connect(f"wss://{NAME}/v4", 60, is_local=False)
     assert asked == [place]

@@ -18,7 +18,8 @@ import pytest
 
 from tpuctl import simulator_packages
 from tpuctl.cloud import simulator as simulator_process
-from tpuctl.cloud.simulator import launch, locks, process
+from tpuctl.cloud.simulator import locks, process
+from tpuctl.cloud.simulator import process as launch
 from tpuctl.cloud.simulator.locks import is_locked
 from tpuctl.cloud.simulator.published import PublishedEndpoints, read_endpoints
 from tpuctl.errors import ConfigError, HostError

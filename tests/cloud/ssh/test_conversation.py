@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.cloud.ssh.scripted_channel import ScriptedChannel
-from tpuctl.cloud.ssh.conversation import Limit, converse
 from tpuctl.cloud.ssh.explanations import CommandTimeout, Flood
+from tpuctl.cloud.ssh.session import Limit, converse
 
 DATA = bytes(range(256)) * 400
 HOUR = 3600.0

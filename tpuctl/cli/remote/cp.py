@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import click
 
 from tpuctl.cli import output
-from tpuctl.cli.remote.copy_progress import show_bytes
+from tpuctl.cli.output import format_bytes, note
+from tpuctl.cli.printing import unguarded
 from tpuctl.cli.remote.hosts import find, reach
 from tpuctl.cli.session import Session, dry_run_option, reaching_options, with_session
 from tpuctl.client.nodes import hosts as calls
@@ -17,6 +22,8 @@ from tpuctl.flows.remote.copy_paths import parse_copy
 from tpuctl.flows.remote.workers import ALL_WORKERS, chosen_workers
 from tpuctl.parallel import Result
 
+INTERVAL = 10.0
+REDRAW_INTERVAL = 0.1
 Results = Sequence[Result[int, Copied]]
 MOST_NAMED = 10
 """Files that are left out, of each worker, that a warning names."""
@@ -104,3 +111,47 @@ def _error(session: Session, results: Results) -> TpuctlError | None:
         return None
     count = "1 file was" if len(left_out) == 1 else f"{len(left_out)} files were"
     return StateError(f"{count} left out; everything else is there.", hint="--json names all of them.")
+
+
+# Shows the bytes of a copy, their rate, and how many workers have all of theirs.
+
+
+@contextmanager
+def show_bytes(workers: Sequence[int]) -> Iterator[Callable[[int, int, int], None]]:
+    """Yield a function that takes a worker, its bytes, and all of them."""
+    if not sys.stderr.isatty():
+        yield _Sum(workers, note, INTERVAL).report
+        return
+    from rich.console import Console  # noqa: PLC0415  only on a terminal
+    from rich.text import Text  # noqa: PLC0415
+
+    with Console(file=unguarded(sys.stderr), highlight=False).status("copying ...") as live:
+        yield _Sum(workers, lambda text: live.update(Text(text)), REDRAW_INTERVAL).report
+
+
+class _Sum:
+    """Adds up the bytes of all workers."""
+
+    def __init__(self, workers: Sequence[int], show: Callable[[str], None], interval: float) -> None:
+        self._show = show
+        self._interval = interval
+        self._lock = threading.Lock()
+        self._workers = dict.fromkeys(workers, (0, 0))
+        self._began = self._last = time.monotonic()
+
+    def report(self, worker: int, size: int, total: int) -> None:
+        """Take the bytes of one worker, from its thread."""
+        with self._lock:
+            self._workers[worker] = size, total
+            now = time.monotonic()
+            if now - self._last >= self._interval:
+                self._last = now
+                self._show(self._text(now - self._began))
+
+    def _text(self, seconds: float) -> str:
+        size = sum(count for count, _ in self._workers.values())
+        total = sum(count for _, count in self._workers.values())
+        complete = sum(count == most > 0 for count, most in self._workers.values())
+        of_total = f" of {format_bytes(total)}" if total >= size else ""
+        workers = f", {complete} of {len(self._workers)} workers complete" if len(self._workers) > 1 else ""
+        return f"{format_bytes(size)}{of_total} at {format_bytes(size / seconds)}/s{workers}"

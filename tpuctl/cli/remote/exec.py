@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,16 +12,16 @@ import click
 from tpuctl.cli import output, printing
 from tpuctl.cli.remote.after_dashes import AfterDashes
 from tpuctl.cli.remote.hosts import find, reach
-from tpuctl.cli.remote.lines import LinePrinter, write_raw
 from tpuctl.cli.session import Session, dry_run_option, reaching_options, with_session
 from tpuctl.cli.value_types import DURATION, OUTPUT_PATH
 from tpuctl.client.nodes import hosts as calls
 from tpuctl.client.nodes.hosts import host_name
 from tpuctl.errors import UsageError
 from tpuctl.flows.remote.command import Results
-from tpuctl.flows.remote.execution import Ended, Output
+from tpuctl.flows.remote.execution import Ended, Output, Stream
 from tpuctl.flows.remote.output_places import OutputEnds, OutputFiles
 from tpuctl.flows.remote.workers import ALL_WORKERS, chosen_workers
+from tpuctl.text.whole_lines import WholeLines
 from tpuctl.text.worker_numbers import ranges
 
 
@@ -142,3 +143,35 @@ def _conclude(results: Results) -> int:
             colour="bold red",
         )
     return code
+
+
+# Prints the output of workers line by line, each with its worker.
+
+
+class LinePrinter:
+    """Shows lines as they become complete, on the same stream, with the worker if there are several."""
+
+    def __init__(self, workers: Sequence[int]) -> None:
+        width = len(str(max(workers)))
+        self._labels = {worker: f"[{worker:>{width}}] " if len(workers) > 1 else "" for worker in workers}
+        self._streams: dict[tuple[int, Stream], WholeLines] = defaultdict(WholeLines)
+
+    def take(self, output: Output) -> None:
+        """Take a piece of output."""
+        self._print(
+            output.worker, output.stream, self._streams[output.worker, output.stream].feed(output.data)
+        )
+
+    def close(self) -> None:
+        """Show what has come of lines without an end."""
+        for (worker, stream), lines in self._streams.items():
+            self._print(worker, stream, lines.end())
+
+    def _print(self, worker: int, stream: Stream, lines: bytes) -> None:
+        if lines:
+            printing.write_log_lines(lines, self._labels[worker], err=stream == "stderr")
+
+
+def write_raw(output: Output) -> None:
+    """Write a piece of output as it is, to the stream that it was written to."""
+    printing.write_bytes(output.data, err=output.stream == "stderr")

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import signal
+import sys
+from typing import NoReturn
 
 import click
 
 from tpuctl.cli import output, printing
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.remote.after_dashes import AfterDashes
-from tpuctl.cli.remote.handing_over import hand_over
 from tpuctl.cli.remote.reaching import find_worker, login, worker_option
 from tpuctl.cli.session import Session, dry_run_option, reaching_options, with_session
-from tpuctl.errors import UsageError
+from tpuctl.errors import ConfigError, UsageError
 from tpuctl.flows.remote import openssh
 from tpuctl.flows.remote.targets import Hosts, admission_requests, admit
+
+CHANGED_SIGNALS = ("SIGPIPE", "SIGXFSZ")
+"""Python ignores them, and a program that it becomes would inherit that."""
 
 
 class _Command(AfterDashes):
@@ -66,3 +72,18 @@ def _show(session: Session, hosts: Hosts, command: list[str]) -> None:
         return
     output.requests(requests, as_json=False)
     printing.write_code(shlex.join(command))
+
+
+# Hands the terminal over to another program, which replaces this one.
+
+
+def hand_over(command: list[str]) -> NoReturn:
+    """Become another program: it has the terminal, all signals, and this process's exit code."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for name in CHANGED_SIGNALS:
+        signal.signal(signal.Signals[name], signal.SIG_DFL)
+    try:
+        os.execv(command[0], command)  # noqa: S606  no shell is wanted
+    except OSError as error:
+        raise ConfigError(f"{command[0]} cannot be run: {error.strerror}.") from error

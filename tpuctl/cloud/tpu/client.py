@@ -5,18 +5,21 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from google.cloud import tpu_v2
+from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport as CommonTransport
 from google.longrunning import operations_pb2
 
+from tpuctl import clock
 from tpuctl.accelerators import Accelerator
 from tpuctl.cloud.error_table import Service
 from tpuctl.cloud.provider import Operation
 from tpuctl.cloud.tpu import api_requests, runtimes
+from tpuctl.cloud.tpu.api_requests import HOST
 from tpuctl.cloud.tpu.error_mapping import CREATING, SERVICE, operation_error
-from tpuctl.cloud.tpu.maintenance import read_maintenance, simulate_maintenance, simulation_request
 from tpuctl.cloud.tpu.messages import (
     read_guest_attribute,
     read_host_keys,
@@ -36,6 +39,7 @@ from tpuctl.cloud.tpu.past_changes import list_operations, read_history
 from tpuctl.cloud.tpu.project_metadata import uses_os_login
 from tpuctl.cloud.tpu.rules import check_creation
 from tpuctl.cloud.tpu.sending import send, send_list, send_once
+from tpuctl.cloud.tpu.states import enum_name
 from tpuctl.errors import ConfigError, NotFoundError, StateError, TpuctlError
 from tpuctl.nodes import (
     CLOUD_TPU,
@@ -60,6 +64,9 @@ from tpuctl.nodes import (
     StopNode,
     UpdateNode,
 )
+
+if TYPE_CHECKING:
+    from google.cloud import tpu_v2alpha1
 
 
 class CloudTpu:
@@ -309,3 +316,62 @@ def _subject_of(change: Change) -> str:
             return _queued_subject(queued_request.id)
         case DeleteQueuedResource(queued_resource):
             return _queued_subject(queued_resource)
+
+
+# Reads upcoming maintenance and simulates it: v2alpha1 of the Cloud TPU API alone offers that in Python.
+
+
+def read_maintenance(client: tpu_v2.TpuClient, parent: str) -> Mapping[str, Maintenance]:
+    """Return the upcoming maintenance of the nodes of a location by their uids."""
+    from google.cloud import tpu_v2alpha1  # noqa: PLC0415  36 ms, and few commands need it
+
+    alpha = _alpha_client(client)
+    request = tpu_v2alpha1.ListNodesRequest(parent=parent)
+    pages = send_list("The upcoming maintenance", alpha.list_nodes, request)
+    plain = [tpu_v2alpha1.Node.pb(node) for page in pages for node in page.nodes]
+    types = tpu_v2alpha1.UpcomingMaintenance
+    return {
+        str(node.id): Maintenance(
+            kind=enum_name(types.MaintenanceType, node.upcoming_maintenance.type_),
+            status=enum_name(types.MaintenanceStatus, node.upcoming_maintenance.maintenance_status),
+            begins=_time(node.upcoming_maintenance.window_start_time),
+            ends=_time(node.upcoming_maintenance.window_end_time),
+            can_reschedule=node.upcoming_maintenance.can_reschedule,
+        )
+        for node in plain
+        if node.HasField("upcoming_maintenance")
+    }
+
+
+def _time(text: str) -> str:
+    """Return a time, which this message has as RFC 3339; empty for any other text."""
+    try:
+        return clock.iso(datetime.fromisoformat(text))
+    except ValueError:
+        return ""
+
+
+def simulate_maintenance(client: tpu_v2.TpuClient, subject: str, change: SimulateMaintenance) -> str:
+    """Begin a simulated maintenance and return its operation's name; `subject` names the node in errors."""
+    from google.cloud import tpu_v2alpha1  # noqa: PLC0415  see above
+
+    request = tpu_v2alpha1.SimulateMaintenanceEventRequest(
+        name=node_name(change.node), worker_ids=[str(change.worker)]
+    )
+    future = send(subject, _alpha_client(client).simulate_maintenance_event, request, changes=True)
+    return str(future.operation.name)
+
+
+def simulation_request(change: SimulateMaintenance) -> HttpRequest:
+    """Return the HTTP form of a simulated maintenance: google/cloud/tpu/v2alpha1/cloud_tpu.proto."""
+    url = f"{HOST}/v2alpha1/{node_name(change.node)}:simulateMaintenanceEvent"
+    return HttpRequest("POST", url, {"workerIds": [str(change.worker)]})
+
+
+def _alpha_client(client: tpu_v2.TpuClient) -> tpu_v2alpha1.TpuClient:
+    """Return a client over the connection of the other version's client, with its credentials."""
+    from google.cloud import tpu_v2alpha1  # noqa: PLC0415  see above
+    from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport  # noqa: PLC0415
+
+    channel = cast(CommonTransport, client.transport).grpc_channel
+    return tpu_v2alpha1.TpuClient(transport=TpuGrpcTransport(channel=channel))

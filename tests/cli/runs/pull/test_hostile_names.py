@@ -11,7 +11,7 @@ import pytest
 from tests.flows.runs.records import ATTEMPT, CREATED
 from tests.running_simulator import CommandResult
 from tpuctl import runs
-from tpuctl.cli.warning_lines import MOST
+from tpuctl.cli.session import MOST
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.runs.stored_run import StoredRun
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpuctl.data.schema.features import Label, Text
-from tpuctl.flows.datasets.analysis.class_folders import ClassFolders
+from tpuctl.flows.datasets.analysis.sample_files import ClassFolders
 
 
 def folders(*classes: str) -> list[str]:

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 import pytest
 
 from tests.isolation.ports import listens
+from tpuctl.flows.remote.forwarding import forward as service_module
 from tpuctl.flows.remote.forwarding import link as link_module
-from tpuctl.flows.remote.forwarding import service as service_module
+from tpuctl.flows.remote.forwarding.forward import Service
 from tpuctl.flows.remote.forwarding.link import Link
 from tpuctl.flows.remote.forwarding.listeners import PortPair, listen
-from tpuctl.flows.remote.forwarding.service import Service
 
 Handler = Callable[[socket.socket], object]
 
