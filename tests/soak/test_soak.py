@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.soak.gauge import ALLOWANCE, Reading, growth, read, slope
@@ -105,11 +106,15 @@ def _assert_idle(served: PublishedEndpoints, folder: Path, temporary: Path, read
         poll(
             lambda: None if any(leaked().values()) else True,
             awaiting="an idle simulator",
-            timeout=30,
+            timeout=100,
             backoff=Backoff(0.1),
         )
     except DeadlineError:
-        raise AssertionError(f"leaked: {leaked()}; early in the run: {most}, {threads} threads") from None
+        connections = psutil.Process(served.pid).net_connections("all")
+        lines = [f"{item.laddr} {item.raddr} {item.status}" for item in connections]
+        raise AssertionError(
+            "\n".join([f"leaked: {leaked()}; early in the run: {most}, {threads} threads", *lines])
+        ) from None
 
 
 def _report(readings: list[Reading], workload: Workload) -> None:
