@@ -39,14 +39,20 @@ def update(run: StoredRun, change: notes.Change) -> Notes:
 def plan_removals(
     context: Context, runs: Sequence[StoredRun], *, is_rehearsal: bool = False
 ) -> list[removal.RemovalPlan]:
-    """Return what removes runs; raises the error of the first that goes on, or may."""
+    """Return what removes runs, and warn of what was made for one and bills on.
+
+    Raises the error of the first that goes on, or may.
+    """
 
     def plan(run: StoredRun) -> removal.RemovalPlan:
         return removal.plan_removal(
             run, context.witnesses, lambda tpu: context.prices.of(tpu), is_rehearsal=is_rehearsal
         )
 
-    return values(fanout(plan, runs, width=WIDTH))
+    plans = values(fanout(plan, runs, width=WIDTH))
+    for name, reason in removal.reasons_to_keep(context.witnesses, plans).items():
+        context.warn(f"Run '{name}': {reason}")
+    return plans
 
 
 def removal_requests(context: Context, plans: Sequence[removal.RemovalPlan]) -> list[HttpRequest]:

@@ -15,6 +15,7 @@ from tests.forks import commands
 from tests.running_simulator import CommandResult
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
+from tpuctl.nodes import RESTART_LABEL, RUN_LABEL, UpdateNode
 from tpuctl.upkeep.removal import REMOVAL_TYPE
 
 Command = Callable[..., CommandResult]
@@ -128,6 +129,24 @@ def test_old_runs_are_collected(tpuctl: Command, ended: Bucket) -> None:
     assert removed.out.startswith("Removed r2: ")
     assert "Kept by their tag: r1." in removed.err
     assert [run["run"] for run in tpuctl("runs", "--json").json["runs"]] == ["r1"]
+
+
+@pytest.mark.slow
+def test_a_tpu_that_was_made_for_a_run_is_named_and_keeps_the_record_from_gc(
+    tpuctl: Command, ended: Bucket, node: str, cloud: Cloud
+) -> None:
+    (made,) = cloud.provider.list_nodes().nodes
+    for label, run, other in ((RUN_LABEL, "r1", "r2"), (RESTART_LABEL, "r2", "r1")):
+        change = UpdateNode(made, labels={**made.labels, label: run})
+        cloud.provider.begin(change).wait("to be labelled", 60)
+        kept = tpuctl("runs", "gc", "--keep", "0", "--all-users", "--yes", "--json")
+        bills = f"Run '{run}': n1 in {made.zone} was made for it, and goes on billing until 'tpuctl down n1'."
+        assert f"Kept: {bills}" in kept.err
+        assert [removed["run"] for removed in kept.json["removed"]] == [other]
+        write_ended_run(ended, other)
+    assert f"Warning: {bills}" in tpuctl("rm", "r2", "--yes").err
+    assert tpuctl("down", node, "--yes").code == 0
+    assert "Warning" not in tpuctl("rm", "r1", "--yes").err
 
 
 def test_an_option_of_the_list_is_not_taken_for_one_of_gc(tpuctl: Command, ended: Bucket) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
+from tests.flows.nodes.memory_provider import node
 from tests.flows.runs.records import CREATED, pass_time, write_run, write_status
 from tests.flows.runs.upkeep.records import write_ended_run
-from tests.flows.runs.upkeep.test_removal import BY, plan, witnesses
+from tests.flows.runs.upkeep.test_removal import BY, Nodes, plan, witnesses
 from tpuctl import runs
 from tpuctl.catalogue.prices import unknown
 from tpuctl.cloud.storage import Bucket
+from tpuctl.errors import ConfigError
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.upkeep.collection import Collection, Rule, plan_collection
 from tpuctl.flows.runs.upkeep.notes import tagging, update
 from tpuctl.flows.runs.upkeep.removal import _mark
+from tpuctl.nodes import RESTART_LABEL, RUN_LABEL, NodeList, NodeState
 from tpuctl.recovery.records import Machine
 from tpuctl.upkeep.notes import TagChange
 
@@ -85,3 +89,39 @@ def test_a_run_that_cannot_be_read_is_nobodys_and_one_with_unreadable_tags_stays
 def test_what_was_begun_is_completed(bucket: Bucket) -> None:
     _mark(plan(write_ended_run(bucket, "r1")), BY)
     assert names(collect(bucket, Rule(20, "bob"))) == ["r1"]
+
+
+def test_runs_stay_whose_tpus_bill_or_may_bill(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("r1", "r2", "r3", "r4"):
+        write_ended_run(bucket, name)
+    labels = {**node().labels, RESTART_LABEL: "r1", RUN_LABEL: "r2"}
+    nodes = NodeList(
+        (
+            node("n1", labels=labels),
+            node("n2", labels={RUN_LABEL: "r3"}),
+            node("n3", labels={**labels, RESTART_LABEL: "r4"}, state=NodeState.PREEMPTED),
+        )
+    )
+    monkeypatch.setattr(Nodes, "list_nodes", lambda *_: nodes)
+    collection = collect(bucket, Rule(0))
+    assert names(collection) == ["r3", "r4"], "n2 is not of tpuctl, n3 does not bill"
+    made = f"n1 in {node().zone} was made for it, and goes on billing until 'tpuctl down n1'."
+    assert [error.message for error in collection.refused] == [
+        f"Run '{name}': {made}" for name in ("r1", "r2")
+    ]
+
+
+def test_none_is_removed_while_nobody_can_tell_whether_its_tpu_bills(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(nodes: Nodes, zone: str | None = None) -> NodeList:
+        raise ConfigError("No permission.")
+
+    write_ended_run(bucket, "r1")
+    silent = NodeList((), ("z1", "z2"))
+    for answer, why in ((lambda *_: silent, "No answer from z1, z2."), (refuses, "No permission.")):
+        monkeypatch.setattr(Nodes, "list_nodes", answer)
+        collection = collect(bucket, Rule(0))
+        assert names(collection) == []
+        doubt = f"Run 'r1': Whether a TPU that was made for it still bills is unknown: {why}"
+        assert [error.message for error in collection.refused] == [doubt]

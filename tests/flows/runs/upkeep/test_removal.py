@@ -28,7 +28,7 @@ from tpuctl.flows.runs.recovery import lease
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.upkeep.endings import StillNeededError
 from tpuctl.flows.runs.upkeep.removal import BEGUN, RemovalPlan, _mark, plan_removal, remove, requests
-from tpuctl.nodes import History, NodeState
+from tpuctl.nodes import History, NodeList, NodeState, QueuedResourceList
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import encode
 from tpuctl.upkeep.notes import Notes
@@ -50,6 +50,12 @@ class Nodes:
 
     def history(self, name: str, zone: str) -> History:
         return History(())
+
+    def list_nodes(self, zone: str | None = None) -> NodeList:
+        return NodeList(())
+
+    def list_queued_resources(self, zone: str | None = None) -> QueuedResourceList:
+        return QueuedResourceList(())
 
 
 def witnesses(state: NodeState = NodeState.READY) -> Witnesses:

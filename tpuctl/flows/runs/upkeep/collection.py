@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from tpuctl import clock, runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
-from tpuctl.errors import NotFoundError, TpuctlError
+from tpuctl.errors import NotFoundError, StateError, TpuctlError
 from tpuctl.flows.progress import Report, silent
 from tpuctl.flows.runs.costs.attempts import PriceOf
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.lookup import WIDTH, ListedRun, half_removed, listed_runs
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.upkeep.removal import RemovalPlan, plan_removal
+from tpuctl.flows.runs.upkeep.removal import RemovalPlan, plan_removal, reasons_to_keep
 from tpuctl.parallel import fanout
 from tpuctl.upkeep.notes import KEEP
 
@@ -44,7 +44,7 @@ class Collection:
     tagged: Sequence[str]
     """Old runs with the tag `keep`."""
     refused: Sequence[TpuctlError]
-    """Why others stay: they go on, or nobody knows."""
+    """Why others stay: they go on, their TPUs bill, or nobody knows."""
 
 
 def plan_collection(
@@ -62,10 +62,16 @@ def plan_collection(
     names = [*half_removed(bucket), *(item.name for item in old if item.name not in kept)]
     plan = partial(plan_removal, witnesses=witnesses, price_of=price_of, is_rehearsal=is_rehearsal)
     results = fanout(lambda name: plan(StoredRun(bucket, name, warn)), names, width=WIDTH)
+    plans = [result.value for result in results if result.value]
+    errors = [result.error for result in results]
+    needed = reasons_to_keep(witnesses, plans)
     return Collection(
-        [result.value for result in results if result.value],
+        [plan for plan in plans if plan.run.name not in needed],
         sorted(kept),
-        [result.error for result in results if result.error and not isinstance(result.error, NotFoundError)],
+        [
+            *(error for error in errors if error and not isinstance(error, NotFoundError)),
+            *(StateError(f"Run '{name}': {reason}", run=name) for name, reason in needed.items()),
+        ],
     )
 
 

@@ -6,7 +6,7 @@ The code stays: bundles are named by their content, and other runs may use them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,8 @@ from tpuctl import clock
 from tpuctl.bucket_layout import ATTEMPT_FOLDER, NodePaths
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.catalogue.prices import Price
-from tpuctl.errors import ConflictError, NotFoundError
+from tpuctl.errors import ConflictError, NotFoundError, TpuctlError
+from tpuctl.flows.nodes.inventory import take_inventory
 from tpuctl.flows.progress import Report, silent
 from tpuctl.flows.runs.costs.attempts import NOT_ON_A_NODE, PriceOf, RunCosts, known_costs, total
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
@@ -102,6 +103,29 @@ def _cost(run: StoredRun, record: Object | None, state: RunState | None, price_o
         return NOT_ON_A_NODE
     costs = RunCosts(run, price_of, record.updated)
     return total(known_costs(costs, state, run.bucket.now())).price.rounded()
+
+
+def reasons_to_keep(witnesses: Witnesses, plans: Sequence[RemovalPlan]) -> dict[str, str]:
+    """Return why the records of some runs are needed: a TPU that was made for the run bills, or may.
+
+    By its run's record watchers delete it.
+    """
+    if not plans:
+        return {}
+    try:
+        inventory = take_inventory(witnesses.provider)
+        silent = ", ".join(inventory.unreachable)
+        doubt, there = f"No answer from {silent}." if silent else "", inventory.allocations
+    except TpuctlError as error:
+        doubt, there = error.message, ()
+    unknown = f"Whether a TPU that was made for it still bills is unknown: {doubt}"
+    reasons = {plan.run.name: unknown for plan in plans if doubt}
+    for plan in plans:
+        for item in there:
+            if item.managed and item.is_made_for(plan.run.name, plan.run.bucket.name) and not item.is_over:
+                made = f"{item.name} in {item.zone} was made for it"
+                reasons[plan.run.name] = f"{made}, and goes on billing until '{item.deletion}'."
+    return reasons
 
 
 def requests(bucket: Bucket, plans: Iterable[RemovalPlan]) -> list[HttpRequest]:
