@@ -7,6 +7,8 @@ import re
 UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 LONGEST = 36500 * UNITS["d"]
 """Seconds of a duration that people mean; no calendar has room for much more."""
+LONG = 120
+"""Minutes from which on hours are told."""
 _FORM = re.compile(r"(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?")
 
 
@@ -16,6 +18,12 @@ def parse(text: str) -> int:
     if match is None or not any(match.groups()):
         raise ValueError(f"'{text}' is no duration such as 30m, 6h or 1h30m")
     return sum(int(count or 0) * size for count, size in zip(match.groups(), UNITS.values(), strict=True))
+
+
+def roughly(seconds: float) -> str:
+    """Return how long nothing was heard, for people to read: `12 min`, from two hours on `2 h`."""
+    minutes = int(seconds // 60)
+    return f"{minutes} min" if minutes < LONG else f"{minutes // 60} h"
 
 
 def text(seconds: float) -> str:

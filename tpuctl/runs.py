@@ -332,7 +332,7 @@ def check_status(status: WorkerStatus, attempt: int, worker: int) -> None:
     )  # fmt: skip
     msgspec.convert(labels, tuple[Label, ...])
     msgspec.convert((status.pid, status.log_chunks, status.ahead), tuple[Count, ...])
-    msgspec.convert(status.peer, WorkerNumber | None)
+    msgspec.convert((status.peer, status.quiet), tuple[WorkerNumber | None, Count | None])
     msgspec.convert((status.error, status.tail, status.exit_code), tuple[Line, Line, ExitCode | None])
 
 

@@ -96,7 +96,7 @@ class TestStatus:
             "heartbeat": "2026-01-01T12:00:00Z", "started": "", "finished": "", "pid": 0,
             "has_unnoted_script": False, "exit_code": None,
             "signal": "", "error": "", "stopped": "", "stopped_by": "", "ahead": 0, "cause": "", "tail": "",
-            "peer": None, "log_chunks": 0, "supervisor": "", "seal": "", "token": "",
+            "peer": None, "log_chunks": 0, "quiet": None, "supervisor": "", "seal": "", "token": "",
             "schema": 1,
         }  # fmt: skip
 
@@ -130,7 +130,7 @@ class TestStatus:
         said = records.encode(replace(self.STATUS, heartbeat=""))
         kind = records.status_type(self.STATUS)
         assert kind == f"application/json; word={zlib.crc32(said):08x}; chunks=0"
-        later = replace(self.STATUS, heartbeat="2026-01-01T12:00:10Z", log_chunks=12)
+        later = replace(self.STATUS, heartbeat="2026-01-01T12:00:10Z", log_chunks=12, quiet=7)
         assert records.status_type(later) == kind.replace("chunks=0", "chunks=12")
         assert records.status_type(replace(self.STATUS, pid=1)) != kind
 

@@ -197,6 +197,8 @@ class WorkerStatus:
     peer: Optional[int] = None
     """The worker whose end ended this one: nothing here failed by itself."""
     log_chunks: int = 0
+    quiet: Optional[int] = None
+    """Seconds before `heartbeat` in which the script has printed nothing; None while none runs."""
     token: str = ""
     """That of the attempt's record; empty in those of earlier versions."""
     supervisor: str = ""
@@ -242,7 +244,7 @@ def status_type(status: WorkerStatus) -> str:
 
     It has a checksum of what the status says besides that it is written again, and the chunks of the log.
     """
-    said = encode(replace(status, heartbeat="", log_chunks=0))
+    said = encode(replace(status, heartbeat="", log_chunks=0, quiet=None))
     return "application/json; word=%08x; chunks=%d" % (zlib.crc32(said), status.log_chunks)
 
 

@@ -199,7 +199,7 @@ class Supervisor:
 
     def _watch(self, script: Script) -> WorkerStatus:
         """Wait until the script ends; a host that stops ends it, as does another worker's end."""
-        if self._reporter.update(state=RUNNING, pid=script.pid):
+        if self._reporter.update(state=RUNNING, pid=script.pid, quiet=0):
             self._note_packages()
         code = script.poll()
         while code is None:

@@ -73,6 +73,14 @@ class TestRunState:
         state = RunState(None, statuses)
         assert (state.ahead, state.reason, state.label) == (3, "3 ahead", "starting")
 
+    def test_a_run_that_prints_nothing_says_so_after_ten_minutes(self) -> None:
+        for quiet, reason in (
+            (None, ""), (599, ""), (600, "no output for 10 min"), (7199, "no output for 119 min"),
+            (7200, "no output for 2 h"),
+        ):  # fmt: skip
+            assert RunState(None, [word()], quiet=quiet).reason == reason
+        assert RunState(None, [word()], doubt="silence", quiet=600).reason == "silence"
+
     def test_a_provider_that_does_not_answer_comes_before_the_silence(self) -> None:
         state = RunState(None, [word()], doubt="silence", unanswered="no answer")
         assert (state.label, state.reason) == ("unknown", "no answer")

@@ -276,6 +276,23 @@ class TestInMemory:
         assert attempt.words()[0].status == replace(STATUS, log_chunks=2, heartbeat=later)
         assert memory.reads == []
 
+    def test_the_time_without_output_goes_on_without_reading_until_the_log_grows(
+        self, memory: CountingBucket
+    ) -> None:
+        attempt = self.run(memory).last_attempt()
+        status = replace(STATUS, log_chunks=1, quiet=600)
+        said = []
+        for changes in ({}, {"heartbeat": CREATED}, {"log_chunks": 2}):
+            status = replace(status, **changes)  # type: ignore[arg-type]
+            self.say(memory, status)
+            memory.pass_time(5)
+            said.append(attempt.words()[0].quiet)
+        assert said == [605, 610, 5]
+        assert memory.reads == [attempt.run.paths.attempt(1), attempt.run.paths.status(1, 0)]
+        for other in (replace(status, state=FINISHED), replace(status, quiet=None)):
+            self.say(memory, replace(other, tail="other"))
+            assert attempt.words()[0].quiet is None
+
     @pytest.mark.parametrize("content_types", [("", None), (None, ""), ("", "")])
     def test_a_status_without_such_a_label_is_read_again(
         self, memory: CountingBucket, content_types: tuple[str | None, str | None]

@@ -111,6 +111,15 @@ class TestLines:
         assert line.cost.amount is not None
         assert 0 <= line.cost.amount * 10 <= line.seconds, "its attempt may have begun a second later"
 
+    def test_one_whose_workers_all_print_nothing_says_for_how_long(self, bucket: Bucket) -> None:
+        attempt = write_run(bucket).last_attempt()
+        for worker, quiet in zip(ATTEMPT.workers, (None, 900, 720, 800), strict=True):
+            status = replace(STATUS, worker=worker, quiet=quiet)
+            bucket.upload(attempt.run.paths.status(1, worker), [encode(status)], "application/json")
+        (line,) = take_page(bucket, NOBODY).runs
+        assert (line.state, line.reason) == (RUNNING, "no output for 12 min")
+        assert 720 <= (line.quiet or 0) < 780
+
     def test_a_run_that_goes_on_costs_until_now(self, bucket: Bucket) -> None:
         attempt = write_run(bucket).last_attempt()
         for worker in ATTEMPT.workers:

@@ -26,6 +26,14 @@ def test_a_script_of_any_name_is_run_and_passes_for_no_option(name: str, tmp_pat
     assert (codes, (tmp_path / "log.txt").read_text()) == ([0], f"{[name, '--rate']}\n")
 
 
+def test_what_was_printed_before_a_script_does_not_count_as_its_output(tmp_path: Path) -> None:
+    (tmp_path / "silent.py").write_text("")
+    (tmp_path / "log").write_text("installing jax\n")
+    os.utime(tmp_path / "log", (7, 7))
+    Script(["silent.py"], str(tmp_path), {}, str(tmp_path / "log"), str(tmp_path / "lock"))._process.wait()
+    assert (tmp_path / "log").stat().st_mtime > 7
+
+
 def test_a_sentinel_notices_the_signal_of_a_host_and_ends_when_it_is_closed() -> None:
     signalled, closed = Sentinel(), Sentinel()
     assert [signalled.is_signalled, closed.is_signalled] == [False, False]

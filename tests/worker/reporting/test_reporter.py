@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -146,6 +147,25 @@ def test_heartbeats_and_the_log_are_written_until_the_end(
     assert (stored(bucket).state, stored(bucket).log_chunks) == ("finished", 1)
     assert not reporter._heartbeat.is_alive()
     assert not reporter._shipping.is_alive()
+
+
+def test_a_heartbeat_says_for_how_long_the_running_script_has_printed_nothing(
+    reporter: Reporter, bucket: Bucket
+) -> None:
+    log = Path(reporter.log)
+
+    def quiet() -> int | None:
+        reporter._beat()
+        return stored(bucket).quiet
+
+    os.utime(log, (7, 7))
+    assert quiet() is None, "its packages are being installed"
+    reporter.update(state="running")
+    assert (quiet() or 0) > 600
+    log.write_bytes(b"step 1\n")
+    assert (quiet() or 0) < 600
+    log.unlink()
+    assert quiet() is None, "a heartbeat is written, whatever became of the log"
 
 
 def test_the_end_has_the_rest_of_the_log_and_the_reports(reporter: Reporter, bucket: Bucket) -> None:

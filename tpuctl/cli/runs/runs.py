@@ -101,6 +101,7 @@ def _fields(line: Line, columns: Sequence[str]) -> dict[str, object]:
         "zone": run.zone or None, "dataset": run.dataset, "state": run.state, "exit_code": run.exit_code,
         "reason": run.reason, "cost": price_fields(run.cost), "submitter": run.submitter,
         "attempt": run.attempt or None, "steps_lost": run.steps_lost,
+        "no_output_seconds": None if run.quiet is None else round(run.quiet),
         **notes_fields(run.notes or Notes(run.run)),
         **({"metrics": metrics} if metrics else {}),
     }  # fmt: skip

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tpuctl import clock
+from tpuctl import clock, durations
 from tpuctl.bucket_objects import decoding
 from tpuctl.catalogue.prices import Price
 from tpuctl.errors import NotFoundError, TpuctlError
@@ -34,8 +34,6 @@ SILENT_AFTER, FIRST_NOTE = 180.0, 900.0
 writes each half minute; where something does not answer, each minute."""
 ASK_AFTER = 60.0
 """Seconds after which a keeper's note is read again."""
-LONG_SILENCE = 120
-"""Minutes from which on hours are told."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +70,7 @@ class Overview:
             return ""
         if seconds < (SILENT_AFTER if note else FIRST_NOTE):
             return ""
-        minutes = int(seconds // 60)
-        return f"for {minutes} min" if minutes < LONG_SILENCE else f"for {minutes // 60} h"
+        return f"for {durations.roughly(seconds)}"
 
 
 def take_overview(

@@ -18,7 +18,7 @@ from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.evidence.decision import Ending
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import HostState, HostWord, WorkerWord
-from tpuctl.flows.runs.state import RunState, line_left
+from tpuctl.flows.runs.state import RunState, line_left, quiet_of
 from tpuctl.flows.runs.stored_attempt import StoredAttempt, find_record
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import NodeState
@@ -83,7 +83,7 @@ def _settle_open(
     tpu = attempt.record.tpu
     return RunState(
         None, statuses, doubt=_doubt(words), unanswered=unanswered, node=tpu, last=attempt.number,
-        recorded=attempt.started, price=attempt.record.price,
+        recorded=attempt.started, price=attempt.record.price, quiet=quiet_of(words),
     )  # fmt: skip
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tpuctl import clock, runs
+from tpuctl import clock, durations, runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.catalogue.recorded_price import RecordedPrice
+from tpuctl.flows.runs.evidence.words import WorkerWord
 from tpuctl.runs import Tpu, Verdict
 from tpuctl.worker.records import FINISHED, PREPARING, QUEUED, READY, RUNNING, UNKNOWN, WorkerStatus
 
@@ -21,6 +22,8 @@ NOT_STARTED, ABANDONED = "not started", "abandoned"
 """States of a run without an attempt: its submission may be on its way, or was killed."""
 ABANDONED_AFTER = 600.0
 """Seconds after which it was: submissions that find one TPU free at once wait for each other so long."""
+QUIET_AFTER = 600.0
+"""Seconds without output after which a run that goes on is said to print nothing."""
 LABELS = (
     NOT_STARTED, ABANDONED, *STATES, UNREACHABLE, UNKNOWN,
     runs.SUCCEEDED, runs.FAILED, runs.PREEMPTED, runs.MAINTENANCE, runs.STOPPED, runs.LOST,
@@ -43,6 +46,11 @@ def _may_have_left_the_line(status: WorkerStatus) -> bool:
     if status.state in (QUEUED, RUNNING, UNKNOWN):
         return status.state != QUEUED
     return clock.is_time(status.started) or status.has_run or status.exit_code is not None
+
+
+def quiet_of(words: Iterable[WorkerWord]) -> float | None:
+    """Return for how long no script has printed anything: the one that printed last counts."""
+    return min((word.quiet for word in words if word.quiet is not None), default=None)
 
 
 def unstarted_label(seconds: float) -> str:
@@ -77,6 +85,8 @@ class RunState:
     """When that was recorded, by the bucket's clock; empty where it is not known."""
     price: RecordedPrice | None = None
     """What its node cost per hour then; None where it is not known."""
+    quiet: float | None = None
+    """Seconds for which no worker's script has printed anything; None where none runs, or nobody knows."""
 
     @property
     def attempt(self) -> int:
@@ -90,12 +100,22 @@ class RunState:
 
     @property
     def reason(self) -> str:
-        """The evidence of its end, why nobody knows, or what it waits for; empty for a run that goes on."""
+        """The evidence of its end, why nobody knows, what it waits for, or that it prints nothing.
+
+        Empty for a run that goes on.
+        """
         if self.error:
             return self.error.message
         if self.verdict:
             return self.verdict.evidence
-        return self.unanswered or self.doubt or (f"{self.ahead} ahead" if self.ahead else "")
+        ahead = f"{self.ahead} ahead" if self.ahead else ""
+        return self.unanswered or self.doubt or ahead or self.no_output
+
+    @property
+    def no_output(self) -> str:
+        """For how long its scripts have printed nothing; empty for a short time."""
+        quiet = self.quiet or 0.0
+        return f"no output for {durations.roughly(quiet)}" if quiet >= QUIET_AFTER else ""
 
     @property
     def label(self) -> str:

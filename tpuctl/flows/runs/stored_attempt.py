@@ -128,7 +128,11 @@ class StoredAttempt:
         label, former = read_status_type(item.content_type), read_status_type(before.content_type)
         if label is None or former is None or label[0] != former[0]:
             return True
-        self._read[worker] = item, replace(status, heartbeat=item.updated, log_chunks=label[1])
+        quiet = status.quiet
+        if quiet is not None:
+            has_printed = label[1] != former[1]
+            quiet = 0 if has_printed else quiet + round(age_of(before, clock.parse(item.updated)))
+        self._read[worker] = item, replace(status, heartbeat=item.updated, log_chunks=label[1], quiet=quiet)
         return False
 
     def log_chunks(self, worker: int, after: int = 0) -> list[Object]:

@@ -101,6 +101,8 @@ class Summary:
     """The number of the last one; 0 where it is not known."""
     steps_lost: int | None = None
     """Steps that its attempts had to do again; None where logs and checkpoints do not tell."""
+    quiet: float | None = None
+    """Seconds for which no worker's script has printed anything; None where none runs, or nobody knows."""
     notes: Notes | None = None
     """Its tags and notes; None where nobody has written any, or they cannot be read."""
 
@@ -232,6 +234,7 @@ class _Reader:
             reason, known_costs(costs, state, self._bucket.now()), verdict,
             state.attempt if state else 0,
             total_lost(run, state.attempt) if state and state.attempt > 1 else None,
+            state.quiet if state else None,
         )  # fmt: skip
 
     def _seconds(self, submitted: str, ended: str) -> float:

@@ -26,6 +26,7 @@ class Script:
         descriptor = hold(lock)
         try:
             with open(log, "ab") as output:
+                os.utime(output.fileno())  # what was printed before was not by the script
                 self._process = subprocess.Popen(
                     [sys.executable, "-u", "--", *command],
                     cwd=folder,

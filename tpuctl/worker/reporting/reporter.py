@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Callable
+from typing import Callable, Optional
 
 from tpuctl.worker import gcs, timing
 from tpuctl.worker.errand import Errand
 from tpuctl.worker.light_dataclass import replace
-from tpuctl.worker.records import FINISHED, REPORTS_FOLDER, Spec, WorkerStatus, attempt_folder
+from tpuctl.worker.records import FINISHED, REPORTS_FOLDER, RUNNING, Spec, WorkerStatus, attempt_folder
 from tpuctl.worker.reporting import reports
 from tpuctl.worker.reporting.logs import LogShipper, say
 from tpuctl.worker.reporting.status import AnotherSupervisorError, StatusWriter
@@ -85,7 +85,15 @@ class Reporter:
             raise gcs.GcsError("the last status could not be written")
 
     def _beat(self) -> None:
-        self.update(log_chunks=self._shipper.chunks)
+        self.update(log_chunks=self._shipper.chunks, quiet=self._quiet())
+
+    def _quiet(self) -> Optional[int]:
+        """Return for how long the script has printed nothing; None where none runs, or its log is gone."""
+        try:
+            is_running = self.status.last.state == RUNNING
+            return max(0, int(time.time() - os.stat(self.log).st_mtime)) if is_running else None
+        except OSError:
+            return None
 
     def _ship_reports(self) -> None:
         reports.ship(self._bucket, self._spec.folder + REPORTS_FOLDER, self.reports)

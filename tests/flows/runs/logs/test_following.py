@@ -40,12 +40,13 @@ class Workers:
         self.bucket = attempt.run.bucket
         self.chunks = dict.fromkeys(attempt.record.workers, 0)
 
-    def beat(self, *workers: int, state: str = RUNNING, exit_code: int | None = None) -> None:
+    def beat(self, *workers: int, state: str = RUNNING, exit_code: int | None = None, **more: int) -> None:
         """Write statuses."""
         for worker in workers or self.attempt.record.workers:
             status = replace(
-                STATUS, worker=worker, state=state, exit_code=exit_code, log_chunks=self.chunks[worker]
-            )
+                STATUS, worker=worker, state=state, exit_code=exit_code, log_chunks=self.chunks[worker],
+                **more,
+            )  # fmt: skip
             name = self.attempt.run.paths.status(1, worker)
             self.bucket.upload(name, [encode(status)], status_type(status))
 
@@ -105,6 +106,17 @@ def test_a_look_at_64_workers_is_one_listing(bucket: Bucket, simulator: RunningS
     followed(workers, [beat, beat, beat, workers.end])
     looks = [after - before for before, after in zip(counts[1::2], counts[2::2], strict=False)]
     assert looks == [1, 1], "each worker has written, and none has said anything new"
+
+
+def test_a_run_that_prints_nothing_says_so_after_ten_minutes_and_each_twice_as_long(four: Workers) -> None:
+    said: list[str] = []
+    four.beat(quiet=660)
+    quiet = [
+        lambda seconds=seconds, pid=pid: four.beat(quiet=seconds, pid=pid)
+        for pid, seconds in enumerate((1100, 2500, 2600, 5, 605), start=1)
+    ]
+    followed(four, [*quiet, four.end], said)
+    assert said == [f"Run 'r2': no output for {minutes} min. Still following." for minutes in (11, 41, 10)]
 
 
 def test_a_look_of_new_lines_reads_them_and_lists_once(four: Workers, simulator: RunningSimulator) -> None:

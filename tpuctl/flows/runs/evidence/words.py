@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tpuctl.nodes import NodeState
-from tpuctl.worker.records import UNKNOWN, WorkerStatus
+from tpuctl.worker.records import RUNNING, UNKNOWN, WorkerStatus
 
 
 class HostState(StrEnum):
@@ -67,6 +67,14 @@ class WorkerWord:
     def silence(self) -> float:
         """Seconds for which a word of it is missing; 0 once it has said its last."""
         return 0.0 if self.is_over else self.age
+
+    @property
+    def quiet(self) -> float | None:
+        """Seconds for which its script has printed nothing; None where none runs, or nobody knows."""
+        status = self.status
+        if status is None or status.state != RUNNING or status.quiet is None:
+            return None
+        return status.quiet + self.age
 
     @property
     def lives(self) -> bool:

@@ -13,7 +13,7 @@ from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import WorkerWord
 from tpuctl.flows.runs.logs.reader import Line, LogReader
 from tpuctl.flows.runs.outcome import settle
-from tpuctl.flows.runs.state import RunState
+from tpuctl.flows.runs.state import QUIET_AFTER, RunState, quiet_of
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.polling import Backoff, Sleep
 from tpuctl.runs import Verdict
@@ -102,6 +102,7 @@ class _Follower:
         self._show_unfinished = show_unfinished
         self._show_state = show_state
         self._trouble = ""
+        self._next_quiet = QUIET_AFTER
         self._looks = 0
         self._pauses = OUTAGE.pauses()
         self.pause = INTERVAL
@@ -119,6 +120,7 @@ class _Follower:
             return None
         self._pauses, self.pause = OUTAGE.pauses(), INTERVAL
         self._say_doubt(state)
+        self._say_quiet(state)
         if state.error:
             raise state.error
         return None if self._is_followed else state.verdict
@@ -164,7 +166,7 @@ class _Follower:
         self._looks += 1
         if is_due or decision.needs_node(words) or decision.decide_by_workers(words):
             return settle(self._run, self._witnesses)
-        return RunState(None, [word.status for word in words])
+        return RunState(None, [word.status for word in words], quiet=quiet_of(words))
 
     def _say_doubt(self, state: RunState) -> None:
         if state.verdict or state.error:
@@ -176,6 +178,16 @@ class _Follower:
         elif self._trouble:
             again = "The bucket answers" if self._trouble == "no answer" else "Every worker is heard of"
             self._say("", f"{again} again.")
+
+    def _say_quiet(self, state: RunState) -> None:
+        """Say that the run prints nothing: after ten minutes, after twenty, after forty."""
+        quiet = state.quiet or 0.0
+        if quiet < QUIET_AFTER:
+            self._next_quiet = QUIET_AFTER
+        elif quiet >= self._next_quiet and state.no_output == state.reason:
+            self._run.warn(f"Run '{self._run.name}': {state.no_output}. Still following.")
+            while self._next_quiet <= quiet:
+                self._next_quiet *= 2
 
     def _say(self, trouble: str, text: str) -> None:
         """Say a trouble when it begins and when it is over, and not at each look."""
