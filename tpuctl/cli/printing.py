@@ -103,17 +103,20 @@ def erase_live_line() -> None:
         stream.flush()
 
 
-def write_log_lines(lines: bytes, label: str, *, err: bool = False) -> None:
-    """Print lines of a program's log at once, each with its line end; many cost little if they are plain."""
-    stream = sys.stderr if err else sys.stdout
+def write_log_lines(lines: bytes, label: str, *, errors: str = "surrogateescape", err: bool = False) -> None:
+    """Print lines of a program's log at once; many cost little if they are plain."""
+    stream, label = sys.stderr if err else sys.stdout, printable.line(label)
     if not lines.translate(None, _PLAIN_LOG):
-        text = lines[:-1].decode("ascii").replace("\n", f"\n{label}")
-        _write(label + text, stream, flush=True)
+        if label:
+            text = lines.removesuffix(b"\n").decode("ascii")
+            _write(label + text.replace("\n", f"\n{label}"), stream, flush=True)
+        else:
+            write_bytes(lines if lines.endswith(b"\n") else lines + b"\n", err=err)
         return
     colours = terminal.shows_colours(stream)
     shown = (
-        label + printable.log_line(line.decode(errors="surrogateescape").removesuffix("\r"), colours=colours)
-        for line in lines[:-1].split(b"\n")
+        label + printable.log_line(line.decode(errors=errors).removesuffix("\r"), colours=colours)
+        for line in lines.removesuffix(b"\n").split(b"\n")
     )
     _write("\n".join(shown), stream, flush=True)
 
@@ -121,6 +124,7 @@ def write_log_lines(lines: bytes, label: str, *, err: bool = False) -> None:
 def write_bytes(data: bytes, *, err: bool = False) -> None:
     """Write bytes as they are, for a user who asks for that."""
     with _to(sys.stderr if err else sys.stdout) as stream:
+        stream.flush()
         stream.buffer.write(data)
         stream.buffer.flush()
 

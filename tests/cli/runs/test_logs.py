@@ -85,6 +85,17 @@ def test_options_that_mean_nothing_are_refused(
     assert words in refused.err
 
 
+def test_a_piece_of_a_log_is_shown_as_its_lines_are(tpuctl: Command, bucket: Bucket) -> None:
+    attempt = write_run(bucket).attempt(1)
+    texts = ("a\tb\n\nc\nd", "e\r\n10%\r20%\n\x1b[2Jf \xe9\n", "end")
+    for number, text in enumerate(texts, start=1):
+        bucket.create(attempt.run.paths.log(1, 3, number), text.encode("latin-1"))
+    lines = ["a\tb", "", "c", "de", "20%", "\\x1b[2Jf \ufffd", "end"]
+    assert tpuctl("logs", "r1", "--worker", "3").out.split("\n") == [*lines, ""]
+    assert tpuctl("logs", "r1").out.split("\n") == [*(f"[3] {line}" for line in lines), ""]
+    assert tpuctl("logs", "r1", "--tail", "99").out.split("\n") == [*(f"[3] {line}" for line in lines), ""]
+
+
 def screen(*, raw: bool = False, is_terminal: bool = True) -> LogScreen:
     return LogScreen(as_json=False, raw=raw, labels=True, timestamps=False, is_terminal=is_terminal)
 

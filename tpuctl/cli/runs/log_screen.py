@@ -26,7 +26,7 @@ class LogScreen:
         self._newest: dict[int, bytes] = {}
 
     def show(self, line: Line) -> None:
-        """Show a line."""
+        """Show a line, or many that came as one."""
         self.clear()
         if self._raw:
             printing.write_bytes(line.data)
@@ -34,7 +34,7 @@ class LogScreen:
             time = {"time": line.time} if self._timestamps else {}
             output.json_line({"worker": line.worker, **time, "text": line.text})
         else:
-            printing.write_log_line(line.text, self._label(line))
+            printing.write_log_lines(line.data, self._label(line), errors="replace")
 
     def show_unfinished(self, lines: Sequence[Line]) -> None:
         """Show the state of a line without an end, of the worker that printed last; only on a terminal."""

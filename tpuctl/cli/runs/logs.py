@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import click
 
@@ -17,7 +18,11 @@ from tpuctl.errors import UsageError
 from tpuctl.flows.remote.workers import parse_workers
 from tpuctl.flows.runs import consequences
 from tpuctl.flows.runs.logs.reader import LogReader
-from tpuctl.flows.runs.logs.startup_lines import hides_startup_lines, is_startup_line
+from tpuctl.flows.runs.logs.startup_lines import (
+    hides_startup_lines,
+    is_startup_line,
+    may_have_startup_lines,
+)
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.runs import Verdict
@@ -59,7 +64,8 @@ def logs(
     stored = steps.find(session.context, run)
     attempt = steps.attempt_of(stored, number)
     hides = not (verbose or raw or session.as_json) and hides_startup_lines(stored.record)
-    reader = LogReader(attempt, _workers(worker, attempt), is_startup_line if hides else None, text)
+    splits = None if session.as_json or text or tail is not None else _splits(hides=hides)
+    reader = LogReader(attempt, _workers(worker, attempt), is_startup_line if hides else None, text, splits)
     screen = _screen(session, reader, raw=raw, timestamps=timestamps)
     reader.begin(tail, since)
     if follow and calls.is_newest(stored, reader):
@@ -85,7 +91,13 @@ def follow_to_end(session: Session, stored: StoredRun) -> Verdict:
 
 def _reader(session: Session, stored: StoredRun) -> LogReader:
     hides = not session.as_json and hides_startup_lines(stored.record)
-    return LogReader(stored.last_readable_attempt(), None, is_startup_line if hides else None)
+    splits = None if session.as_json else _splits(hides=hides)
+    return LogReader(stored.last_readable_attempt(), None, is_startup_line if hides else None, "", splits)
+
+
+def _splits(*, hides: bool) -> Callable[[bytes], bool]:
+    """Return what says of many lines whether they have to be looked at one by one."""
+    return may_have_startup_lines if hides else lambda lines: False
 
 
 def _workers(text: str | None, attempt: StoredAttempt) -> list[int] | None:

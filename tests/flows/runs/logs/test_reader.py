@@ -148,6 +148,18 @@ def test_the_bytes_of_a_log_stay_as_they_were_printed(attempt: StoredAttempt) ->
     ], "characters and sequences that a chunk's end cuts are whole again"  # fmt: skip
 
 
+def test_many_lines_come_as_one_unless_they_have_to_be_looked_at(attempt: StoredAttempt) -> None:
+    pieces = ("one\ntw", "o\n\nthree\nfo", "u", "r\nbad\nfive\n", "end")
+    for number, text in enumerate(pieces, start=1):
+        write_chunk(attempt, 0, number, text)
+    hides = "bad".__eq__
+    reader = LogReader(attempt, None, hides, splits=lambda lines: b"bad" in lines)
+    lines = [line.data for line in reader.all_lines()]
+    assert lines == [b"one\n", b"two\n\nthree\n", b"four\n", b"five\n", b"end"]
+    assert reader.hidden == 1
+    assert b"".join(lines) == b"".join(line.data for line in LogReader(attempt, None, hides).all_lines())
+
+
 def test_the_lines_of_one_worker_can_be_chosen(attempt: StoredAttempt) -> None:
     for worker in range(4):
         write_chunk(attempt, worker, 1, f"I am {worker}\n")

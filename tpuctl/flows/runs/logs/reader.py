@@ -29,7 +29,7 @@ MOST_AT_ONCE = 16 << 20
 
 @dataclass(frozen=True)
 class Line:
-    """One line that a worker's script printed."""
+    """One line that a worker's script printed, or many for a reader that takes them together."""
 
     worker: int
     data: bytes
@@ -84,13 +84,16 @@ class LogReader:
         workers: Iterable[int] | None = None,
         hides: Callable[[str], bool] | None = None,
         text: str = "",
+        splits: Callable[[bytes], bool] | None = None,
     ) -> None:
         """Take `hides`, which tells of a line whether it is left out, and a `text` that lines must have.
 
-        Raises UsageError for a worker that does not run the script.
+        With `splits` many lines come as one, unless it says of them that they have to be looked at one by
+        one: a large log costs little then. Raises UsageError for a worker that does not run the script.
         """
         self._hides = hides or (lambda text: False)
         self._text = text.encode()
+        self._splits = splits or (lambda lines: True)
         self.hidden = 0
         """Lines that were left out by `hides`."""
         own = attempt.record.workers
@@ -190,7 +193,7 @@ class LogReader:
             for line in self._complete_lines(chunk.item, cursor, data):
                 if self._text not in line.data:
                     continue
-                if self._hides(line.text):
+                if self._splits(line.data) and self._hides(line.text):
                     self.hidden += 1
                 else:
                     yield line
@@ -269,9 +272,17 @@ class LogReader:
     def _complete_lines(self, chunk: Object, cursor: _Cursor, data: bytes | None) -> Iterator[Line]:
         """Yield the lines that end in a chunk, and pieces of a longer one than memory should hold."""
         for block in self._blocks(chunk, cursor) if data is None else (data,):
-            *complete, cursor.partial = (cursor.partial + block).split(b"\n")
+            end = block.rfind(b"\n") + 1
+            lines, cursor.partial = (
+                (cursor.partial + block[:end], block[end:]) if end else (b"", cursor.partial + block)
+            )
             cursor.time = chunk.updated
-            yield from (Line(cursor.worker, text + b"\n", cursor.time) for text in complete)
+            if lines and not self._splits(lines):
+                yield Line(cursor.worker, lines, cursor.time)
+            elif lines:
+                yield from (
+                    Line(cursor.worker, text + b"\n", cursor.time) for text in lines[:-1].split(b"\n")
+                )
             if len(cursor.partial) >= LONGEST_LINE:
                 yield Line(cursor.worker, cursor.partial, cursor.time)
                 cursor.partial = b""

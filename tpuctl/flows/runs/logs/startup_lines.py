@@ -21,6 +21,11 @@ def hides_startup_lines(run: Run) -> bool:
     return run.framework == "tensorflow" and LEVEL not in run.environment
 
 
+def may_have_startup_lines(lines: bytes) -> bool:
+    """Return whether one of many lines may be such a line: one quick look at all of them."""
+    return b".cc:" in lines or b"absl::InitializeLog" in lines
+
+
 def is_startup_line(text: str) -> bool:
     """Return whether a line of a log is one of them."""
     return INFO_LINE.match(text) is not None
