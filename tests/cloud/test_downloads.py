@@ -176,7 +176,8 @@ class TestLimits:
     @pytest.mark.parametrize(
         "target",
         ["file:///etc/passwd", "ftp://example.com/file", "gopher://127.0.0.1/", "http://169.254.169.254/x",
-         "http://localhost:1/", "http://[::1]/", "http://10.0.0.1/", "//192.168.0.1/", "http://0.0.0.0/"],
+         "http://localhost:1/", "http://[::1]/", "http://10.0.0.1/", "//192.168.0.1/", "http://0.0.0.0/",
+         r"http://10.0.0.1\@example.com/", "http://[::1", f"http://{'a' * 70}.com/", "http://../", "http://a:b/"],
     )  # fmt: skip
     def test_a_redirect_away_from_the_internet_is_refused(
         self, server: WebServer, client: Client, tmp_path: Path, target: str
@@ -185,6 +186,14 @@ class TestLimits:
         with pytest.raises(StateError, match="The server redirects"):
             client.fetch(f"{server.url}/old", tmp_path / "part")
         assert list(tmp_path.iterdir()) == []
+
+    def test_what_a_redirect_holds_is_not_read(
+        self, server: WebServer, client: Client, tmp_path: Path
+    ) -> None:
+        server.redirects, server.headers["Content-Length"] = {"/old": "/file"}, "1000000000000"
+        with pytest.raises(StateError, match="has 1000000000000 bytes"):
+            client.fetch(f"{server.url}/old", tmp_path / "part")
+        assert server.requests == ["/old", "/file"]
 
     def test_redirects_end(self, server: WebServer, client: Client, tmp_path: Path) -> None:
         server.redirects = {"/old": "/old"}

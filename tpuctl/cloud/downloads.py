@@ -36,7 +36,7 @@ class Downloads:
     """Fetches files; `close` it at the end."""
 
     def __init__(self, *, sleep: Sleep = polling.sleep) -> None:
-        self._session = requests.Session()
+        self._session = _Session()
         log_session(self._session)
         self._sleep = sleep
 
@@ -104,10 +104,15 @@ class Downloads:
             if not response.is_redirect:
                 return response
             response.close()
-            following = urljoin(target, response.headers["Location"])
-            check_redirect(url, target, following)
-            target = following
+            target = _following(url, target, response.headers["Location"])
         raise _redirected(url, f"{_MOST_REDIRECTS} times")
+
+
+class _Session(requests.Session):
+    """Follows no redirect, and reads nothing of it: requests would read all to prepare the next request."""
+
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        """Return that there is none."""
 
 
 class _TransientError(Exception):
@@ -142,6 +147,19 @@ def _too_large(url: str, problem: str, most: int) -> StateError:
         url=url,
         most=most,
     )
+
+
+def _following(url: str, origin: str, location: str) -> str:
+    """Return where a redirect leads, in the form in which it is asked for; raises StateError.
+
+    Of `http://a\\@b/` one parser takes `a` for the host and another one `b`.
+    """
+    try:
+        target = requests.Request("GET", urljoin(origin, location)).prepare().url or ""
+        check_redirect(url, origin, target)
+    except ValueError as error:  # of urllib, requests, and the codec of host names
+        raise _redirected(url, "to something that is no address") from error
+    return target
 
 
 def check_redirect(url: str, origin: str, target: str) -> None:
