@@ -106,6 +106,15 @@ class ConfinedFolder:
             os.close(descriptor)
 
 
+def read_file(folder: Path, name: str, most: int) -> bytes:
+    """Return at most so many bytes of a file directly in a folder, where anybody may have put something.
+
+    Raises NotAFileError for a link, a pipe or a folder, and OSError, also without the file.
+    """
+    with ConfinedFolder(folder) as confined, confined.open((name,)) as stream:
+        return stream.read(most)
+
+
 @contextmanager
 def _translated() -> Iterator[None]:
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,6 +13,7 @@ from shutil import rmtree
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.cloud.web_server import WebServer, refusing, serving
@@ -161,6 +163,18 @@ class TestFetched:
         assert (private / "key").read_text() == "secret"
         assert (private / "inner").is_dir()
         assert [(tmp_path / "two" / name).read_bytes() for name in "ab"] == [A, B]
+
+    @pytest.mark.parametrize("kind", ["pipe", "link"])
+    def test_a_mark_that_no_fetch_has_written_is_not_read(
+        self, server: WebServer, downloads: Downloads, tmp_path: Path, kind: str
+    ) -> None:
+        """A project from elsewhere may bring one: a pipe would never end, and a link leads to a device."""
+        own, mark = tmp_path / "own.json", tmp_path / "two" / flow.MARK
+        own.write_bytes(msgspec.json.encode(flow.Fetched("two", {})))
+        mark.parent.mkdir()
+        os.mkfifo(mark) if kind == "pipe" else mark.symlink_to(own)
+        with pytest.raises(StateError, match="is there already, and is not the dataset 'two'"):
+            flow.fetch("two", public_set(server), mark.parent, downloads, silent)
 
     @pytest.mark.parametrize("source", ["server", "folder"])
     def test_a_folder_of_a_started_fetch_that_is_a_link_is_not_used(

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tpuctl.bucket_objects.decoding import DecodeError, decode
 from tpuctl.data.public.catalogue import Form, PublicDataset, PublicFile
 from tpuctl.errors import DeadlineError, NotFoundError, StateError, TpuctlError, UsageError
 from tpuctl.local import folder_lock
+from tpuctl.local.confined_folder import NotAFileError, read_file
 
 if TYPE_CHECKING:
     from tpuctl.cloud.downloads import Downloads
@@ -29,6 +31,7 @@ MARK = ".fetched.json"
 UNKNOWN = 1 << 28
 """Bytes of the largest file whose published size is not known."""
 _BLOCK = 1 << 20
+_LARGEST_MARK = 1 << 16
 _OFFLINE = "Without a network, take the files from a folder: --from FOLDER."
 
 Phase = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
@@ -106,10 +109,10 @@ def _existing(name: str, folder: Path) -> Fetched | None:
     try:
         if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
             return None
-        fetched = msgspec.json.decode((folder / MARK).read_bytes(), type=Fetched)
+        fetched = decode(read_file(folder, MARK, _LARGEST_MARK), Fetched)
         if fetched.name == name:
             return fetched
-    except (OSError, msgspec.DecodeError):
+    except (OSError, NotAFileError, DecodeError):
         pass  # some other folder
     raise StateError(
         f"'{folder}' is there already, and is not the dataset '{name}' as it was fetched.",

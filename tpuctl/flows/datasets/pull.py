@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tpuctl.data.output.manifest import FILE, Manifest, decode_manifest, encode_manifest
+from tpuctl.data.output.manifest import FILE, LARGEST, Manifest, decode_manifest, encode_manifest
 from tpuctl.errors import StateError, UsageError
 from tpuctl.flows.byte_count import ByteCount, Progress
 from tpuctl.flows.download_folder import check_folder, filling
 from tpuctl.flows.progress import Report
-from tpuctl.local.confined_folder import NotAFileError
+from tpuctl.local.confined_folder import NotAFileError, read_file
 from tpuctl.local.object_names import UnsafeNameError, local_parts
 from tpuctl.object_content import Content
 from tpuctl.parallel import fanout, values
@@ -100,7 +100,13 @@ def _objects(bucket: Bucket, manifest: Manifest) -> dict[str, Object]:
 
 
 def _is_of(folder: Path, manifest: Manifest) -> bool:
-    if (folder / _PENDING).is_file():
-        return (folder / _PENDING).read_text(encoding="utf-8", errors="replace") == str(manifest.ref)
-    record = folder / FILE
-    return record.is_file() and decode_manifest(record.read_bytes(), None, str(record)).ref == manifest.ref
+    wanted = str(manifest.ref).encode()
+    try:
+        return read_file(folder, _PENDING, len(wanted) + 1) == wanted
+    except (FileNotFoundError, NotAFileError):
+        pass
+    try:
+        data = read_file(folder, FILE, LARGEST + 1)
+    except (FileNotFoundError, NotAFileError):
+        return False
+    return decode_manifest(data, None, str(folder / FILE)).ref == manifest.ref

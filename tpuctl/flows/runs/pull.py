@@ -24,8 +24,9 @@ from tpuctl.flows.runs.local_copy.look import Look, look_at
 from tpuctl.flows.runs.local_copy.paths import RECORD
 from tpuctl.flows.runs.local_copy.selection import Selection
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.local.confined_folder import NotAFileError, read_file
 from tpuctl.polling import Sleep
-from tpuctl.runs import Run, decode
+from tpuctl.runs import LARGEST, Run, decode
 
 EVERYTHING = Selection()
 PAUSE = 10.0
@@ -195,5 +196,8 @@ def check_folder(folder: Path, run: str) -> None:
 
 
 def _holds(folder: Path, run: str) -> bool:
-    record = folder / RECORD
-    return record.is_file() and decode(record.read_bytes(), Run, str(record)).run == run
+    try:
+        data = read_file(folder, RECORD, LARGEST[Run] + 1)
+    except (FileNotFoundError, NotAFileError):
+        return False
+    return decode(data, Run, str(folder / RECORD)).run == run

@@ -21,7 +21,7 @@ from tpuctl.data.tfrecord.example_decoding import Values, decode
 from tpuctl.errors import StateError, UsageError
 from tpuctl.flows.download_folder import check_folder, filling
 from tpuctl.flows.progress import Report
-from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError
+from tpuctl.local.confined_folder import NotAFileError, read_file
 from tpuctl.local.object_names import UnsafeNameError, local_parts
 from tpuctl.local.staged_folder import StagedFolder
 
@@ -30,6 +30,7 @@ _LONGEST = 50
 """Characters: of four bytes each they fit a file's name, with a number."""
 _ENDINGS = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpg"}
 _LIST = (".tpuctl-sample",)
+_LARGEST_LIST = 64 << 20
 """Names the files of the sample in a folder; JSON."""
 
 Parts = tuple[str, ...]
@@ -84,8 +85,8 @@ def _check(folder: Path) -> None:
 def _listed(folder: Path) -> set[Parts] | None:
     """Return the files of the sample that a folder has; None if it has none."""
     try:
-        with ConfinedFolder(folder) as confined, confined.open(_LIST) as stream:
-            listed = msgspec.json.decode(stream.read(), type=list[tuple[str, ...]])
+        data = read_file(folder, *_LIST, _LARGEST_LIST)
+        listed = msgspec.json.decode(data, type=list[tuple[str, ...]])
     except (FileNotFoundError, NotAFileError, ValueError):
         return None
     return {parts for parts in listed if _is_safe(parts)}
