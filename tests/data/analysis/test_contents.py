@@ -140,3 +140,13 @@ def test_so_many_sizes_are_counted_and_later_ones_only_where_they_are_known(
         sums.add(measure(png(height, 1, 0)))
     assert sums.sizes == {(1, 1): 2, (2, 1): 1}
     assert sums.heights.moments.count == 5
+
+
+def test_of_very_many_fields_few_numbers_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contents, "_MOST_HELD", 50)
+    names = [f"x{number}" for number in range(20)]
+    found = Contents(dict.fromkeys(names, Tensor("int64")))
+    for value in range(100):
+        found.add(measured(encode(dict.fromkeys(names, value)), found.features))
+        assert sum(len(series._recent) for series in found.numbers.values()) <= 50 + 20
+    assert {series.moments.mean for series in found.numbers.values()} == {49.5}

@@ -125,14 +125,14 @@ def _matched(
 ) -> tuple[NDArray[np.void], NDArray[np.void], list[tuple[np.void, np.void]]]:
     """Pair records whose fields are equal; return the others, and the pairs."""
     waiting: dict[tuple[int, ...], list[int]] = {}
-    for place, row in enumerate(b):
-        waiting.setdefault(tuple(int(row[name]) for name in fields), []).append(place)
+    for place in reversed(range(len(b))):
+        waiting.setdefault(tuple(int(b[place][name]) for name in fields), []).append(place)
     pairs, others = [], []
     used = np.zeros(len(b), np.bool_)
     for place, row in enumerate(a):
         candidates = waiting.get(tuple(int(row[name]) for name in fields), [])
         if candidates:
-            match = candidates.pop(0)
+            match = candidates.pop()
             used[match] = True
             pairs.append((row, b[match]))
         else:

@@ -64,6 +64,8 @@ def measure(data: bytes) -> Picture | None:
 
 _MOST_SIZES = 10_000
 """Different sizes of pictures that are counted one by one."""
+_MOST_HELD = 1 << 22
+"""Numbers of all fields that are held before they are added up: a table may have very many columns."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,7 @@ class Contents:
     numbers: dict[str, Series] = field(default_factory=dict)
     """Field of numbers, or of texts and tokens, of which these are the lengths."""
     pictures: dict[str, PictureSums] = field(default_factory=dict)
+    _held: int = 0
 
     def add(self, record: Measured) -> None:
         """Add a record."""
@@ -142,6 +145,11 @@ class Contents:
                 self.classes.setdefault(name, Counter()).update(int(value) for value in values[:1])
             elif numbers := _numbers(name, feature, values):
                 self.numbers.setdefault(name, Series()).add(*numbers)
+                self._held += len(numbers)
+        if self._held > _MOST_HELD:
+            self._held = 0
+            for series in self.numbers.values():
+                series.flush()
         for name, picture in record.pictures.items():
             self.pictures.setdefault(name, PictureSums()).add(picture)
 

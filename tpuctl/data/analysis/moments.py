@@ -87,15 +87,16 @@ class Series:
         """Add numbers."""
         self._recent += values
         if len(self._recent) >= _HELD:
-            self._flush()
+            self.flush()
 
     @property
     def moments(self) -> Moments:
         """Those of all numbers so far."""
-        self._flush()
+        self.flush()
         return self._total
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Add up the numbers that are held."""
         if self._recent:
             self._total += Moments.of(np.array(self._recent, np.float64))
             self._recent.clear()

@@ -227,3 +227,13 @@ def test_a_picture_that_exif_turns_is_bad_whose_boxes_may_not_be_turned(tmp_path
     for options in (Options(), Options(resize=(4, 4))):
         bad = [str(record) for record in items(read(tmp_path, options)) if isinstance(record, BadRecord)]
         assert bad == [f"'train2017/1.png' {TURNED}"]
+
+
+@pytest.mark.slow
+def test_very_many_categories_are_read_and_two_of_one_name_are_found(tmp_path: Path) -> None:
+    """Each compared with all others would take an hour."""
+    names = [*(f"c{number}" for number in range(300_000)), "c299999"]
+    categories = [{"id": number, "name": name} for number, name in enumerate(names)]
+    write_coco(tmp_path, {**coco_content(), "categories": categories})
+    with pytest.raises(UsageError, match="Two categories are called 'c299999'"):
+        read(tmp_path)

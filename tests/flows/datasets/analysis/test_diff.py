@@ -96,3 +96,10 @@ def test_any_difference_of_records_counts() -> None:
         assert not DatasetDiff(result.a, result.b, (), records).is_empty
     fact = Difference("classes", "1 class", "2 classes")
     assert not DatasetDiff(result.a, result.b, (fact,), result.records).is_empty
+
+
+def test_very_many_classes_are_compared_by_one_set() -> None:
+    """With a set for each of them this would take hours."""
+    first, second = (tuple(f"{letter}{number}" for number in range(200_000)) for letter in "ab")
+    ((_, a, _),) = facts(made(classes=first), made(classes=second))
+    assert a == "200000 classes, with a0, a1, a2, a3, a4, ..."

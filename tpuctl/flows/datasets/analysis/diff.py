@@ -90,7 +90,8 @@ def _text(feature: Feature | None, other: Feature | None) -> str | None:
 
 def _names(own: tuple[str, ...], others: tuple[str, ...]) -> str:
     """Return the number of classes, and those that the other dataset does not have."""
-    more = [name for name in own if name not in set(others)]
+    known = set(others)
+    more = [name for name in own if name not in known]
     named = ", ".join([*more[:_MOST_NAMED], *(["..."] if len(more) > _MOST_NAMED else [])])
     count = f"{len(own)} class{'es' * (len(own) != 1)}"
     return f"{count}, with {named}" if more else count
