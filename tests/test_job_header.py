@@ -179,3 +179,18 @@ def test_a_header_without_an_end_in_sight_is_refused() -> None:
 def test_a_header_that_is_nested_too_deep_is_wrong(line: str) -> None:
     with pytest.raises(UsageError, match=r"The header of job\.py is wrong: "):
         parse(header(line), "job.py")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"""# dependencies = ["a; {"(" * 900}os_name == 'x'{")" * 900}"]""",
+        f'# requires-python = ">={"1" * 5000}"',
+        f"# [tool.tpuctl]\n# restarts = 0x{'f' * 5000}",
+    ],
+    ids=["brackets", "digits", "restarts"],
+)
+def test_what_packaging_itself_cannot_read_is_wrong(line: str) -> None:
+    with pytest.raises(UsageError, match=r"The header of job\.py is wrong: ") as refused:
+        parse(header(line), "job.py")
+    assert len(refused.value.message) < 3000

@@ -46,7 +46,7 @@ SUBPACKAGES = {
         "bucket_objects": set(), "catalogue": {"bucket_objects"}, "config": set(), "data": set(),
         "worker": set(),
         "copier": {"local"},
-        "client": set(), "cloud": set(), "flows": set(), "cli": set(), "display": set(), "faults": set(),
+        "client": set(), "cloud": set(), "flows": set(), "cli": set(), "display": set(), "faults": {"config"},
         "keeper": {"worker"}, "local": set(),
         "masking": set(), "nodes": set(), "notebook": set(), "provenance": {"bucket_objects", "masking"},
         "recovery": {"bucket_objects"},

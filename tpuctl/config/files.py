@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 
-import msgspec
-
 from tpuctl import accelerators
 from tpuctl.atomic_files import SHARED, replace_file
 from tpuctl.catalogue.prices import OwnPrice
+from tpuctl.config import toml
 from tpuctl.config.encodings import text_of
 from tpuctl.config.formats import FORMATS, NUMBERS, YES_OR_NO
 from tpuctl.config.settings import SETTINGS
@@ -125,10 +124,10 @@ def parse(path: Path, content: bytes, *, is_users: bool = False) -> SettingsFile
     """Return the settings in the content of a file; raises ConfigError naming its path and the wrong key."""
     content = text_of(content, str(path))
     try:
-        table: dict[str, object] = msgspec.toml.decode(content)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        text = content.decode()
+        table: dict[str, object] = toml.decode(text)
+    except (UnicodeDecodeError, toml.TomlError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}.", hint="Correct the file.") from error
-    text = content.decode()
     safe_folders = _folders(path, table.pop(SAFE_FOLDERS, [])) if is_users else ()
     prices = read_prices(path, table.pop(PRICES, {}), lambda name: _line(text, name))
     values = {name: _checked(path, text, name, value) for name, value in table.items()}
@@ -171,7 +170,7 @@ def _checked(path: Path, text: str, name: str, value: object) -> str:
         raise ConfigError(f"{place} sets '{name}', which is not a setting.", hint=hint)
     if isinstance(value, bool) and FORMATS.get(name) is YES_OR_NO:
         return "yes" if value else "no"
-    if isinstance(value, int) and not isinstance(value, bool) and name in NUMBERS:
+    if isinstance(value, int) and not isinstance(value, bool) and name in NUMBERS and abs(value) < 1 << 63:
         return str(value)
     if isinstance(value, dict) and name == SUBNETWORKS:
         return joined({region: str(subnetwork) for region, subnetwork in value.items()})

@@ -96,7 +96,7 @@ def _check(values: Mapping[str, str], region: str, source: str) -> None:
 def _decoded(data: bytes, source: str) -> dict[str, object]:
     try:
         return msgspec.json.decode(text_of(data, source), type=dict[str, object])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(
             f"{source} is not what 'terraform output -json' prints: {error}.",
             hint="Run 'terraform output -json > FILE' where you ran 'terraform apply', and pass that FILE.",

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from tpuctl.config import toml
 from tpuctl.errors import UsageError, nearest
 from tpuctl.faults.parsing import Request, request
 
@@ -38,8 +39,8 @@ def load_scenario(path: Path) -> Scenario:
 def read_scenario(text: str, name: str = "scenario") -> Scenario:
     """Read a scenario from TOML; raises UsageError in which the file is called `name`."""
     try:
-        content = msgspec.toml.decode(text)
-    except msgspec.DecodeError as error:
+        content = toml.decode(text)
+    except toml.TomlError as error:
         raise UsageError(f"{name} is not TOML: {error}.", hint=EXAMPLE) from error
     for key in content:
         if key not in KEYS:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 _OUTSIDE = frozenset({"", ".", ".."})
 """Parts of a path that leads elsewhere, as worker/preparation/bundle.py refuses it."""
-LONGEST_SCRIPT = 16 << 20
-"""Bytes of a script whose header is read."""
 LARGEST, RATIO, LEAST = 4 << 30, 250, 1 << 30
 """Bytes that an archive may unpack to, how many times its own size, and what it may whatever its size is."""
 LONGEST_NAMES = 16 << 20
@@ -108,6 +106,6 @@ def _damaged(bucket: Bucket, record: Run, how: str) -> StateError:
 def header_of(code: Bundle) -> Header:
     """Return the header of a bundle's script; raises StateError without a script, UsageError."""
     for name, size, stream in code.members():
-        if name == code.script and size <= LONGEST_SCRIPT:
+        if name == code.script and size <= job_header.LONGEST_SCRIPT:
             return job_header.parse(stream.read().decode("utf-8", "replace"), code.script)
     raise StateError(f"The code {code.sha256[:12]} has no script {code.script}.", hint="Submit it again.")
