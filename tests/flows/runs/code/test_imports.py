@@ -1,9 +1,19 @@
-"""The imports of a script are read alike by any number of threads."""
+"""The imports of a script are read alike by any number of threads, and hostile ones are left alone."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+from tpuctl.errors import UsageError
+from tpuctl.flows.runs.code.bundles import pack
+from tpuctl.flows.runs.code.imports import import_statements, local_modules
+from tpuctl.flows.runs.code.syntax import check_syntax
+from tpuctl.job_header import Header
 
 AT_ONCE = """
 import gc
@@ -43,3 +53,42 @@ def test_threads_may_read_the_imports_of_scripts_at_once() -> None:
     """Python 3.11 counts the levels of all threads together, and raises SystemError where they differ."""
     ended = subprocess.run([sys.executable, "-c", AT_ONCE], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        b"import os\n# " + b"x" * (1 << 20),
+        b"# coding: punycode\nimport os\n",
+        b"#\n# coding=idna\nimport os\n",
+    ],
+    ids=["long", "punycode", "idna"],
+)
+def test_what_takes_too_much_to_be_parsed_imports_nothing_and_it_is_said(
+    source: bytes, tmp_path: Path
+) -> None:
+    """A syntax tree takes hundreds of times the memory, these encodings a time like the square."""
+    assert list(import_statements(source)) == []
+    (tmp_path / "job.py").write_bytes(source)
+    (note,) = check_syntax([tmp_path / "job.py"], Header())
+    assert note.endswith("What it imports is not looked for: pass it with --include.")
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "a." * 300 + "b"])
+def test_a_name_that_no_file_can_have_is_no_module(name: str, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "job.py").write_text(f"import {name}\n")
+    assert local_modules(tmp_path / "job.py") == []
+
+
+def test_modules_behind_a_link_out_of_the_folder_are_refused_before_they_are_read(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more/a.py").write_text("")
+    (tmp_path / "more/unread.py").symlink_to(tmp_path / "nothing")
+    os.mkfifo(tmp_path / "more/pipe.py")
+    (tmp_path / "project/more").symlink_to(tmp_path / "more")
+    script = tmp_path / "project/job.py"
+    script.write_text("import more.a\n")
+    with pytest.raises(UsageError, match=r"is a symbolic link to .*, which is outside the script's folder"):
+        pack(script)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -136,6 +137,12 @@ class TestRecord:
             planned(script.parent / "other.py")
         script.write_bytes(b"\xff")
         with pytest.raises(UsageError, match="is not a text file"):
+            planned(script)
+        script.with_suffix(".ipynb").write_text('{"cells": [], "nbformat": 4}')
+        with pytest.raises(UsageError, match=r"\.ipynb is a notebook"):
+            planned(script.with_suffix(".ipynb"))
+        os.truncate(script, 17 << 20)
+        with pytest.raises(UsageError, match="is larger than 16 MiB: no script is"):
             planned(script)
 
 

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import ast
+import codecs
+import io
 import sys
 import threading
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
 from tpuctl.flows.runs.code.project_files import read_source
 
+LONGEST = 1 << 18
+"""Bytes of a source that is parsed: its syntax tree takes some hundred times as many.
+
+Python 3.11 takes a time that grows with the square of the expressions in an f-string.
+"""
+_SLOW = frozenset({"punycode", "idna"})
+"""Encodings that Python decodes in a time that grows with the square."""
 _PARSING = threading.Lock()
 """Held while Python parses: of two threads that do in 3.11, one may get a SystemError."""
 
@@ -29,6 +39,8 @@ def local_modules(script: Path) -> list[Path]:
             module = _module(root, name)
             if module and module not in modules:
                 modules.add(module)
+                if not module.resolve().is_relative_to(root):
+                    continue  # a link out of the folder, which is refused when the files are listed
                 unread += filter(Path.is_file, module.rglob("*.py")) if module.is_dir() else [module]
     return sorted(modules - {root / script.name})
 
@@ -40,8 +52,21 @@ def imported_files(script: Path) -> list[Path]:
     return [file for file in files if file.is_file()]
 
 
+def is_parsed(source: bytes) -> bool:
+    """Return whether a source is one that Python parses in a time and a memory that grow with its size."""
+    if len(source) > LONGEST:
+        return False
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+        return codecs.lookup(encoding).name not in _SLOW
+    except SyntaxError:
+        return True  # Python says what is wrong
+
+
 def import_statements(source: bytes) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Yield the imports of a script, wherever in it; none where this Python cannot parse it."""
+    """Yield the imports of a script, wherever in it; none where this Python cannot or should not parse it."""
+    if not is_parsed(source):
+        return
     try:
         with _PARSING:
             tree = ast.parse(source)
@@ -64,6 +89,13 @@ def _imported_names(file: Path) -> Iterator[str]:
 
 
 def _module(root: Path, name: str) -> Path | None:
+    try:
+        return _named(root, name)
+    except (OSError, ValueError):  # a name that no file can have
+        return None
+
+
+def _named(root: Path, name: str) -> Path | None:
     first, *inner = name.split(".")
     folder, module = root / first, root / f"{first}.py"
     if (folder / "__init__.py").is_file():

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tpuctl.errors import UsageError
+from tpuctl.flows.runs.code.imports import is_parsed
 from tpuctl.flows.runs.code.project_files import read_source
 from tpuctl.job_header import Header
 
@@ -19,8 +20,15 @@ def check_syntax(files: Sequence[Path], header: Header) -> list[str]:
     """
     notes, version = [], platform.python_version()
     for file in files:
+        source = read_source(file)
+        if not is_parsed(source):
+            notes.append(
+                f"{file} is too long, or in an encoding that takes too long, to be checked for syntax errors."
+                " What it imports is not looked for: pass it with --include."
+            )
+            continue
         try:
-            error = _syntax_error(file)
+            error = _syntax_error(source, file)
         except (RecursionError, MemoryError):  # the compiler's own limits
             notes.append(f"{file} is nested too deep to be checked for syntax errors.")
             continue
@@ -38,11 +46,11 @@ _HINT = (
 )
 
 
-def _syntax_error(file: Path) -> SyntaxError | None:
+def _syntax_error(source: bytes, file: Path) -> SyntaxError | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # those of the script are for its own run
         try:
-            compile(read_source(file), str(file), "exec", dont_inherit=True)
+            compile(source, str(file), "exec", dont_inherit=True)
         except SyntaxError as error:
             return error
         except ValueError as error:  # a null byte, before Python 3.12

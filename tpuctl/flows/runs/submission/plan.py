@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -31,6 +32,7 @@ from tpuctl.masking.text import masked
 from tpuctl.nodes import Node
 from tpuctl.provenance.seeds import seeds_of
 from tpuctl.runs import ORDERED_LOGS, Attempt, Git, Run, Tpu, check_name, submitter
+from tpuctl.shells import quoted_path
 from tpuctl.worker.records import SETUP_TIMEOUT
 
 if TYPE_CHECKING:
@@ -194,7 +196,7 @@ def require_dataset(bucket: Bucket, record: Run) -> None:
         raise UsageError(
             f"Run '{record.run}' read its dataset from gs://{record.data_bucket}, and this configuration has"
             f" gs://{bucket.name}.",
-            hint=f"Set data_bucket: TPUCTL_DATA_BUCKET={record.data_bucket}",
+            hint=f"Set data_bucket: TPUCTL_DATA_BUCKET={shlex.quote(record.data_bucket)}",
         )
     manifest = find_manifest(bucket, DatasetRef(record.dataset.name, record.dataset.version))
     facts = {"dataset": str(record.dataset), "manifest_sha256": record.dataset.manifest_sha256}
@@ -242,8 +244,21 @@ def _with_header(request: SubmitRequest, table: ToolTable) -> SubmitRequest:
 def _read(script: Path) -> str:
     if not script.is_file():
         return ""  # `bundles.pack` says so
+    if script.suffix == ".ipynb":  # its JSON is valid Python, which fails on the hosts
+        raise UsageError(
+            f"{script} is a notebook.",
+            hint="Run a cell of it by %%tpu, or make a script of it: jupyter nbconvert --to script "
+            + quoted_path(str(script)),
+        )
+    with script.open("rb") as stream:
+        data = stream.read(job_header.LONGEST_SCRIPT + 1)
+    if len(data) > job_header.LONGEST_SCRIPT:
+        raise UsageError(
+            f"{script} is larger than {job_header.LONGEST_SCRIPT >> 20} MiB: no script is.",
+            hint="Give the path of a Python script; data travels by --include, or by 'tpuctl data upload'.",
+        )
     try:
-        return script.read_text(encoding="utf-8")
+        return data.decode()
     except UnicodeDecodeError as error:
         raise UsageError(f"{script} is not a text file.", hint="Give the path of a Python script.") from error
 
