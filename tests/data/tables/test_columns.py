@@ -218,3 +218,8 @@ def test_columns_of_rows_become_framed_records_or_none() -> None:
     assert [decode(record)["b"] for record in of_classes.records()] == [[7], [8]]
     assert columns.frames(cells, list, np.array([7, -1])) is None
     assert columns.frames([["1", "z"], ["x", "y"]], list, None) is None
+
+
+def test_a_name_in_a_hint_is_one_word_of_a_shell() -> None:
+    """Users copy it; a table from elsewhere names its columns."""
+    assert said(given_column("x; rm -rf ~", "int"), "a")[1] == "Give --type 'x; rm -rf ~'=text"

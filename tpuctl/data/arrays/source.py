@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, NamedTuple
@@ -175,7 +176,7 @@ def _classes(
         holds = f"fractions, such as {classes.names[0]}" if classes.names else "nothing but NaN"
         raise UsageError(
             f"'{arrays[0].where}' holds {holds}: they are no classes.",
-            hint=f"To learn numbers, give its type: --label {name} --type {name}=float.",
+            hint="To learn numbers, give its type: --label {0} --type {0}=float.".format(shlex.quote(name)),
         )
     return classes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from array import array
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
@@ -95,13 +96,13 @@ class ClassCollector:
             raise UsageError(
                 f"The column '{self.column}' has different values of more than {_MOST_CHARACTERS} characters"
                 ": they are no classes.",
-                hint=f"Give it a type: --type {self.column}=text.",
+                hint=f"Give it a type: --type {shlex.quote(self.column)}=text.",
                 column=self.column,
             )
         if len(keys) > _MOST:
             raise UsageError(
                 f"The column '{self.column}' has more than {_MOST} different values: they are no classes.",
-                hint=f"Give it a type: --type {self.column}=text.",
+                hint=f"Give it a type: --type {shlex.quote(self.column)}=text.",
                 column=self.column,
             )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
@@ -67,7 +68,7 @@ def sound_column(
             return None
         raise UsageError(
             f"The column '{name}' has sounds that are not WAV or FLAC, or are not in the file.",
-            hint=f"Embed them as WAV, or give the type text: --type {name}=text.",
+            hint=f"Embed them as WAV, or give the type text: --type {shlex.quote(name)}=text.",
             column=name,
         )
     rule.finish()
@@ -126,6 +127,6 @@ def _bytes_of_struct(cell: object) -> bytes:
 def _refuse(name: str, kind: pyarrow.DataType, why: str = "") -> NoReturn:
     raise UsageError(
         f"The column '{name}' holds {kind}, which no record can.",
-        hint=f"{why}To have it as text: --type {name}=text.",
+        hint=f"{why}To have it as text: --type {shlex.quote(name)}=text.",
         column=name,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -182,7 +183,7 @@ class ParquetTable:
             return None
         raise UsageError(
             f"The column '{name}' holds {'fractions' if classes.names else 'nothing'}: they are no classes.",
-            hint=f"To learn numbers, give its type: --label {name} --type {name}=float.",
+            hint="To learn numbers, give its type: --label {0} --type {0}=float.".format(shlex.quote(name)),
         )
 
     def stream(self, columns: Columns[object], classes: Classes | None) -> Blocks:

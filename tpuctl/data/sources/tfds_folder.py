@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,8 @@ _Json = Mapping[str, Any]
 _SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _LARGEST = 64 << 20
 """Bytes of a file of metadata."""
+MOST_SHARDS = 100_000
+"""Of all splits: as many files as a manifest may have."""
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 
 
@@ -95,7 +98,13 @@ def _versions(tree: Tree, folder: str) -> Iterator[str]:
 def _lengths(info: Mapping[str, Any]) -> dict[str, tuple[str, int]]:
     """Return split and number of records of each shard, by the name of its file; raises UsageError."""
     try:
-        lengths = {file: (split, count) for split, file, count in _shards(info)}
+        lengths = {file: (split, count) for split, file, count in islice(_shards(info), MOST_SHARDS + 1)}
+        if len(lengths) > MOST_SHARDS:
+            raise UsageError(
+                f"{TFDS_INFO} names more than {MOST_SHARDS} shards.",
+                hint="Write fewer, larger ones.",
+                file=TFDS_INFO,
+            )
         if not lengths:
             raise ValueError("no shards")
         return lengths
@@ -119,8 +128,8 @@ def _shards(info: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
     for split in info.get("splits", []):
         if not _SPLIT.fullmatch(split["name"]):
             raise ValueError(split["name"])
-        lengths = [int(length) for length in split.get("shardLengths", [])]
-        for number, length in enumerate(lengths):
+        lengths = split.get("shardLengths", [])
+        for number, length in enumerate(map(int, lengths)):
             names = {
                 "DATASET": info.get("name", ""),
                 "SPLIT": split["name"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -271,7 +272,7 @@ def _explained(column: Column[Cell], cell: Cell) -> Record:
     why = f"has {quoted} in the column '{column.name}', which holds {column.holds}"
     number = isinstance(column.feature, Tensor) and "int" in column.feature.dtype
     kind = "float" if number and (missing or _is_real(text)) else "text"
-    return Record(b"", why, f"Give --type {column.name}={kind}")
+    return Record(b"", why, f"Give --type {shlex.quote(column.name)}={kind}")
 
 
 def _is_real(text: str) -> bool:

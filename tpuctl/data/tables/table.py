@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeAlias
 
@@ -228,7 +229,7 @@ def _no_classes(label: str, classes: Classes, source: str) -> UsageError:
         return UsageError(f"The column '{label}' of {source} is empty.", hint="Name another with --label.")
     return UsageError(
         f"The column '{label}' of {source} holds fractions, such as {classes.names[0]}: they are no classes.",
-        hint=f"To learn numbers, give its type: --label {label} --type {label}=float.",
+        hint="To learn numbers, give its type: --label {0} --type {0}=float.".format(shlex.quote(label)),
         column=label,
     )
 

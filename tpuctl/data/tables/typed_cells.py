@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 
@@ -122,7 +123,8 @@ def _any_text(cell: object) -> str | bytes:
 def _nested(name: str) -> UsageError:
     return UsageError(
         f"The field '{name}' holds objects, or lists of different types.",
-        hint=f"Give plain values or lists of one type; to have its JSON as text: --type {name}=text.",
+        hint="Give plain values or lists of one type; to have its JSON as text: "
+        f"--type {shlex.quote(name)}=text.",
         column=name,
     )
 

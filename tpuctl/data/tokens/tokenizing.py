@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
@@ -84,7 +85,7 @@ def text_field(source: Source, chosen: str) -> str:
     if not chosen and len(texts) > 1:
         raise UsageError(
             f"--tokens makes ids of one text, and the source has several: {', '.join(texts)}.",
-            hint=f"Say which: --text {texts[0]}",
+            hint=f"Say which: --text {shlex.quote(texts[0])}",
             texts=texts,
         )
     text = chosen or texts[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -50,7 +51,7 @@ class Usage:
             other = node.metadata[records.BUCKET]
             self._warn(
                 f"{node.name} is left alone: its runs are recorded in gs://{other}. "
-                f"To include it: --bucket {other}."
+                f"To include it: --bucket {shlex.quote(other)}."
             )
             return True
         names = dict.fromkeys(item.run for item in started_on(self._bucket, NodePaths.of(node.id)))

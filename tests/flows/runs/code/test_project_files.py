@@ -315,3 +315,14 @@ def test_a_linked_key_reaches_neither_the_bucket_nor_the_bundle(
     assert result.code == 2
     assert "pkg/data.txt is a symbolic link to" in result.err
     assert bucket.objects("") == []
+
+
+def test_a_name_in_a_hint_is_one_word_of_a_shell(folder: Path) -> None:
+    """Users copy it; a project from elsewhere names its files."""
+    (folder / "$(reboot)").mkdir()
+    (folder / "$(reboot)/id_rsa").write_text(
+        "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----\n"
+    )
+    with pytest.raises(UsageError) as refused:
+        check_bundle(bundles.pack(folder / "train.py", [folder / "$(reboot)"]), (), folder)
+    assert refused.value.hint.endswith("--include '$(reboot)/id_rsa'")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import marshal
 import os
+import shlex
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -314,6 +315,6 @@ def _cell(row: Cells, place: int) -> object:
 def _no_classes(label: str, source: str, what: str) -> UsageError:
     return UsageError(
         f"The column '{label}' of '{source}' holds {what}: they are no classes.",
-        hint=f"To learn numbers, give its type: --label {label} --type {label}=float.",
+        hint="To learn numbers, give its type: --label {0} --type {0}=float.".format(shlex.quote(label)),
         column=label,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def check_bundle(code: Bundle, include: Collection[Path], root: Path) -> list[st
         if kind and name not in named:
             raise UsageError(
                 f"{name} holds {kind}, and would be stored in the bucket with its folder.",
-                hint=f"Move it elsewhere. {ADVICE} Or name the file itself: --include {name}",
+                hint=f"Move it elsewhere. {ADVICE} Or name the file itself: --include {shlex.quote(name)}",
             )
         if kind:
             warnings.append(f"Warning: {name} holds {kind}, and is stored in the bucket. {ADVICE}")

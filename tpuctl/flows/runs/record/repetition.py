@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -143,7 +144,7 @@ def _environment(
         else:
             missing.append(name)
     if missing:
-        options = " ".join(f"--secret {name}" for name in missing)
+        options = " ".join(f"--secret {shlex.quote(name)}" for name in missing)
         raise UsageError(
             f"Run '{record.run}' had values of {', '.join(missing)}, which are neither in the bucket nor on"
             " this machine.",

@@ -6,6 +6,7 @@ start no others without a question or limits, and the values go to nothing else 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -186,7 +187,7 @@ def _require_whole(run: Run) -> None:
 
 
 def _missing_variables(run: Run, missing: list[str]) -> UsageError:
-    options = " ".join(f"--secret {name}" for name in missing)
+    options = " ".join(f"--secret {shlex.quote(name)}" for name in missing)
     return UsageError(
         f"Run '{run.run}' cannot be started again from here without the values of {', '.join(missing)}, which"
         " are neither in the bucket nor on this machine.",
