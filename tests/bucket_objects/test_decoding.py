@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -18,6 +19,12 @@ class Sheet(msgspec.Struct):
 
     rows: int
     content: Any = None
+
+
+class Rows(msgspec.Struct):
+    """A record without what a decoder would hold."""
+
+    rows: int
 
 
 def nested(levels: int) -> bytes:
@@ -137,3 +144,15 @@ def test_a_line_is_cut_at_300_characters(length: int, shown: int) -> None:
     name = error.facts["object"]
     assert name == ("x" * length if shown == length else "x" * 280 + "…")
     assert error.message == f"{name} is broken."
+
+
+def test_the_depth_of_a_record_with_very_many_strings_is_measured_in_little_memory() -> None:
+    """The manifest of a table with a hundred thousand columns has a million of them."""
+    content = {"rows": 1, "more": {f"{number:06}": "a" for number in range(100_000)}}
+    data = msgspec.json.format(msgspec.json.encode(content), indent=2)
+    tracemalloc.start()
+    try:
+        assert decode(data, Rows).rows == 1
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(data)
+    finally:
+        tracemalloc.stop()

@@ -13,7 +13,8 @@ Record = TypeVar("Record")
 
 DEEPEST = 64
 """Levels of arrays and objects; TFDS nests about four for each level of a feature."""
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_STRINGS = re.compile(rb'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"\[\]{}]*+)++', re.DOTALL)
+"""Strings up to the next bracket: what stands between the brackets is taken out in few pieces."""
 _ALIKE = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {}
@@ -63,7 +64,7 @@ def _is_deep(data: bytes) -> bool:
     """Return whether well-formed JSON is nested too deep; each step takes the innermost level away."""
     if data.count(b"[") + data.count(b"{") <= DEEPEST:
         return False
-    brackets = _STRING.sub(b"", data).translate(_ALIKE, _NOT_BRACKETS)
+    brackets = _STRINGS.sub(b"", data).translate(_ALIKE, _NOT_BRACKETS)
     for _ in range(DEEPEST):
         brackets = brackets.replace(b"[]", b"")
     return bool(brackets)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -78,3 +80,14 @@ def test_different_numbers_are_in_order(most: int) -> None:
     assert list(values) == [0, 3, 5, most]
     assert places.tolist() == [2, 0, 3, 2, 1]
     assert [len(part) for part in map(list, distinct(np.zeros(0, np.int64)))] == [0, 0]  # type: ignore[arg-type]
+
+
+def test_few_cells_of_a_large_buffer_are_read_without_a_copy_of_it() -> None:
+    """A table of very many columns has one such buffer: a copy for each would be the square of its size."""
+    texts = Texts(np.zeros(8 << 20, np.uint8), np.array([5, 8 << 19]), np.array([2, 3]))
+    tracemalloc.start()
+    try:
+        assert texts.cells() == [b"\0\0", b"\0\0\0"]
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()

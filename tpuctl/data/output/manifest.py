@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from hashlib import sha256
 from typing import Annotated
 
@@ -151,15 +152,21 @@ def decode_manifest(data: bytes, ref: DatasetRef | None = None, file: str = FILE
     if len(data) > LARGEST:
         raise too_large(name, LARGEST)
     try:
-        schema = decoding.decode(data, _Schema).schema
-        if schema > SCHEMA:
-            reason = f"has schema {schema}, and this tpuctl reads up to {SCHEMA}"
-            raise BadObjectError(name, reason, hint="Update tpuctl.", schema=schema)
-        return decoding.decode(data, Manifest, check)
+        manifest = decoding.decode(data, Manifest, check)
+        _check_schema(manifest.schema, name)
+        return manifest
     except decoding.DecodeError as error:
+        with suppress(decoding.DecodeError):
+            _check_schema(decoding.decode(data, _Schema).schema, name)
         reason = f"is not a dataset's manifest: {error}"
         hint = f"Remove it with 'tpuctl data rm {ref}', and upload the dataset again." if ref else ""
         raise BadObjectError(name, reason, hint=hint or "Upload the dataset again.") from error
+
+
+def _check_schema(schema: int, name: str) -> None:
+    if schema > SCHEMA:
+        reason = f"has schema {schema}, and this tpuctl reads up to {SCHEMA}"
+        raise BadObjectError(name, reason, hint="Update tpuctl.", schema=schema)
 
 
 class _Schema(msgspec.Struct):

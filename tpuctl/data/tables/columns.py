@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -72,8 +72,15 @@ class Columns(Generic[Cell]):
         self._columns = tuple(columns)
         self._target = target
         self._converters = tuple(column.convert for column in columns)
-        kinds = {column.name: example_kind(column.feature) for column in columns}
-        self._encoder, self._column_encoder = Encoder(kinds), ColumnEncoder(kinds)
+        self._kinds = {column.name: example_kind(column.feature) for column in columns}
+
+    @cached_property
+    def _encoder(self) -> Encoder:
+        return Encoder(self._kinds)
+
+    @cached_property
+    def _column_encoder(self) -> ColumnEncoder:
+        return ColumnEncoder(self._kinds)
 
     def record(self, cells: Sequence[Cell]) -> Record:
         """Return the example of a row that has a cell for each column."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import cached_property
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,8 +53,12 @@ class _Field:
     """One field: the parts of its entry in the map of features."""
 
     def __init__(self, name: str, kind: Kind) -> None:
-        self._head_of = FieldHeads(name, kind).of_one.__getitem__
-        self._entry = entry_of(name, kind)
+        self._head_of = FieldHeads(name, kind).__getitem__
+        self._name, self._kind = name, kind
+
+    @cached_property
+    def _entry(self) -> Callable[[Any], bytes]:
+        return entry_of(self._name, self._kind)
 
     def parts(self, values: Values) -> tuple[_Part, ...]:
         if isinstance(values, Texts):

@@ -169,16 +169,27 @@ class _Cache(dict[int, bytes]):
         return computed
 
 
-class FieldHeads:
-    """The bytes of a field's map entry before the content of its list, by the size of that content."""
+class FieldHeads(dict[int, bytes]):
+    """The bytes of a field's map entry before its content, by the size of that.
+
+    The content is one field of the list: a single value, or all of them packed. A table may have a hundred
+    thousand fields, so that few objects are made for each.
+    """
+
+    __slots__ = ("_key", "_tag")
 
     def __init__(self, name: str, kind: Kind) -> None:
+        super().__init__()
         self._key, self._tag = _field(_FIRST, name.encode()), _LIST_TAGS[kind]
-        self.of_list = _Cache(self._of_list)
-        self.of_one = _Cache(lambda size: self._of_list(len(varint(size)) + 1 + size) + _FIRST + varint(size))
-        """The same where the list is one field of so many bytes: a single value, or all of them packed."""
 
-    def _of_list(self, size: int) -> bytes:
+    def __missing__(self, size: int) -> bytes:
+        head = self.of_list(len(varint(size)) + 1 + size) + _FIRST + varint(size)
+        if len(self) < _MOST_CACHED:
+            self[size] = head
+        return head
+
+    def of_list(self, size: int) -> bytes:
+        """Return the bytes before a list of so many bytes, whatever fields it has."""
         length = varint(size)
         feature = varint(1 + len(length) + size)
         head = b"".join((self._key, _SECOND, feature, self._tag, length))
@@ -186,29 +197,28 @@ class FieldHeads:
 
     def packed(self, values: bytes) -> bytes:
         """Return the complete entry of packed numbers."""
-        return self.of_one[len(values)] + values if values else self.of_list[0]
+        return self[len(values)] + values if values else self.of_list(0)
 
 
 def _bytes_entry(name: str) -> Callable[[_Texts], bytes]:
     heads = FieldHeads(name, "bytes")
-    of_one, of_list = heads.of_one, heads.of_list
 
     def encoded(value: _Texts) -> bytes:
         if isinstance(value, str):
             value = value.encode()
         if isinstance(value, bytes):
-            return of_one[len(value)] + value
+            return heads[len(value)] + value
         content = b"".join(
             [_field(_FIRST, text.encode() if isinstance(text, str) else text) for text in value]
         )
-        return of_list[len(content)] + content
+        return heads.of_list(len(content)) + content
 
     return encoded
 
 
 def _float_entry(name: str) -> Callable[[_Floats], bytes]:
     heads, pack = FieldHeads(name, "float"), struct.Struct("<f").pack
-    head = heads.of_one[4]
+    head = heads[4]
 
     def encoded(value: _Floats) -> bytes:
         if isinstance(value, float):
@@ -220,11 +230,16 @@ def _float_entry(name: str) -> Callable[[_Floats], bytes]:
 
 def _int_entry(name: str) -> Callable[[_Ints], bytes]:
     heads = FieldHeads(name, "int64")
-    of_one = _Cache(lambda value: heads.packed(varint(value)))
+    entries: dict[int, bytes] = {}
 
     def encoded(value: _Ints) -> bytes:
         if isinstance(value, int):
-            return of_one[value]
+            entry = entries.get(value)
+            if entry is None:
+                entry = heads.packed(varint(value))
+                if len(entries) < _MOST_CACHED:
+                    entries[value] = entry
+            return entry
         return heads.packed(
             value if isinstance(value, bytes) else b"".join([varint(number) for number in value])
         )

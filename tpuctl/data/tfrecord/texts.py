@@ -13,6 +13,8 @@ Places = NDArray[np.int64]
 _SINGLY = 24
 """Cells of a length from which on they are copied in one step; fewer are copied one by one."""
 
+_PART = 64
+"""Which part of a buffer cells have to be, at least, that all of it is copied for them."""
 MARGIN = 32
 """Bytes before the first and after the last cell of a buffer that need no copy to be read as numbers."""
 _LOWEST = np.array([(1 << 8 * size) - 1 for size in range(8)], np.uint64)
@@ -47,8 +49,11 @@ class Texts(NamedTuple):
 
     def cells(self) -> list[bytes]:
         """Return the bytes of each."""
-        data, ends = self.data.tobytes(), self.begins + self.sizes
-        return [data[begin:end] for begin, end in zip(self.begins.tolist(), ends.tolist(), strict=True)]
+        places = zip(self.begins.tolist(), (self.begins + self.sizes).tolist(), strict=True)
+        if int(self.sizes.sum()) * _PART < len(self.data):  # a column of very many: each would copy all
+            return [self.data[begin:end].tobytes() for begin, end in places]
+        data = self.data.tobytes()
+        return [data[begin:end] for begin, end in places]
 
     def strings(self) -> list[str]:
         """Return the text of each."""
