@@ -128,7 +128,7 @@ def test_more_than_a_hundred_thousand_values_are_no_classes() -> None:
     assert refused.value.message == (
         "The column 'what it is' has more than 100000 different values: they are no classes."
     )
-    assert refused.value.hint == "Give it a type: --type what it is=text."
+    assert refused.value.hint == "Give it a type: --type 'what it is'=text."
     assert refused.value.facts["column"] == "what it is"
 
 
