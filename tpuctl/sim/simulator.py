@@ -144,7 +144,12 @@ class Simulator:
         self._database.begin(names.ADDRESSES, names.addresses_before(folder))
         self._authority = CertificateAuthority(folder / "tls")
         self._ports = Ports(folder / "ports.json")
-        self.gcs = GcsServer(folder / "gcs", self.faults, lambda email: self._clients.public_key(email))
+        self.gcs = GcsServer(
+            folder / "gcs",
+            self.faults,
+            lambda email: self._clients.public_key(email),
+            lambda token: self.hosts.account_of_token(token),
+        )
         self.projects = Projects(self._database, lambda project: self.hosts.project_changed(project))
         self.hosts = HostPool(
             files.hosts,

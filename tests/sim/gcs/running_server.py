@@ -39,7 +39,9 @@ class RunningGcs:
         self.faults = FaultRegistry()
         self.keys: dict[str, RSAPublicKey] = {}
         """The public key of each service account that may sign URLs."""
-        self.server = GcsServer(root, self.faults, self.keys.get)
+        self.accounts: dict[str, str] = {}
+        """The service account of each token that a host sends."""
+        self.server = GcsServer(root, self.faults, self.keys.get, lambda token: self.accounts.get(token, ""))
         self.server.store.ensure_bucket(BUCKET, PROJECT)
         self._thread = LoopThread()
         self.loop = self._thread.loop

@@ -141,3 +141,21 @@ def test_a_body_that_says_that_it_is_compressed_is_kept_as_it_is(
     stored = gcs.server.store.objects.get(BUCKET, "a")
     with gcs.server.store.blobs.open(stored.blob) as file:
         assert file.read() == body
+
+
+def test_a_host_has_to_name_a_project_that_pays_where_requesters_pay(
+    gcs: RunningGcs, http: requests.Session
+) -> None:
+    url, host = f"{gcs.url}/storage/v1/b/{BUCKET}", {"Authorization": "Bearer t"}
+    gcs.accounts["t"] = "default@example.com"
+    assert http.get(f"{url}/o", headers=host).status_code == 200
+    assert http.patch(url, json={"billing": {"requesterPays": True}}).status_code == 200
+    message = "Bucket is a requester pays bucket but no user project provided."
+    assert error_of(http.get(f"{url}/o", headers=host)) == (400, "required", message)
+    upload = f"{gcs.url}/upload/storage/v1/b/{BUCKET}/o?name=x"
+    assert error_of(http.post(upload, data=b"x", headers=host)) == (400, "required", message)
+    in_xml = http.get(f"{gcs.url}/{BUCKET}/x", headers=host)
+    assert in_xml.status_code == 400
+    assert f"<Code>UserProjectMissing</Code><Message>{message}</Message>" in in_xml.text
+    for paying in ({"headers": {**host, "X-Goog-User-Project": "p"}}, {"params": {"userProject": "p"}}, {}):
+        assert http.get(f"{url}/o", **{"headers": host if paying else {}, **paying}).status_code == 200

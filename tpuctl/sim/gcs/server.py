@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
@@ -17,7 +18,7 @@ from tpuctl.sim.faults.bandwidth import BandwidthLimits
 from tpuctl.sim.faults.resets import reset
 from tpuctl.sim.gcs.downloads.routes import Downloads
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.http.authorization import require
+from tpuctl.sim.gcs.http.authorization import require, set_unpaid_project
 from tpuctl.sim.gcs.http.base_url import base_url_of
 from tpuctl.sim.gcs.http.internal_errors import as_gcs_error
 from tpuctl.sim.gcs.http.request_faults import RequestFaults, faults_of
@@ -31,6 +32,7 @@ from tpuctl.sim.gcs.storage.stored_object import StoredObject
 from tpuctl.sim.gcs.uploads.resumable import ResumableUploads
 from tpuctl.sim.gcs.uploads.routes import Uploads
 from tpuctl.sim.gcs.xml_api.routes import XmlApi
+from tpuctl.sim.iam.access import current_caller
 
 _log = logging.getLogger("tpuctl.sim.gcs.http")
 _log.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
@@ -68,13 +70,21 @@ Renderer = Callable[[GcsError], tuple[str, str]]
 class GcsServer:
     """Cloud Storage in the folder `root`; run `application()` with `RUNNER_OPTIONS`, then `close()`.
 
-    `key_of` returns the keys by which the signatures of signed URLs are checked.
+    `key_of` returns the keys by which the signatures of signed URLs are checked, and `account_of_token` the
+    service account whose token a host sends, '' for any other token.
     """
 
-    def __init__(self, root: Path, faults: FaultRegistry, key_of: KeyOf | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        faults: FaultRegistry,
+        key_of: KeyOf | None = None,
+        account_of_token: Callable[[str], str] = lambda token: "",
+    ) -> None:
         self.store = Store(root)
         self.store.objects.before_replacing = _require_delete
         self._faults = faults
+        self._account_of_token = account_of_token
         self._bandwidth_limits = BandwidthLimits()
         self._json = JsonApi(self.store, faults)
         self._downloads = Downloads(self.store, faults)
@@ -110,9 +120,22 @@ class GcsServer:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         path = request.rel_url.raw_path
         handler, renderer = next((api[1], api[2]) for api in self._apis if path.startswith(api[0]))
+        has_payer = "userProject" in request.query or "X-Goog-User-Project" in request.headers
+        set_unpaid_project(None if has_payer else partial(self._unpaid_project, request))
         with faults_of(self._faults, self._bandwidth_limits, request) as faults:
             response = await self._respond(request, handler, renderer)
             return await _with_faults(request, response, faults, renderer) if faults else response
+
+    def _unpaid_project(self, request: web.Request, bucket: str) -> str:
+        """Return the project of a bucket whose requesters pay.
+
+        Without roles every caller may do everything, and the service account of a host is an editor.
+        """
+        stored = self.store.buckets.find(bucket)
+        if stored is None or not stored.is_requester_pays:
+            return ""
+        token = request.headers.get("Authorization", "").rpartition(" ")[2]
+        return stored.project if current_caller() or self._account_of_token(token) else ""
 
     async def _respond(
         self, request: web.Request, handler: Handler, renderer: Renderer

@@ -14,6 +14,7 @@ from tpuctl.sim.gcs.http.authorization import (
     check_bindings,
     granted,
     require,
+    set_unpaid_project,
 )
 from tpuctl.sim.iam.access import Access, Caller, set_caller
 from tpuctl.sim.iam.policies import Binding, Policies
@@ -137,3 +138,15 @@ def test_without_roles_everything_is_allowed() -> None:
     authorize("storage.objects.get", "b", "o")
     require("storage.objects.get", "b")
     authorize_in_project("storage.buckets.create", "p")
+
+
+def test_who_may_assign_billing_accounts_uses_a_bucket_whose_requesters_pay() -> None:
+    def read() -> None:
+        set_unpaid_project(lambda bucket: "p" if bucket == "b" else "")
+        authorize("storage.objects.get", "b", "x")
+
+    editor = ("storage.objects.get",)
+    error = called(editor, read)
+    assert error
+    assert (error.status, error.reason, error.xml_code) == (400, "required", "UserProjectMissing")
+    assert called((*editor, "resourcemanager.projects.createBillingAssignment"), read) is None

@@ -5,6 +5,9 @@ Which permission a method needs: https://cloud.google.com/storage/docs/access-co
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextvars import ContextVar
+
 from tpuctl.errors import UsageError
 from tpuctl.sim.gcs.errors import GcsError, invalid
 from tpuctl.sim.iam.access import Caller, current_caller
@@ -17,16 +20,39 @@ PERMISSIONS: dict[str, tuple[str, ...]] = {
     "storage.getIamPermissions": ("storage.buckets.getIamPolicy",),
     "storage.setIamPermissions": ("storage.buckets.setIamPolicy",),
     "storage.buckets.testIamPermissions": (),
-    "storage.buckets.create": (),  # of the project: authorize_in_project
+    "storage.buckets.create": (),
     "storage.buckets.list": (),
     "storage.buckets.getStorageLayout": ("storage.objects.list",),
     "storage.objects.restore": ("storage.objects.restore", "storage.objects.create"),
     "storage.multipartUploads.create": ("storage.multipartUploads.create", "storage.objects.create"),
 }
+OF_PROJECTS = ("storage.buckets.create", "storage.buckets.list")
+"""Methods whose permission is one of the project: `authorize_in_project`."""
+ASSIGN_BILLING = "resourcemanager.projects.createBillingAssignment"
+"""Who has it in the project of a bucket with requester pays need not name a project that pays:
+https://cloud.google.com/storage/docs/requester-pays#requirements."""
+NO_PAYER = "Bucket is a requester pays bucket but no user project provided."
+
+UnpaidProject = Callable[[str], str]
+_unpaid_project: ContextVar[UnpaidProject | None] = ContextVar("unpaid_project", default=None)
+
+
+def set_unpaid_project(find: UnpaidProject | None) -> None:
+    """Set what finds the project that would pay for the current request instead of the caller.
+
+    It is given a bucket, and returns an empty text for one whose requesters do not pay. None for a request
+    that names a project that pays.
+    """
+    _unpaid_project.set(find)
 
 
 def authorize(method: str, bucket: str, name: str) -> None:
-    """Raise 403 unless the caller may call a method on a bucket, or on an object of it."""
+    """Raise 403 unless the caller may call a method on a bucket, or on an object of it.
+
+    Raises 400 where requesters pay, and the caller is one who names no project.
+    """
+    if method not in OF_PROJECTS:
+        _require_payer(bucket)
     caller = current_caller()
     if caller is None:
         return
@@ -74,6 +100,13 @@ def check_bindings(policy: JsonObject) -> None:
                 permissions_of(binding.role)
     except UsageError as error:
         raise invalid(f"{error.message} {error.hint}") from error
+
+
+def _require_payer(bucket: str) -> None:
+    find, caller = _unpaid_project.get(), current_caller()
+    project = find(bucket) if find else ""
+    if project and not (caller and caller.may(ASSIGN_BILLING, Resource(project, f"projects/{project}"))):
+        raise GcsError(400, NO_PAYER, reason="required", xml_code="UserProjectMissing")
 
 
 def _require(caller: Caller, permission: str, resource: Resource, kind: str) -> None:

@@ -33,7 +33,8 @@ SETTABLE = frozenset(
         "website",
     }
 )
-"""Fields that are stored; versioning, lifecycle, soft delete, holds, retention and ACLs have effect."""
+"""Fields that are stored; versioning, lifecycle, soft delete, holds, retention, requester pays and ACLs have
+effect."""
 
 SETTABLE_ONCE = frozenset({"location", "customPlacementConfig", "hierarchicalNamespace", "objectRetention"})
 """Fields that only the creation of the bucket may set."""

@@ -51,6 +51,11 @@ class Bucket:
         return int(text_at(object_at(self.fields, "retentionPolicy"), "retentionPeriod", "0"))
 
     @property
+    def is_requester_pays(self) -> bool:
+        """Whether those who use it have to name a project that pays."""
+        return bool(object_at(self.fields, "billing").get("requesterPays"))
+
+    @property
     def has_uniform_access(self) -> bool:
         """Whether uniform bucket-level access has switched ACLs off."""
         return has_uniform_access(self.fields)
