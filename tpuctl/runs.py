@@ -333,7 +333,8 @@ def check_status(status: WorkerStatus, attempt: int, worker: int) -> None:
     msgspec.convert(labels, tuple[Label, ...])
     msgspec.convert((status.pid, status.log_chunks, status.ahead), tuple[Count, ...])
     msgspec.convert((status.peer, status.quiet), tuple[WorkerNumber | None, Count | None])
-    msgspec.convert((status.error, status.tail, status.exit_code), tuple[Line, Line, ExitCode | None])
+    msgspec.convert((status.error, status.tail, status.refusal), tuple[Line, Line, Line])
+    msgspec.convert(status.exit_code, ExitCode | None)
 
 
 def submitter() -> str:

@@ -44,8 +44,14 @@ class TestAsk:
     def test_a_supervisor_that_lives(self, tmp_path: Path, answer: Answer) -> None:
         with (tmp_path / "lock").open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            for last in ({}, {"state": "running"}, {"state": "running", "refusal": ""}):
+                (tmp_path / "last_status.json").write_text(json.dumps(last))
+                assert main.ask(str(tmp_path)) == 0
+                assert answer() == {"state": "alive"}
+            ended = {"state": "running", "exit_code": 0, "refusal": "No right."}
+            (tmp_path / "last_status.json").write_text(json.dumps(ended))
             assert main.ask(str(tmp_path)) == 0
-        assert answer() == {"state": "alive"}
+            assert answer() == {"state": "alive", "status": ended}, "its script has ended"
 
     def test_a_start_that_was_cut_off(self, tmp_path: Path, answer: Answer) -> None:
         (tmp_path / "lock").touch()

@@ -97,6 +97,7 @@ class TestStatus:
             "has_unnoted_script": False, "exit_code": None,
             "signal": "", "error": "", "stopped": "", "stopped_by": "", "ahead": 0, "cause": "", "tail": "",
             "peer": None, "log_chunks": 0, "quiet": None, "supervisor": "", "seal": "", "token": "",
+            "refusal": "",
             "schema": 1,
         }  # fmt: skip
 

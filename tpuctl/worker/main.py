@@ -90,7 +90,10 @@ def launch(path: str) -> int:
 
 
 def ask(folder: str) -> int:
-    """Print one line of JSON: whether the supervisor lives, and its last status on this disk."""
+    """Print one line of JSON: whether the supervisor lives, and its last status on this disk.
+
+    That of one that lives only where the bucket refuses its last word: its script has ended then.
+    """
     from tpuctl.worker.reporting.status import read_last  # noqa: PLC0415  as in _run
 
     try:
@@ -99,7 +102,8 @@ def ask(folder: str) -> int:
         return _answer({"state": "absent"}, 0)
     with lock:
         if is_held(lock):
-            return _answer({"state": "alive"}, 0)
+            status = read_last(folder) or {}
+            return _answer({"state": "alive", **({"status": status} if status.get("refusal") else {})}, 0)
         if not os.path.exists(os.path.join(folder, STARTED)):
             return _answer({"state": "absent", "detail": "its start there was cut off"}, 0)
         restarted = _boot_time() > os.fstat(lock.fileno()).st_mtime

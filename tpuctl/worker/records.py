@@ -205,6 +205,8 @@ class WorkerStatus:
     """Which process wrote it: a random name."""
     seal: str = ""
     """HMAC-SHA256 of the object's name and the supervisor, with the attempt's key."""
+    refusal: str = ""
+    """Why the bucket does not take this last word, as it says; on the host's disk only."""
     schema: int = SCHEMA
 
     @property

@@ -49,6 +49,8 @@ CODE_TIMEOUT = 1800.0
 """For which the code is asked for again while the bucket cannot be reached."""
 LAST_WRITE_TIMEOUT = 3600.0
 """For which the last log chunk and status are tried again while the bucket cannot be reached."""
+REFUSED_TIMEOUT, LONGEST_REFUSED_PAUSE = 300.0, 30.0
+"""For which they are tried while the bucket refuses them (403), and the longest pause between two tries."""
 START_TIMEOUT = 120.0
 """For which `launch` waits until the first status is in the bucket."""
 

@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.runs.test_queue import await_states
 from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl.cloud import google_clients
+from tpuctl.cloud.endpoints import Cloud
 from tpuctl.errors import InterruptedByUser
+from tpuctl.flows.runs.evidence import decision, witnesses
 from tpuctl.flows.runs.logs import following
+from tpuctl.worker.records import RUNNING
 
 Command = Callable[..., CommandResult]
 HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\nimport sys, time\n'
@@ -48,6 +53,39 @@ def test_runs_are_waited_for_and_followed(
     assert (late.code, "has not ended within 0 s" in late.err) == (9, True)
     assert tpuctl("cancel", "r3", "--yes").code == 0
     assert tpuctl("wait", "r3").code == 4
+
+
+def test_a_run_ends_whose_last_word_the_bucket_refuses_and_its_tpu_is_free(
+    tpuctl: Command, simulator: RunningSimulator, cloud: Cloud, node: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who followed it hung, and the TPU was busy, for an hour."""
+    monkeypatch.setattr(decision, "CHECK_NODE_AFTER", 0.5)
+    monkeypatch.setattr(decision, "ASK_HOST_AFTER", 0.5)
+    monkeypatch.setattr(witnesses, "INTERVAL", 0.5)
+    Path("job.py").write_text(
+        HEADER + "import os\nprint('step 1', flush=True)\n"
+        "while not os.path.exists('../go'): time.sleep(0.05)\nprint('step 2')\n"
+    )
+    assert tpuctl("submit", "job.py", "--name", "r1").code == 0
+    await_states(cloud.bucket, "r1", RUNNING)
+    client = google_clients.storage_client("sim-project", cloud.credentials, cloud.endpoints.storage)
+    bucket = client.bucket(cloud.bucket.name)
+    bucket.retention_period = 3600
+    bucket.patch()
+    (folder,) = Path(simulator.folder, "hosts").glob("*/w0/home/.tpuctl/runs/r1/1")
+    (folder / "go").touch()
+    followed, waited = tpuctl("logs", "-f", "r1"), tpuctl("wait", "r1")
+    assert (followed.code, followed.out, waited.code) == (0, "step 1\nstep 2\n", 0), followed.err
+    said = "Run 'r1' succeeded; its last word could not be written: 403 Object 'sim-project-tpuctl/runs/r1/"
+    for result in (followed, waited):
+        assert said in result.err
+        assert "is subject to bucket's retention policy" in result.err
+    bucket.retention_period = None
+    bucket.patch()
+    client.close()
+    Path("next.py").write_text(HEADER + "print('hello')\n")
+    following_run = tpuctl("submit", "next.py", "--name", "r2", "--tpu", node, "--attach")
+    assert following_run.code == 0, following_run.err
 
 
 def test_a_bucket_that_refuses_is_no_answer_about_a_run_whose_tpu_has_its_name(

@@ -21,7 +21,7 @@ from tpuctl.worker import gcs, timing
 from tpuctl.worker.records import WorkerStatus
 from tpuctl.worker.reporting import reporter as module
 from tpuctl.worker.reporting.reporter import Reporter
-from tpuctl.worker.reporting.status import AnotherSupervisorError
+from tpuctl.worker.reporting.status import AnotherSupervisorError, read_last
 from tpuctl.worker.signals import Signals
 
 PATHS = RunPaths("r1")
@@ -127,6 +127,67 @@ class TestRetrying:
         assert not reporter.retry(failing(gcs.GcsError("no answer")), 10.0)
         assert reporter.retry(failing(), 10.0)
         assert clock.now == 0
+
+
+class TestRefusal:
+    """What the bucket refuses is tried again, more and more seldom, and not for an hour."""
+
+    @pytest.fixture
+    def pauses(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+        """The pauses between tries, which the clock passes at once."""
+        waited = list[float]()
+
+        def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
+            waited.append(seconds)
+            clock.now += seconds
+            return condition()
+
+        monkeypatch.setattr(timing, "wait_until", wait_until)
+        return waited
+
+    def test_for_good_is_given_up_after_minutes(self, reporter: Reporter, pauses: list[float]) -> None:
+        words = list[str]()
+        refused = failing(*[gcs.ForbiddenError("POST x", "No right.")] * 1000)
+        assert not reporter.retry(refused, 3600.0, words.append)
+        assert set(words) == {"No right."}
+        assert (pauses[0], max(pauses)) == (timing.POLL_INTERVAL, timing.LONGEST_REFUSED_PAUSE)
+        assert pauses == sorted(pauses)
+        assert timing.REFUSED_TIMEOUT <= sum(pauses) <= timing.REFUSED_TIMEOUT + max(pauses)
+        before = len(pauses)
+        assert not reporter.retry(refused, 7200.0)
+        assert len(pauses) == before, "what comes after it was refused for as long"
+
+    def test_for_a_while_is_forgotten_with_the_next_success(
+        self, reporter: Reporter, clock: Clock, pauses: list[float]
+    ) -> None:
+        refusal = gcs.ForbiddenError("POST x", "No right.")
+        for _ in range(2):
+            assert reporter.retry(failing(*[refusal] * 20), 3600.0)
+            clock.now += timing.REFUSED_TIMEOUT
+
+    def test_an_outage_lasts_as_long_as_ever(
+        self, reporter: Reporter, clock: Clock, pauses: list[float]
+    ) -> None:
+        refusal, outage = gcs.ForbiddenError("POST x", "No right."), gcs.GcsError("no answer")
+        assert reporter.retry(failing(refusal, *[outage] * 1000), 3600.0)
+        assert len(pauses) == 1
+
+    def test_of_a_last_word_is_kept_with_it_on_the_host(
+        self, reporter: Reporter, bucket: Bucket, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(*_: object) -> None:
+            raise gcs.ForbiddenError("POST x", "No right.")
+
+        folder = str(Path(reporter.log).parent)
+        ended = replace(reporter.status.last, exit_code=0)
+        with monkeypatch.context() as patch:
+            patch.setattr(gcs.Bucket, "put", refuse)
+            with pytest.raises(gcs.GcsError):
+                reporter.finish(ended, 3600.0)
+        last = read_last(folder) or {}
+        assert (last["state"], last["exit_code"], last["refusal"]) == ("finished", 0, "No right.")
+        reporter.finish(ended, 3600.0)
+        assert (stored(bucket).state, stored(bucket).refusal) == ("finished", "")
 
 
 def test_heartbeats_and_the_log_are_written_until_the_end(

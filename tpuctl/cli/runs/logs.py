@@ -8,7 +8,7 @@ from collections.abc import Callable
 import click
 
 from tpuctl.bucket_objects.bad_object import BadObjectError
-from tpuctl.cli import output
+from tpuctl.cli import output, printing
 from tpuctl.cli.runs.log_screen import LogScreen
 from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import DURATION
@@ -124,10 +124,14 @@ def _follow_with_restarts(
     return _started_again(session, stored, reader, screen, verdict) if verdict.restarts else verdict
 
 
+@printing.without_reader()
 def _started_again(
     session: Session, stored: StoredRun, reader: LogReader, screen: LogScreen, verdict: Verdict
 ) -> Verdict:
-    """Start one's own run again until an end is final; what was made for that is deleted then."""
+    """Start one's own run again until an end is final; what was made for that is deleted then.
+
+    Also where nobody reads the log any more: what was made would bill.
+    """
     from tpuctl.cli.runs import watch  # noqa: PLC0415  only where a run is started again
 
     while watch.starts_again(session, stored, verdict):
@@ -155,7 +159,7 @@ def _end(verdict: Verdict) -> None:
     error = consequences.error_of(verdict)
     if error:
         raise error
-    output.note(f"Run '{verdict.run}' {verdict.outcome}.")
+    output.note(consequences.success_of(verdict))
     output.hint(consequences.next_command(verdict))
 
 

@@ -80,7 +80,7 @@ def _wait_for_run(session: Session, run: StoredRun, seconds: float) -> None:
     if session.as_json:
         output.json(flow.summary(verdict))
         return
-    output.note(f"Run '{verdict.run}' {verdict.outcome}.")
+    output.note(consequences.success_of(verdict))
     output.hint(consequences.next_command(verdict))
 
 

@@ -93,6 +93,12 @@ def error_of(verdict: Verdict) -> TpuctlError | None:
     return consequence.error(message, hint=hint, **facts)
 
 
+def success_of(verdict: Verdict) -> str:
+    """Return that a run has succeeded, as a sentence, with what its evidence says besides."""
+    besides = verdict.evidence.partition("; ")[2].removesuffix(".")
+    return f"Run '{verdict.run}' {verdict.outcome}{f'; {besides}' if besides else ''}."
+
+
 def _missing(verdict: Verdict) -> str:
     """Return Python's words for a module that the failed script could not import; "" for any other end."""
     match = MISSING.match(verdict.last_line) if verdict.outcome == runs.FAILED else None

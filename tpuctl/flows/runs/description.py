@@ -232,7 +232,9 @@ class RunDescription:
         except TpuctlError as error:
             yield Fact("workers", f"unknown: {error.message}", "bucket")
             return
-        described = sorted(((_said(word), word.worker) for word in words), key=lambda item: item[0])
+        is_over = self.verdict is not None
+        said = [(_said(word, is_over=is_over), word.worker) for word in words]
+        described = sorted(said, key=lambda item: item[0])
         groups = [
             (text, [worker for _, worker in group])
             for text, group in groupby(described, lambda item: item[0])
@@ -259,8 +261,11 @@ class RunDescription:
         yield from cost_facts(known_costs(costs, self.state, self.run.bucket.now()))
 
 
-def _said(word: WorkerWord) -> str:
-    """Return what a worker wrote last, without what changes with each heartbeat."""
+def _said(word: WorkerWord, *, is_over: bool) -> str:
+    """Return what a worker wrote last, without what changes with each heartbeat.
+
+    `is_over` says whether the run has ended.
+    """
     status = word.status
     if status is None:
         return "has not written yet"
@@ -269,7 +274,9 @@ def _said(word: WorkerWord) -> str:
     parts = [status.state, *_ending(status)]
     if not word.is_over and word.silence > 30:
         parts.append(f"silent for {word.silence:.0f} s")
-    if status.state == RUNNING and status.pid:
+    if is_over and not word.is_over:
+        parts[0] = f"was {status.state}"
+    elif status.state == RUNNING and status.pid:
         parts.append("the script runs")
     return ", ".join(parts)
 

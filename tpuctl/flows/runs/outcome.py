@@ -11,7 +11,7 @@ import msgspec
 
 from tpuctl import clock, runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
-from tpuctl.errors import NotFoundError
+from tpuctl.errors import ConfigError, NotFoundError
 from tpuctl.flows.runs import restarts
 from tpuctl.flows.runs.checkpoints.readers import last_committed
 from tpuctl.flows.runs.evidence import decision
@@ -23,7 +23,7 @@ from tpuctl.flows.runs.stored_attempt import StoredAttempt, find_record
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import NodeState
 from tpuctl.runs import Verdict
-from tpuctl.worker.records import FINISHED, StopRequest, check_stop
+from tpuctl.worker.records import FINISHED, StopRequest, WorkerStatus, check_stop
 
 UNREACHABLE_AFTER = 60.0
 """Seconds of silence after which a run without an end is shown as unreachable."""
@@ -74,8 +74,12 @@ def _settle_open(
     if ending:
         if not is_heard:
             run.check_present()
+        ending = _with_refusal(ending, words)
         ended = _verdict(run, attempt, _as_asked(run, ending), words)
-        verdict = run.end(ended, is_refuted=lambda other: run.is_refuted(other, attempt, words))
+        try:
+            verdict = run.end(ended, is_refuted=lambda other: run.is_refuted(other, attempt, words))
+        except ConfigError:
+            verdict = ended  # who may not write into the bucket learns it all the same
     statuses = [word.status for word in words]
     if verdict:
         return RunState(verdict, statuses)
@@ -99,15 +103,34 @@ def _with_hosts(
     for word in attempt.words():
         host = answers.get(word.worker)
         last = host.last if host else None
-        if host and last and not word.is_over and (last.is_finished or _has_only_to_say_so(host)):
-            word = replace(word, status=replace(last, state=FINISHED))
+        is_said = host and last and (last.is_finished or last.refusal or _has_only_to_say_so(host))
+        if last and is_said and not word.is_over:
+            word = replace(word, status=replace(last, state=FINISHED), age=_age_of(word, last))
         words.append(replace(word, host=host))
     return words
+
+
+def _age_of(word: WorkerWord, last: WorkerStatus) -> float:
+    """Return how long ago a worker ended whose words the bucket refuses: later than its last, by its host."""
+    if not (last.refusal and last.finished and word.status):
+        return word.age
+    since = clock.parse(last.finished) - clock.parse(word.status.heartbeat)
+    return min(word.age, max(0.0, word.age - since.total_seconds()))
 
 
 def _has_only_to_say_so(host: HostWord) -> bool:
     """Whether the script had ended by itself when its host went down before the bucket heard of it."""
     return host.state is HostState.GONE and host.last is not None and host.last.exit_code is not None
+
+
+def _with_refusal(ending: Ending, words: Sequence[WorkerWord]) -> Ending:
+    """Return an end with why a worker's last word, which its host told, is not in the bucket."""
+    for word in words:
+        if word.status and word.status.refusal:
+            subject = f"the last word of worker {word.worker}" if len(words) > 1 else "its last word"
+            reason = f"{subject} could not be written: 403 {word.status.refusal.removesuffix('.')}"
+            return ending._replace(evidence=f"{ending.evidence}; {reason}")
+    return ending
 
 
 def _as_asked(run: StoredRun, ending: Ending) -> Ending:

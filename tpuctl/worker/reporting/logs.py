@@ -63,7 +63,11 @@ class LogShipper:
                 self._pending = self._pending or stream.read(CHUNK)
                 if not self._pending:
                     break
-                self._put()
+                try:
+                    self._put()
+                except gcs.ForbiddenError:
+                    self._next = time.monotonic() + timing.HEARTBEAT
+                    raise
         if self.chunks > before:
             self._next = time.monotonic() + self._pause()
 

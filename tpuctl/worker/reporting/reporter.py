@@ -30,6 +30,8 @@ class Reporter:
         self._spec = spec
         self._signals = signals
         self._shipper = LogShipper(bucket, attempt_folder(spec.folder), spec.worker, self.log)
+        self._refused_until = 0.0
+        """When what the bucket refuses is given up; 0 while it refuses nothing."""
         self._heartbeat = Errand(self.status.due, self._beat)
         self._shipping = Errand(self._shipper.due, lambda: self.attempt(self._shipper.ship))
 
@@ -57,12 +59,37 @@ class Reporter:
             say("%s: %s" % (type(error).__name__, error))
         return False
 
-    def retry(self, work: Callable[[], None], deadline: float) -> bool:
-        """Try `work` until it succeeds, the deadline has passed, or the host is stopped."""
-        while not self.attempt(work):
-            if self._signals.number or time.monotonic() > deadline:
+    def retry(
+        self, work: Callable[[], None], deadline: float, on_refusal: Callable[[str], None] = lambda _: None
+    ) -> bool:
+        """Try `work` until it succeeds, the deadline has passed, or the host is stopped.
+
+        What the bucket refuses is tried more and more seldom, and given up sooner; `on_refusal` gets why.
+        """
+        refusal = ""
+
+        def note_refusal() -> None:
+            nonlocal refusal
+            refusal = ""
+            try:
+                work()
+            except gcs.ForbiddenError as error:
+                refusal = error.words
+                raise
+
+        pauses = timing.growing(timing.POLL_INTERVAL, timing.LONGEST_REFUSED_PAUSE)
+        while not self.attempt(note_refusal):
+            now = time.monotonic()
+            if refusal:
+                on_refusal(refusal)
+                self._refused_until = self._refused_until or now + timing.REFUSED_TIMEOUT
+            if self._signals.number or now > (min(deadline, self._refused_until) if refusal else deadline):
                 return False
-            timing.pause()
+            if refusal:
+                timing.wait_until(lambda: bool(self._signals.number), next(pauses))
+            else:
+                timing.pause()
+        self._refused_until = 0.0
         return True
 
     def update(self, **changes: object) -> bool:
@@ -72,7 +99,7 @@ class Reporter:
     def finish_log(self, status: WorkerStatus, deadline: float) -> WorkerStatus:
         """Ship the rest of the log, and the reports; return the status with what could not be shipped."""
         self._shipping.end()
-        if not self.retry(self._shipper.ship, deadline) and not status.error:
+        if not self.retry(self._shipper.ship, deadline, self.status.keep_refusal) and not status.error:
             status = replace(status, error="the end of the log could not be shipped")
         self.attempt(self._ship_reports)  # a by-product: the run ends also without them
         return status
@@ -81,7 +108,7 @@ class Reporter:
         """Write the last status; raises gcs.GcsError where that is not possible until the deadline."""
         self._heartbeat.end()
         last = replace(status, state=FINISHED, log_chunks=self._shipper.chunks)
-        if not self.retry(lambda: self.status.write(last), deadline):
+        if not self.retry(lambda: self.status.write(last), deadline, self.status.keep_refusal):
             raise gcs.GcsError("the last status could not be written")
 
     def _beat(self) -> None:

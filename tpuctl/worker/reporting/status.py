@@ -42,6 +42,7 @@ class StatusWriter:
         self._generation = 0
         self._unconfirmed: List[bytes] = []
         self._written = 0.0
+        self._refusal = ""
         self._lock = threading.RLock()
         supervisor = os.urandom(8).hex()
         self.last = WorkerStatus(
@@ -54,14 +55,23 @@ class StatusWriter:
         """Go on where the supervisor has stopped that wrote the last status in the folder."""
         values = read_last(self._folder) or {}
         known = {name: values[name] for name in fields(WorkerStatus) if name in values}
-        self.last = replace(self.last, **known)
+        self.last = replace(self.last, **{**known, "refusal": ""})
 
     def keep(self, status: WorkerStatus) -> None:
         """Keep a status on this host, for the next write."""
         with self._lock:
             self.last = status
-            if self._folder:
-                _keep(encode(status), self._folder)
+            self._keep_last()
+
+    def keep_refusal(self, words: str) -> None:
+        """Keep on this host that the bucket does not take the last status: who asks the host learns it."""
+        with self._lock:
+            self._refusal = words
+            self._keep_last()
+
+    def _keep_last(self) -> None:
+        if self._folder:
+            _keep(encode(replace(self.last, refusal=self._refusal)), self._folder)
 
     def is_told(self) -> bool:
         """Return whether the bucket has the last word of this worker; raises gcs.GcsError."""
@@ -91,8 +101,7 @@ class StatusWriter:
         """
         self.last = replace(status, heartbeat=now())
         data = encode(self.last)
-        if self._folder:
-            _keep(data, self._folder)
+        self._keep_last()
         self._unconfirmed.append(data)
         for _ in range(TRIES):
             try:
@@ -102,6 +111,10 @@ class StatusWriter:
             except gcs.PreconditionError:
                 if self._after_conflict() != data:
                     continue
+            except gcs.ForbiddenError:
+                self._written = time.monotonic()  # the next heartbeat tries again
+                raise
+            self._refusal = ""
             self._unconfirmed.clear()
             self._written = time.monotonic()
             return

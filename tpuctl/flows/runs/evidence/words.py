@@ -31,6 +31,11 @@ class HostWord:
     last: WorkerStatus | None = None
     """The last status on the host's own disk."""
 
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing of the script runs there."""
+        return self.state in (HostState.GONE, HostState.ABSENT) or bool(self.last and self.last.refusal)
+
 
 @dataclass(frozen=True)
 class NodeWord:
