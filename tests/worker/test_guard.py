@@ -169,7 +169,7 @@ def test_one_that_is_killed_while_its_script_saves_leaves_who_asked(host: Host) 
         "print('step 1', flush=True)\nwhile True:\n  time.sleep(1)\n"
     )
     host.wait_for_output(b"step 1")
-    stop = StopRequest("r1", "ada@example.com", "2026-01-01T12:00:00Z", 600)
+    stop = StopRequest("r1", "ada@example.com", "2026-01-01T12:00:00Z", 2)
     host.ask_to_stop(stop)
     host.wait_for_output(b"saving")
     os.kill(supervisor, signal.SIGKILL)

@@ -52,6 +52,7 @@ class Supervisor:
         self._stop_cause: Optional[str] = None
         self._stops = Stops(self._bucket, spec, folder)
         self._is_cancelled = False
+        self._leftover_grace = timing.LEFTOVER_GRACE
         self._packages: Optional[Callable[[], object]] = None
         """Writes which packages the script can import, until that is written."""
         self._oom_kills = causes.count_oom_kills()
@@ -81,8 +82,9 @@ class Supervisor:
         say(error)
         self._try(self._stops.look)
         self._try(self._stops.look_in_bucket)
-        self._is_cancelled = bool(self._stops.request)
         status = self._status.last
+        if self._stops.request and status.exit_code is None:  # else it had ended by itself
+            self._is_cancelled, self._leftover_grace = True, float(self._stops.request.grace)
         if not status.pid and os.path.exists(self._script_lock):
             status = replace(status, has_unnoted_script=True)
         if status.exit_code is None:  # else only its last word was missing
@@ -160,7 +162,7 @@ class Supervisor:
     def _end_leftovers(self, script: int) -> None:
         from tpuctl.worker.job import leftovers  # noqa: PLC0415  as above
 
-        grace = timing.SIGNAL_DELAY if self._signals.number else timing.LEFTOVER_GRACE
+        grace = timing.SIGNAL_DELAY if self._signals.number else self._leftover_grace
         leftovers.end(self._folder, script, (self._guard, self._sentinel.pid), grace)
 
     def _await_turn(self) -> None:
@@ -273,10 +275,15 @@ class Supervisor:
         status = replace(status, finished=now())
         self._status.keep(status)
         deadline = time.monotonic() + timing.LAST_WRITE_TIMEOUT
-        if status.exit_code != 0 and not status.stopped_by:
-            self._reporter.retry(lambda: self._peers.tell_end(reason_of(status)), deadline)
-            status = self._with_peer(status)
+        is_end_of_all = status.exit_code != 0 and not status.stopped_by
+        is_told = not is_end_of_all or self._try(lambda: self._peers.tell_end(reason_of(status)))
         self._try(lambda: self._end_leftovers(status.pid))
+        if not is_told and not self._signals.number:
+            self._reporter.retry(
+                lambda: self._peers.tell_end(reason_of(status)), deadline, self._status.keep_refusal
+            )
+        if is_end_of_all:
+            status = self._with_peer(status)
         self._note_packages()
         status = self._reporter.finish_log(status, deadline)
         self._watching.end()

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cli.runs.test_queue import await_states
-from tests.running_simulator import CommandResult
+from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import runs
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.runs.control import cancel
+from tpuctl.flows.runs.evidence import decision, witnesses
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch
+from tpuctl.worker.job import processes
+from tpuctl.worker.job.leftovers import variable
 from tpuctl.worker.records import RUNNING
 
 Command = Callable[..., CommandResult]
@@ -58,6 +63,55 @@ def test_a_run_is_stopped_and_everything_says_by_whom(tpuctl: Command, run: str,
     assert by in again.json["evidence"]
     assert tpuctl("cancel", run, "--dry-run", "--json").json["requests"] == []
     assert "had ended before: stopped" in tpuctl("cancel", run).err
+
+
+def test_hosts_are_asked_also_where_the_bucket_refuses_the_request_and_it_is_named_at_the_end(
+    tpuctl: Command, run: str, bucket: Bucket, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end is told by the host, which may not write it, either."""
+    for module, name in (
+        (decision, "CHECK_NODE_AFTER"),
+        (decision, "ASK_HOST_AFTER"),
+        (witnesses, "INTERVAL"),
+    ):
+        monkeypatch.setattr(module, name, 0.5)
+    simulator.faults.add("gcs-error", status=403, method="storage.objects.create", object="runs/r1/*")
+    stopped = tpuctl("cancel", run, "--yes")
+    assert stopped.code == 0, stopped.err
+    lines = stopped.err.splitlines()
+    places = [
+        next(number for number, line in enumerate(lines) if words in line)
+        for words in ("worker 0 has ended", "The bucket did not take the request: ", "was stopped by ")
+    ]
+    assert places == sorted(places)
+    assert "No permission" in lines[places[1]]
+    assert StoredRun(bucket, run).verdict() is None
+    assert "its last word could not be written: 403 " in stopped.err
+    assert "stopped" in tpuctl("runs").out, "who may not write the verdict learns it all the same"
+
+
+def test_a_supervisor_that_hangs_is_killed_and_its_guard_ends_the_script(
+    tpuctl: Command, run: str, bucket: Bucket, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home,) = Path(simulator.folder, "hosts").glob("*/w0/home")
+    folder = home / ".tpuctl/runs/r1/1"
+    supervisor = int((folder / "started").read_text().split()[0])
+    for pid in (supervisor, processes.running()[supervisor].parent):
+        os.kill(pid, signal.SIGSTOP)
+    with monkeypatch.context() as patch:
+        patch.setattr(cancel, "REACTION", 0.0)
+        hangs = tpuctl("cancel", run, "--yes", "--grace", "0s")
+    assert (hangs.code, f"tpuctl cancel {run} --force" in hangs.err) == (9, True), hangs.err
+    assert tpuctl("cancel", run, "--force", "--dry-run", "--json").json["requests"][-1]["body"] == "kill r1"
+    killed = tpuctl("cancel", run, "--yes", "--force")
+    assert killed.code == 0, killed.err
+    assert "Run 'r1' was stopped by " in killed.err
+    assert not processes.with_variable(processes.running(), [variable(str(folder))])
+    status = StoredRun(bucket, run).last_attempt().statuses()[0]
+    assert status
+    assert (status.is_finished, status.stopped_by) == (True, runs.submitter())
+    freed = tpuctl("submit", "job.py", "--name", "r2")
+    assert freed.code == 0, freed.err
 
 
 def test_a_run_that_does_not_exist_is_named(tpuctl: Command, node: str) -> None:

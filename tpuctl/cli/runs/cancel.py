@@ -20,11 +20,15 @@ from tpuctl.flows.runs.recovery import cancellation as recovery
     "--grace", type=DURATION, default="30s", metavar="DURATION",
     help="Time to save between SIGTERM and SIGKILL; default: 30s.",
 )  # fmt: skip
+@click.option(
+    "--force", "is_forced", is_flag=True,
+    help="Kill the program that runs the script, for one that hangs; another on the host ends the script.",
+)  # fmt: skip
 @yes_option
 @dry_run_option
 @with_session
 @reaching_options
-def cancel(session: Session, run: str, grace: int, yes: bool, dry_run: bool) -> None:
+def cancel(session: Session, run: str, grace: int, is_forced: bool, yes: bool, dry_run: bool) -> None:
     """Stop a run on every host, and wait until it has ended. Its TPU stays.
 
     The script gets SIGTERM, time to save, and SIGKILL. Hosts are asked over SSH, and by an object in the
@@ -35,7 +39,7 @@ def cancel(session: Session, run: str, grace: int, yes: bool, dry_run: bool) -> 
       tpuctl cancel digits-20260131-120000 --grace 2m
     """
     context = session.context
-    plan = steps.plan_cancel(context, run, grace, is_rehearsal=dry_run)
+    plan = steps.plan_cancel(context, run, grace, is_forced=is_forced, is_rehearsal=dry_run)
     if dry_run:
         output.requests(steps.cancel_requests(context, plan), as_json=session.as_json)
         return

@@ -174,11 +174,15 @@ class Run:
         return RunCopy._of(self.name, result)
 
     def cancel(
-        self, *, grace: Span = 30, progress: ProgressCallback | None = None, stop: Stop | None = None
-    ) -> RunEnd:
-        """Stop it on every host, and return how it ended; `grace` is the time to save. Its TPU stays."""
+        self, *, grace: Span = 30, force: bool = False, progress: ProgressCallback | None = None,
+        stop: Stop | None = None,
+    ) -> RunEnd:  # fmt: skip
+        """Stop it on every host, and return how it ended; `grace` is the time to save. Its TPU stays.
+
+        `force` kills the program that runs the script, for one that hangs; another one there ends the script.
+        """
         with Call(progress, stop).running() as call:
-            plan = steps.plan_cancel(self._context, self.name, seconds(grace))
+            plan = steps.plan_cancel(self._context, self.name, seconds(grace), is_forced=force)
             result = steps.cancel(self._context, plan, call.line)
         return RunEnd._of(result.verdict)
 

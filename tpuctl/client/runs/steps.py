@@ -92,12 +92,13 @@ def await_end(context: Context, run: StoredRun, seconds: float, report: Report) 
 
 
 def plan_cancel(
-    context: Context, name: str, grace: float, *, is_rehearsal: bool = False
+    context: Context, name: str, grace: float, *, is_forced: bool = False, is_rehearsal: bool = False
 ) -> cancel_flow.CancelPlan:
     """Return the request to stop a run, and how the run is now."""
     return cancel_flow.plan_cancel(
-        context.cloud.bucket, context.witnesses, name, context.owner, int(grace), is_rehearsal=is_rehearsal
-    )
+        context.cloud.bucket, context.witnesses, name, context.owner, int(grace), is_forced=is_forced,
+        is_rehearsal=is_rehearsal,
+    )  # fmt: skip
 
 
 def cancel_requests(context: Context, plan: cancel_flow.CancelPlan) -> list[HttpRequest]:

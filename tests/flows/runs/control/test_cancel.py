@@ -38,6 +38,7 @@ from tpuctl.flows.runs.control.stop_requests import ask
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord
 from tpuctl.flows.runs.outcome import settle
+from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import Node, NodeId, NodeState
 from tpuctl.parallel import fanout, values
@@ -49,6 +50,20 @@ from tpuctl.worker.records import FINISHED, STOP_FILE, StopRequest, WorkerStatus
 HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'
 SCRIPT = HEADER + "import time\nprint('step 1', flush=True)\ntime.sleep(600)\n"
 ADA = "ada@example.com"
+
+
+@pytest.mark.parametrize("is_of_the_run", [True, False])
+def test_only_a_supervisor_of_the_run_is_killed(tmp_path: Path, is_of_the_run: bool) -> None:
+    """The number of a supervisor that has ended may be another process's."""
+    (tmp_path / "lock").touch()
+    words = [".tpuctl/runs/r1/1/launch-7.json"] if is_of_the_run else []
+    with subprocess.Popen(["sh", "-c", "read line", *words], stdin=subprocess.PIPE) as process:
+        (tmp_path / "started").write_text(f"{process.pid} 0123456789abcdef")
+        command = ["sh", "-c", flow.TELL + flow.KILL, "sh", str(tmp_path), ".tpuctl/runs/r1/"]
+        assert subprocess.run(command, input=b"the request", check=False).returncode == 0
+        assert (tmp_path / STOP_FILE).read_bytes() == b"the request"
+        process.communicate(b"\n")
+    assert process.returncode == (-9 if is_of_the_run else 0)
 
 
 @pytest.fixture
@@ -228,13 +243,17 @@ class TestRecord:
         with pytest.raises(UsageError, match="at most 3600 seconds"):
             plan_cancel(cloud.bucket, Witnesses(cloud.provider), "r1", ADA, 3601)
 
-    def test_a_bucket_that_refuses_asks_nobody(
+    def test_a_bucket_that_refuses_is_the_error_where_no_host_is_reached(
         self, cloud: Cloud, run: StoredRun, simulator: RunningSimulator
     ) -> None:
         run.create_attempt(ATTEMPT)
         simulator.faults.add(grpc_fault("storage.objects.create", 7, "denied", resource="*/stop.json"))
         with pytest.raises(ConfigError):
             cancel(cloud)
+
+
+def refuse(*_: object) -> None:
+    raise ConfigError("No permission.", hint="Ask an owner.")
 
 
 class Hosts:
@@ -276,6 +295,9 @@ class TestHosts:
 
     def cancel(self, run: StoredRun, hosts: Hosts, *, is_over: bool = True) -> tuple[Cancellation, list[str]]:
         """Cancel the run, whose workers end in the first pause; return that and what was said."""
+        return self.cancelled(run, hosts, CancelPlan(run, None, run.last_attempt(), ADA, 5))
+
+    def cancelled(self, run: StoredRun, hosts: Hosts, plan: CancelPlan) -> tuple[Cancellation, list[str]]:
         lines: list[str] = []
         tpu = ATTEMPT.tpu
         there = node(tpu.name, id=NodeId("memory", "p", tpu.zone, tpu.name, tpu.uid), addresses=("a",) * 4)
@@ -286,7 +308,6 @@ class TestHosts:
                 status = replace(STATUS, worker=worker, state=FINISHED, exit_code=143, stopped_by=ADA)
                 cast("MemoryBucket", run.bucket).put(run.paths.status(1, worker), encode(status))
 
-        plan = CancelPlan(run, None, run.last_attempt(), ADA, 5)
         witnesses = Ready(provider)
         ended = flow.cancel(provider, cast("Any", hosts), witnesses, plan, lines.append, sleep)
         return ended, lines
@@ -340,6 +361,56 @@ class TestHosts:
         assert lines[-1] == "workers 0-3 have ended"
         assert ended.verdict.basis == runs.BY_WORKERS
 
+    @pytest.mark.parametrize(
+        ("hosts", "note"),
+        [
+            (Hosts(), ""),
+            (Hosts(w2=(94, "")), "worker 2 has no files of the run. It was not asked to stop."),
+            (Hosts(w1=HostError("worker 1: No route."), w2=(7, "")),
+             "worker 1: No route. Nor was worker 2 reached. They were not asked to stop."),
+        ],
+    )  # fmt: skip
+    def test_are_asked_where_the_bucket_is_not_and_its_error_comes_last(
+        self, run: StoredRun, hosts: Hosts, note: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(flow.stop_requests, "ask", refuse)
+        ended, lines = self.cancel(run, hosts)
+        assert lines == [
+            *filter(None, [note]), "asked run 'r1' on its hosts to stop, with 5 s to save",
+            "workers 0-3 have ended", "The bucket did not take the request: No permission. Ask an owner.",
+        ]  # fmt: skip
+        assert ended.verdict.stopped_by == ADA
+
+    @pytest.mark.parametrize("answer", [(94, ""), (1, ""), HostError("No route.")])
+    def test_none_of_which_was_asked_leave_the_error_of_the_bucket(
+        self, run: StoredRun, answer: object, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(flow.stop_requests, "ask", refuse)
+        with pytest.raises(ConfigError, match="No permission"):
+            self.cancel(run, Hosts(**{f"w{worker}": answer for worker in range(4)}))
+        assert run.verdict() is None
+
+    @pytest.mark.parametrize(("is_forced", "state"), [(True, HostState.ALIVE), (False, HostState.ALIVE),
+                                                      (True, HostState.GONE)])  # fmt: skip
+    def test_on_which_a_run_that_has_ended_hangs_are_told_by_force_alone(
+        self, run: StoredRun, monkeypatch: pytest.MonkeyPatch, is_forced: bool, state: HostState
+    ) -> None:
+        """One worker failed, which ended the others, but for one whose program hangs."""
+        for worker in range(4):
+            ended = {"state": FINISHED, "exit_code": 3} if worker < 3 else {}
+            status = replace(STATUS, worker=worker, **ended)  # type: ignore[arg-type]
+            cast("MemoryBucket", run.bucket).put(run.paths.status(1, worker), encode(status))
+        monkeypatch.setattr(Ready, "answers", {3: HostWord(state)})
+        verdict = settle(run, Ready(MemoryProvider())).verdict
+        assert verdict
+        assert verdict.outcome == runs.FAILED
+        hosts = Hosts()
+        plan = CancelPlan(run, RunState(verdict), run.last_attempt(), ADA, 5, is_forced)
+        assert self.cancelled(run, hosts, plan)[0].verdict == verdict
+        is_told = is_forced and state is HostState.ALIVE
+        assert sorted(hosts.told) == (list(range(4)) if is_told else [])
+        assert run.stop_request() is None
+
     def test_that_do_not_end_in_time_are_named(self, run: StoredRun, passing_time: PassingTime) -> None:
         for worker in range(4):
             state = {"state": FINISHED, "exit_code": 143, "stopped_by": ADA} if worker == 3 else {}
@@ -356,8 +427,8 @@ class TestHosts:
             "Workers 0-2 of run 'r1' have not said within 65 s that the script ended."
         )
         assert late.value.hint == (
-            "Ask again: tpuctl cancel r1\nWhat is wrong: tpuctl why n1\n"
-            "End whatever runs there: tpuctl down n1"
+            "Ask again: tpuctl cancel r1\nKill what runs the script: tpuctl cancel r1 --force\n"
+            "What is wrong: tpuctl why n1\nEnd whatever runs there: tpuctl down n1"
         )
         assert late.value.facts["workers"] == [0, 1, 2]
         assert (passing_time.pauses[0], max(passing_time.pauses)) == (0.3, 1.0)

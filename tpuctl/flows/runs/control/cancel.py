@@ -14,6 +14,7 @@ from tpuctl.errors import (
     NotFoundError,
     TpuctlError,
     UsageError,
+    in_one_line,
     joined_hints,
 )
 from tpuctl.flows.hosts.published_keys import published_key
@@ -21,7 +22,6 @@ from tpuctl.flows.nodes.lookup import is_deletable
 from tpuctl.flows.progress import Outage, Report
 from tpuctl.flows.runs.control import stop_requests
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.evidence.words import HostState
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
@@ -47,7 +47,19 @@ TELL = f"""
 umask 077; test -e "$1/lock" || exit {NO_FILES}
 cat >"$1/{STOP_FILE}.$$" && mv -f "$1/{STOP_FILE}.$$" "$1/{STOP_FILE}"
 """
-"""For sh: writes the request on stdin into the attempt's folder, at once or not at all."""
+"""For sh: writes the request on stdin into the attempt's folder $1, at once or not at all."""
+KILL = """
+told=$?
+read -r pid of <"$1/started"
+grep -qaF "$2" "/proc/${pid:-0}/cmdline" || exit $told
+kill -CONT "$(sed -n 's/^PPid:[[:space:]]*//p' "/proc/$pid/status")"
+kill -KILL "$pid"
+exit $told
+"""
+"""For sh, after TELL: kills the supervisor, and lets its guard go on, which ends the script and says so.
+
+$2 is in the command line of every supervisor of the run: a process number may be another's by now.
+"""
 
 
 @dataclass(frozen=True)
@@ -60,6 +72,8 @@ class CancelPlan:
     attempt: StoredAttempt | None
     by: str
     grace: int
+    is_forced: bool = False
+    """Whether the programs that watch over the script are killed: they may hang."""
 
     @property
     def verdict(self) -> Verdict | None:
@@ -80,8 +94,9 @@ class Cancellation(NamedTuple):
 
 
 def plan_cancel(
-    bucket: Bucket, witnesses: Witnesses, name: str, by: str, grace: int, *, is_rehearsal: bool = False
-) -> CancelPlan:
+    bucket: Bucket, witnesses: Witnesses, name: str, by: str, grace: int, *, is_forced: bool = False,
+    is_rehearsal: bool = False,
+) -> CancelPlan:  # fmt: skip
     """Return what stops a run; a rehearsal writes no verdict of a run that has ended by now.
 
     Raises UsageError for a name or a grace that none can have, NotFoundError without such a run.
@@ -97,9 +112,9 @@ def plan_cancel(
         attempt = run.last_readable_attempt()
     except NotFoundError:
         verdict = run.verdict()
-        return CancelPlan(run, RunState(verdict) if verdict else None, None, by, grace)
+        return CancelPlan(run, RunState(verdict) if verdict else None, None, by, grace, is_forced)
     state = RunState(run.verdict()) if is_rehearsal else settle(run, witnesses)
-    return CancelPlan(run, state, attempt, by, grace)
+    return CancelPlan(run, state, attempt, by, grace, is_forced)
 
 
 def requests(bucket: Bucket, plan: CancelPlan) -> list[HttpRequest]:
@@ -112,7 +127,8 @@ def requests(bucket: Bucket, plan: CancelPlan) -> list[HttpRequest]:
         return rehearsal.requests
     record = plan.attempt.record
     hosts = f"{record.tpu.name} {named(record.workers)}"
-    return [*rehearsal.requests, HttpRequest("SSH", hosts, f"stop {plan.run.name}")]
+    verb = "kill" if plan.is_forced else "stop"
+    return [*rehearsal.requests, HttpRequest("SSH", hosts, f"{verb} {plan.run.name}")]
 
 
 def cancel(
@@ -125,22 +141,26 @@ def cancel(
 ) -> Cancellation:
     """Ask every worker to stop, and return once they have said that they ended.
 
-    The TPU stays. A run that has ended is left as it is. For one that waits to be started again this is the
-    request alone. Raises DeadlineError when workers did not end in time, and InterruptedByUser on Ctrl-C: the
-    run ends all the same.
+    The TPU stays. A run that has ended is left as it is, unless what hangs on a host is to be killed. For one
+    that waits to be started again this is the request alone. Hosts are asked also where the bucket does not
+    take the request: `report` gets its error at the end. Raises that error where no host was asked, either,
+    DeadlineError when workers did not end in time, and InterruptedByUser on Ctrl-C: the run still ends.
     """
-    if plan.verdict and plan.is_over:
+    if plan.verdict and plan.is_over and not (plan.is_forced and plan.attempt and _left(plan, witnesses)):
         return Cancellation(plan.verdict, plan.attempt.statuses() if plan.attempt else ())
     try:
-        request = stop_requests.ask(plan.run, plan.by, plan.grace)
-        report(f"asked run '{plan.run.name}' to stop, with {request.grace} s to save")
+        request, refusal = _write(plan)
+        if refusal is None:
+            report(f"asked run '{plan.run.name}' to stop, with {request.grace} s to save")
         if plan.attempt is None:
             return Cancellation(_end_unstarted(plan, request))
-        if plan.verdict:
+        if plan.verdict and not plan.is_over:
             return Cancellation(plan.verdict)
-        answers = _ask_hosts(provider, ssh, plan.run.name, plan.attempt.record, request)
+        answers = _ask_hosts(provider, ssh, plan, plan.attempt.record, request, is_in_bucket=refusal is None)
         for text in answers.notes:
             report(text)
+        if refusal:
+            return _without_bucket(plan, witnesses, request, answers, refusal, report, sleep)
         is_known = answers.are_without_files and ssh.user == plan.attempt.record.login
         if is_known and not any(plan.attempt.statuses()):
             return Cancellation(_end_unstarted(plan, request))
@@ -152,27 +172,64 @@ def cancel(
         ) from interrupt
 
 
+def _write(plan: CancelPlan) -> tuple[StopRequest, TpuctlError | None]:
+    """Return the request that the bucket holds; where it takes none, that for the hosts, with its error.
+
+    Raises the error where only the bucket can stop the run.
+    """
+    if plan.is_over:  # what hangs on a host goes on all the same
+        return stop_requests.request(plan.run, plan.by, plan.grace), None
+    try:
+        return stop_requests.ask(plan.run, plan.by, plan.grace), None
+    except TpuctlError as error:
+        if plan.attempt is None or plan.verdict:
+            raise
+        return stop_requests.request(plan.run, plan.by, plan.grace), error
+
+
+def _without_bucket(
+    plan: CancelPlan, witnesses: Witnesses, request: StopRequest, answers: _Answers, refusal: TpuctlError,
+    report: Report, sleep: Sleep,
+) -> Cancellation:  # fmt: skip
+    """Wait for the workers that were asked on their hosts alone; raises the bucket's error where none was."""
+    if not answers.are_told:
+        raise refusal
+    report(f"asked run '{plan.run.name}' on its hosts to stop, with {request.grace} s to save")
+    try:
+        return _await_end(plan, witnesses, request, report, sleep)
+    finally:
+        report(f"The bucket did not take the request: {in_one_line(refusal)}")
+
+
 class _Answers(NamedTuple):
     """What the hosts of a run said to the request."""
 
     notes: Sequence[str]
     """A sentence about each that was not reached, or knows nothing of the run."""
+    are_told: bool = False
+    """Whether at least one has the request."""
     are_without_files: bool = False
     """Whether none has a trace of the run; what is started later reads the request in the bucket."""
 
 
-def _ask_hosts(provider: Provider, ssh: Ssh, run: str, attempt: Attempt, request: StopRequest) -> _Answers:
+def _ask_hosts(
+    provider: Provider, ssh: Ssh, plan: CancelPlan, attempt: Attempt, request: StopRequest, *,
+    is_in_bucket: bool,
+) -> _Answers:  # fmt: skip
     """Tell the workers on their hosts, at once."""
     try:
         node = provider.get_node(attempt.tpu.id)
         keys = provider.host_keys(node.id)
     except TpuctlError as error:
-        return _Answers([f"{error.message} The workers read the request in the bucket."])
-    folder, data = f".tpuctl/runs/{run}/{attempt.attempt}", encode(request)
+        then = " The workers read the request in the bucket." if is_in_bucket else ""
+        return _Answers([f"{error.message}{then}"])
+    of_run, data = f".tpuctl/runs/{plan.run.name}/", encode(request)
+    command = TELL + KILL if plan.is_forced else TELL
 
     def tell(session: SshSession, worker: int) -> bool:
         """Return whether the worker's host has the run."""
-        result = session.run(["sh", "-c", TELL, "sh", folder], SSH_TIMEOUT, data)
+        argv = ["sh", "-c", command, "sh", f"{of_run}{attempt.attempt}", of_run]
+        result = session.run(argv, SSH_TIMEOUT, data)
         if result.exit_code not in (0, NO_FILES):
             reason = (result.stderr.strip().splitlines() or ["no answer"])[-1]
             raise TpuctlError(f"worker {worker}: {reason}.")
@@ -181,22 +238,31 @@ def _ask_hosts(provider: Provider, ssh: Ssh, run: str, attempt: Attempt, request
     with ssh.pool(node, lambda worker: published_key(node, keys, worker)) as pool:
         results = pool.run_all(tell, attempt.workers)
     absent = [result.item for result in results if result.value is False]
-    notes = [_untold(f"{named(absent)} {_have(absent)} no files of the run.", absent)] if absent else []
     failed = {result.item: result.error for result in results if result.error}
-    if failed:
-        notes.append(_untold(_unreached(failed), list(failed)))
-    return _Answers(notes, len(absent) == len(results))
+    reasons = {
+        f"{named(absent)} {_have(absent)} no files of the run.": absent,
+        _unreached(failed): list(failed),
+    }
+    notes = [
+        _untold(reason, workers, is_in_bucket=is_in_bucket) for reason, workers in reasons.items() if workers
+    ]
+    are_told = any(result.value for result in results)
+    return _Answers(notes, are_told, len(absent) == len(results))
 
 
 def _unreached(errors: Mapping[int, TpuctlError]) -> str:
-    """Return why the first of some workers was not reached, and which others were not."""
+    """Return why the first of some workers was not reached, and which others were not; empty for none."""
+    if not errors:
+        return ""
     first, *others = errors
     more = f" Nor {'were' if others[1:] else 'was'} {named(others)} reached." if others else ""
     return f"{errors[first].message}{more}"
 
 
-def _untold(reason: str, workers: Sequence[int]) -> str:
+def _untold(reason: str, workers: Sequence[int], *, is_in_bucket: bool) -> str:
     """Return a note about workers that the request did not reach over SSH."""
+    if not is_in_bucket:
+        return f"{reason} {'They were' if workers[1:] else 'It was'} not asked to stop."
     then = "they run, they read" if workers[1:] else "it runs, it reads"
     return f"{reason} If {then} the request in the bucket."
 
@@ -244,7 +310,7 @@ def _await_end(
             report(f"{named(new)} {_have(new)} ended")
         if state.error:
             raise state.error
-        if state.verdict and state.verdict.stopped_by and _left(plan, witnesses):
+        if state.verdict and (state.verdict.stopped_by or plan.is_forced) and _left(plan, witnesses):
             return None  # it has its verdict, but the chips of some are not free
         return state if state.verdict else None
 
@@ -266,8 +332,7 @@ def _left(plan: CancelPlan, witnesses: Witnesses) -> list[int]:
     pairs = zip(record.workers, statuses, strict=True)
     left = [worker for worker, status in pairs if not (status and status.is_finished)]
     hosts = witnesses.hosts(plan.run.name, record, left)
-    free = {worker for worker, host in hosts.items() if host.state in (HostState.GONE, HostState.ABSENT)}
-    return [worker for worker in left if worker not in free]
+    return [worker for worker in left if not (worker in hosts and hosts[worker].is_free)]
 
 
 def _unknown(plan: CancelPlan, trouble: str) -> DeadlineError:
@@ -288,7 +353,10 @@ def _not_over(plan: CancelPlan, witnesses: Witnesses, seconds: float) -> Deadlin
         f"{named(workers).capitalize()} of run '{run}' {_have(workers)} not said within {seconds:.0f} s"
         " that the script ended.",
         hint=joined_hints(
-            f"Ask again: tpuctl cancel {run}", f"What is wrong: tpuctl why {tpu.name}", deletion
+            f"Ask again: tpuctl cancel {run}",
+            "" if plan.is_forced else f"Kill what runs the script: tpuctl cancel {run} --force",
+            f"What is wrong: tpuctl why {tpu.name}",
+            deletion,
         ),
         workers=list(workers),
     )
