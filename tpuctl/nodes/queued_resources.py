@@ -86,6 +86,12 @@ class QueuedResource(Owned):
     def zone(self) -> str:
         return self.id.zone
 
+    @property
+    def is_preempted(self) -> bool:
+        """Whether the provider took back a node of it, which ends the others, too."""
+        is_suspended = self.state in (QueueState.SUSPENDING, QueueState.SUSPENDED)
+        return is_suspended and self.initiator == "SERVICE"
+
 
 @dataclass(frozen=True)
 class QueuedResourceList:

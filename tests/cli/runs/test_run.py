@@ -9,12 +9,14 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.runs.test_queue import await_states
 from tests.crashes.world import Killed
 from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl import runs
 from tpuctl.cli.main import run
 from tpuctl.cli.runs import steps
 from tpuctl.cli.session import Session
@@ -23,6 +25,8 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.nodes.placement import rounds
 from tpuctl.flows.runs.recovery import watch
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submission import launch
+from tpuctl.nodes import NodeState
 from tpuctl.parallel import fanout
 from tpuctl.polling import Backoff, poll
 from tpuctl.runs import Verdict
@@ -92,6 +96,52 @@ def test_it_goes_on_to_the_end_where_nobody_reads_its_output(
     assert ended.returncode == (0 if job == "0" else 100)
     assert (creates(simulator), nodes(simulator)) == (1, [])
     assert Path("r1/logs/attempt-1-worker-0.log").read_text() == "hello\n"
+
+
+@pytest.fixture
+def preempted_at_start(
+    simulator: RunningSimulator, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], None]:
+    """Has a node preempted when the first script is to be started there."""
+    real = launch.launch_all
+    monkeypatch.setattr(watch, "PAUSES", Backoff(0.2, 0.5))
+
+    def preempt(name: str) -> None:
+        def launch_all(*arguments: Any, **options: Any) -> None:
+            monkeypatch.setattr(launch, "launch_all", real)
+            simulator.faults.add("preemption", node=name, grace=0.0)
+            poll(
+                lambda: NodeState.PREEMPTED in [node.state for node in cloud.provider.list_nodes().nodes]
+                or None,
+                awaiting="the preemption", timeout=60, backoff=Backoff(0.05, 0.3),
+            )  # fmt: skip
+            real(*arguments, **options)
+
+        monkeypatch.setattr(launch, "launch_all", launch_all)
+
+    return preempt
+
+
+@pytest.mark.parametrize("is_whole", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_preemption_while_it_starts_the_script_is_one_and_it_goes_on_with_another_tpu(
+    tpuctl: Command, bucket: Bucket, simulator: RunningSimulator,
+    preempted_at_start: Callable[[str], None], is_whole: bool,
+) -> None:  # fmt: skip
+    """It was told as a failure; `submit --attach` goes on, too."""
+    if is_whole:
+        preempted_at_start("r1")
+        ended = tpuctl(
+            "run", "job.py", "--up", "v3-8", "--spot", "--down", "--yes", "--name", "r1", "--", "0"
+        )
+    else:
+        assert tpuctl("up", "v3-8", "--spot", "--name", "n1", "--yes").code == 0
+        preempted_at_start("n1")
+        ended = tpuctl("submit", "job.py", "--attach", "--name", "r1", "--", "0")
+    assert ended.code == 0, ended.err
+    assert "hello\n" in ended.out
+    assert ended.err.count("Run 'r1' was preempted: the node is PREEMPTED; it could not be started:") == 1
+    assert [verdict.outcome for verdict in StoredRun(bucket, "r1").earlier_verdicts(2)] == [runs.PREEMPTED]
+    assert nodes(simulator) == [], "what was preempted, and what was made for the restart, is deleted"
 
 
 def test_one_command_leads_from_nothing_to_results(tpuctl: Command, simulator: RunningSimulator) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -14,13 +15,16 @@ from tests.flows.runs.records import ATTEMPT, CREATED, STATUS, TPU, write_run
 from tpuctl import runs
 from tpuctl.cloud.ssh import Ssh
 from tpuctl.cloud.storage import Bucket
-from tpuctl.errors import DeadlineError, HostError, NotFoundError
+from tpuctl.errors import ConfigError, DeadlineError, HostError, NotFoundError
+from tpuctl.flows.runs.consequences import success_of
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
+from tpuctl.flows.runs.evidence.words import HostState, HostWord
 from tpuctl.flows.runs.outcome import settle, with_restart
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.nodes import PastChange
 from tpuctl.recovery.records import Machine, Restarts
-from tpuctl.runs import Run, Verdict
+from tpuctl.runs import Attempt, Run, Verdict
 from tpuctl.runs import encode as encode_record
 from tpuctl.worker.records import FINISHED, RUNNING, StopRequest, WorkerStatus, encode
 
@@ -170,6 +174,92 @@ class TestRestart:
     def test_a_request_to_stop_changes_no_failure_that_is_the_last(self) -> None:
         verdict = self.ended(Restarts(), stop=True, **FAILS)
         assert (verdict.outcome, verdict.stopped_by) == (runs.FAILED, "")
+
+
+class TestStop:
+    """A worker was ended by a signal of its host, which does not say why."""
+
+    def ended(self, *verbs: str, **changes: Any) -> Verdict:
+        site = Memory(restarts=Restarts(after_loss=1), machine=MACHINE)
+        began = site.memory.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        for verb in verbs:
+            site.provider.past_changes.append(PastChange(TPU.zone, TPU.name, verb, began))
+        for worker in (0, 1):
+            site.say(worker, state=FINISHED, stopped="SIGTERM", exit_code=143, **changes)
+        assert site.settle().verdict is None, "the node would show why"
+        site.memory.pass_time(31)
+        verdict = site.settle().verdict
+        assert verdict
+        return verdict
+
+    def test_it_was_maintenance_where_the_provider_remembers_that(self) -> None:
+        verdict = self.ended("stop", "performMaintenance")
+        assert (verdict.outcome, verdict.restarts) == (runs.MAINTENANCE, True)
+        assert verdict.evidence == (
+            "worker 0 was ended by SIGTERM: "
+            "the provider began maintenance of its node at 2026-01-01T12:00:00Z"
+        )
+
+    def test_it_was_stopped_where_it_does_not(self) -> None:
+        verdict = self.ended("stop")
+        assert (verdict.outcome, verdict.evidence) == (runs.STOPPED, "worker 0 was ended by SIGTERM")
+        assert not verdict.restarts
+
+
+class TestRefusal:
+    """The bucket takes no last word, or no verdict."""
+
+    def test_the_word_of_a_host_counts_and_why_it_is_not_in_the_bucket_is_said(self) -> None:
+        site = Memory()
+        for worker in (0, 1):
+            site.say(worker, state=RUNNING, pid=7)
+        site.memory.pass_time(60)
+        refused = {
+            "exit_code": 0,
+            "finished": "2026-01-01T12:00:45Z",
+            "refusal": "Object is under retention.",
+        }
+
+        class Hosts(Witnesses):
+            def hosts(self, run: str, attempt: Attempt, workers: Sequence[int]) -> dict[int, HostWord]:
+                last = replace(STATUS, state=RUNNING, pid=7, **refused)
+                words = {0: HostWord(HostState.ALIVE), 1: HostWord(HostState.ALIVE)}
+                for worker in told:
+                    words[worker] = HostWord(HostState.ALIVE, last=replace(last, worker=worker))
+                return {worker: words[worker] for worker in workers}
+
+        told = [1]
+        assert settle(site.run, Hosts(site.provider)).verdict is None, "worker 0 goes on"
+        told = [0, 1]
+        verdict = settle(site.run, Hosts(site.provider)).verdict
+        assert verdict
+        assert (verdict.outcome, verdict.basis) == (runs.SUCCEEDED, runs.BY_WORKERS)
+        assert verdict.evidence == (
+            "every worker's script ended with exit code 0; the last word of worker 0 could not be written: "
+            "403 Object is under retention"
+        )
+        assert verdict.ended == "2026-01-01T12:00:45Z"
+        assert success_of(verdict) == (
+            "Run 'r1' succeeded; the last word of worker 0 could not be written: "
+            "403 Object is under retention."
+        )
+
+    def test_who_may_not_write_a_verdict_learns_it_all_the_same(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        site = Memory()
+        for worker in (0, 1):
+            site.say(worker, **FAILS)
+
+        def refuse(*_: object) -> None:
+            raise ConfigError("No permission.")
+
+        monkeypatch.setattr(site.memory, "create", refuse)
+        for _ in range(2):
+            verdict = site.settle().verdict
+            assert verdict
+            assert (verdict.outcome, verdict.exit_code) == (runs.FAILED, 3)
+        assert site.memory.get("runs/r1/verdict.json") is None
 
 
 class TestSilence:

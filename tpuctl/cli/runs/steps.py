@@ -112,7 +112,7 @@ class Steps:
             self._restart()
         elif not stage.is_launched:
             failure = self._start(stage.tpu)
-            if failure:
+            if failure and not failure.restarts:
                 return failure
         return self._followed()
 
@@ -169,7 +169,8 @@ class Steps:
             verdict = self._stored.verdict()
             if verdict is None:
                 raise
-            output.note(error.message)
+            if not verdict.restarts:
+                output.note(error.message)
             return verdict
         self._session.listed.add("runs", self._whole.run)
         for text in started.notes:
@@ -229,7 +230,7 @@ class Steps:
         error = consequences.error_of(verdict)
         if error:
             raise error
-        output.note(f"Run '{verdict.run}' {verdict.outcome}.")
+        output.note(consequences.success_of(verdict))
 
     def _show_files(self, pulled: results.PullResult) -> None:
         content: dict[str, object] = {

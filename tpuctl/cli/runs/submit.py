@@ -12,12 +12,15 @@ from tpuctl.cli.progress import show_late_count
 from tpuctl.cli.runs.busy import on_free_node, policy_options
 from tpuctl.cli.runs.submission_options import submission_options, with_request
 from tpuctl.cli.session import Session, cross_region_option, dry_run_option, reaching_options, with_session
+from tpuctl.client.context import Context
 from tpuctl.client.runs import steps, submission
 from tpuctl.client.runs.busy import Policy
-from tpuctl.errors import InterruptedByUser, joined_hints, saying_bill
+from tpuctl.errors import InterruptedByUser, TpuctlError, joined_hints, saying_bill
 from tpuctl.flows.nodes.lookup import NoTpuError
 from tpuctl.flows.runs.code.bundles import Bundle, Report
+from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest
+from tpuctl.flows.runs.submission.submit import Submission
 from tpuctl.runs import Run
 from tpuctl.shells import again
 from tpuctl.text.worker_numbers import ranges
@@ -64,8 +67,15 @@ def start_planned(
         return
     plan = on_free_node(session, plan, policy, session.typed)
     plan = submission.admit(context, plan, output.note)
-    with show_late_count() as report:
-        started = submission.start(context, plan, output.note, report)
+    try:
+        with show_late_count() as report:
+            started = submission.start(context, plan, output.note, report)
+    except TpuctlError as error:
+        lost = _to_be_restarted(context, error) if is_attached else None
+        if lost is None:
+            raise
+        output.note(error.message)
+        started = Submission(lost.record, ())
     for text in started.notes:
         output.note(text)
     name = started.run.run
@@ -82,6 +92,14 @@ def start_planned(
         from tpuctl.flows.runs.control.wait import next_steps  # noqa: PLC0415  as above
 
         raise InterruptedByUser(f"Interrupted; run '{name}' goes on.", hint=next_steps(name)) from interrupt
+
+
+def _to_be_restarted(context: Context, error: TpuctlError) -> StoredRun | None:
+    """Return the run whose node was lost while it was started, if it is to be started again."""
+    name = error.facts.get("run")
+    run = steps.named(context, name) if isinstance(name, str) else None
+    verdict = run.verdict() if run else None
+    return run if verdict and verdict.restarts else None
 
 
 def _plan(session: Session, request: SubmitRequest, report: Report, made: ExitStack | None) -> SubmitPlan:

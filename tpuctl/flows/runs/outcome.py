@@ -17,12 +17,12 @@ from tpuctl.flows.runs.checkpoints.readers import last_committed
 from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.evidence.decision import Ending
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.evidence.words import HostState, HostWord, WorkerWord
+from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord, WorkerWord
 from tpuctl.flows.runs.state import RunState, line_left, quiet_of
 from tpuctl.flows.runs.stored_attempt import StoredAttempt, find_record
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import NodeState
-from tpuctl.runs import Verdict
+from tpuctl.runs import BY_MACHINE, Attempt, Verdict
 from tpuctl.worker.records import FINISHED, StopRequest, WorkerStatus, check_stop
 
 UNREACHABLE_AFTER = 60.0
@@ -74,7 +74,7 @@ def _settle_open(
     if ending:
         if not is_heard:
             run.check_present()
-        ending = _with_refusal(ending, words)
+        ending = _with_refusal(_as_maintained(run, attempt, ending, words, node, witnesses), words)
         ended = _verdict(run, attempt, _as_asked(run, ending), words)
         try:
             verdict = run.end(ended, is_refuted=lambda other: run.is_refuted(other, attempt, words))
@@ -121,6 +121,23 @@ def _age_of(word: WorkerWord, last: WorkerStatus) -> float:
 def _has_only_to_say_so(host: HostWord) -> bool:
     """Whether the script had ended by itself when its host went down before the bucket heard of it."""
     return host.state is HostState.GONE and host.last is not None and host.last.exit_code is not None
+
+
+def _as_maintained(
+    run: StoredRun, attempt: StoredAttempt, ending: Ending, words: Sequence[WorkerWord],
+    node: NodeWord | None, witnesses: Witnesses,
+) -> Ending:  # fmt: skip
+    """Return that the provider had maintained the hosts, where these were stopped without notice of it."""
+    stopped = decision.stopped_by_host(words)
+    is_by_signal = ending.outcome == runs.STOPPED and not ending.stopped_by and bool(stopped)
+    if not is_by_signal or node is None or node.state is not NodeState.READY:
+        return ending
+    age = max(word.age for word in stopped)
+    began = witnesses.maintenance(attempt.record.tpu.id, run.bucket.now() - timedelta(seconds=age))
+    if not began:
+        return ending
+    evidence = f"{ending.evidence}: the provider began maintenance of its node at {began}"
+    return ending._replace(outcome=runs.MAINTENANCE, evidence=evidence)
 
 
 def _with_refusal(ending: Ending, words: Sequence[WorkerWord]) -> Ending:
@@ -201,6 +218,17 @@ def _who_stops(run: StoredRun) -> str:
     except BadObjectError:
         return ""  # it stops nothing
     return request.by if request else ""
+
+
+def unstarted_verdict(
+    run: StoredRun, attempt: Attempt, outcome: str, evidence: str, begun: str | None = None
+) -> Verdict:
+    """Return the verdict of an attempt that ends now, before its script ran."""
+    item, now = run.bucket.stat(run.paths.attempt(attempt.attempt)), clock.iso(run.bucket.now())
+    return Verdict(
+        run.name, outcome, attempt.attempt, now, evidence, basis=BY_MACHINE, ended=now, tpu=attempt.tpu,
+        started=item.updated if item else now, begun=begun, price=attempt.price,
+    )  # fmt: skip
 
 
 def _doubt(words: Sequence[WorkerWord]) -> str:

@@ -87,6 +87,24 @@ def test_one_supervisor_stopped_and_another_killed_end_the_run(
     assert verdict.evidence == ("worker 0 was ended by SIGTERM; what ran on worker 1 ended without a word")
 
 
+@pytest.mark.slow
+def test_a_slice_that_goes_with_one_that_is_preempted_is_preempted(
+    tpuctl: Command, cloud: Cloud, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was told as stopped, since its node was deleted, and never started again."""
+    monkeypatch.setattr(decision, "CHECK_NODE_AFTER", 1.0)
+    assert tpuctl("up", "v5litepod-4", "--slices", "2", "--spot", "--name", "ms", "--yes").code == 0
+    Path("job.py").write_text(SCRIPT)
+    submitted = tpuctl("submit", "job.py", "--name", "r1", "--tpu", "ms-1")
+    assert submitted.code == 0, submitted.err
+    run = StoredRun(cloud.bucket, "r1")
+    simulator.faults.add("preemption", node="ms-0", grace=0.0)
+    verdict = ended(run, cloud).verdict
+    assert verdict
+    assert (verdict.outcome, verdict.restarts) == (runs.PREEMPTED, True)
+    assert verdict.evidence.startswith("another slice was preempted: queued resource 'ms' is SUSPEND")
+
+
 def test_a_host_that_dies_and_a_maintenance_end_the_run(
     run: StoredRun, cloud: Cloud, simulator: RunningSimulator
 ) -> None:

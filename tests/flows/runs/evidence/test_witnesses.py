@@ -7,12 +7,13 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import pytest
 
-from tests.flows.nodes.memory_provider import MemoryProvider, node
+from tests.flows.nodes.memory_provider import MemoryProvider, node, queued_resource
 from tests.flows.runs.evidence.memory_bucket import MemoryBucket
 from tests.flows.runs.records import ATTEMPT, STATUS, TPU
 from tpuctl.bucket_layout import NodePaths
@@ -22,7 +23,7 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import DeadlineError, HostError
 from tpuctl.flows.runs.evidence.witnesses import QUESTION, Witnesses, record_preemptions
 from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord, WorkerWord
-from tpuctl.nodes import Node, NodeId, NodeState, PastChange
+from tpuctl.nodes import Node, NodeId, NodeState, PastChange, QueuedResourceId, QueueState
 from tpuctl.worker.records import FINISHED, UNKNOWN, WorkerStatus
 
 if TYPE_CHECKING:
@@ -135,6 +136,60 @@ class TestNode:
 
         provider.history = refuse  # type: ignore[assignment, method-assign]
         assert Witnesses(provider).node(bucket, NODE) == NodeWord(NodeState.GONE)
+
+    @pytest.mark.parametrize(
+        ("state", "initiator", "slices", "is_preempted"),
+        [
+            (QueueState.SUSPENDED, "SERVICE", (TPU.name, "other"), True),
+            (QueueState.SUSPENDING, "SERVICE", (TPU.name, "other"), True),
+            (QueueState.SUSPENDED, "USER", (TPU.name, "other"), False),
+            (QueueState.SUSPENDED, "", (TPU.name, "other"), False),
+            (QueueState.SUSPENDED, "SERVICE", ("another",), False),
+            (QueueState.ACTIVE, "SERVICE", (TPU.name, "other"), False),
+        ],
+    )
+    def test_one_that_is_gone_with_a_slice_that_was_preempted_was_preempted_too(
+        self, state: QueueState, initiator: str, slices: Sequence[str], is_preempted: bool
+    ) -> None:
+        """The provider deletes the others: why is said by their queued resource alone."""
+        provider = MemoryProvider()
+        ids = tuple(replace(NODE, name=name, uid="") for name in slices)
+        own = QueuedResourceId(NODE.provider, NODE.project, NODE.zone, "ms")
+        provider.queue["ms"] = queued_resource(state, id=own, nodes=ids, initiator=initiator)
+        word = Witnesses(provider).node(cast("Bucket", MemoryBucket()), NODE)
+        said = f"another slice was preempted: queued resource 'ms' is {state}"
+        expected = NodeWord(NodeState.PREEMPTED, said) if is_preempted else NodeWord(NodeState.GONE)
+        assert word == expected
+
+        def refuse(*_: object) -> None:
+            raise DeadlineError("No answer.")
+
+        provider.list_queued_resources = refuse  # type: ignore[assignment, method-assign]
+        assert Witnesses(provider).node(cast("Bucket", MemoryBucket()), NODE) == NodeWord(NodeState.GONE)
+
+    @pytest.mark.parametrize(
+        ("change", "is_why"),
+        [
+            ({}, True),
+            ({"ended": ""}, True),
+            ({"began": "2026-01-01T12:00:25Z", "ended": "2026-01-01T12:02:00Z"}, True),
+            ({"began": "2026-01-01T12:00:35Z", "ended": "2026-01-01T12:02:00Z"}, False),
+            ({"ended": "2026-01-01T11:59:35Z"}, True),
+            ({"ended": "2026-01-01T11:59:25Z"}, False),
+            ({"verb": "stop"}, False),
+            ({"node": node(TPU.name, id=NODE)}, True),
+            ({"node": node(TPU.name, id=replace(NODE, uid="another"))}, False),
+        ],
+    )
+    def test_a_maintenance_is_why_hosts_stopped_while_it_was_done(
+        self, change: dict[str, Any], is_why: bool
+    ) -> None:
+        provider, noon = MemoryProvider(), datetime(2026, 1, 1, 12, tzinfo=UTC)
+        began = "2026-01-01T11:59:00Z"
+        past = PastChange(NODE.zone, NODE.name, "performMaintenance", began, "2026-01-01T12:01:00Z")
+        provider.past_changes = [replace(past, **change)]
+        told = Witnesses(provider).maintenance(NODE, noon)
+        assert told == (provider.past_changes[0].began if is_why else "")
 
     def test_one_of_a_provider_that_does_not_answer_is_unknown(self) -> None:
         class Silent(MemoryProvider):

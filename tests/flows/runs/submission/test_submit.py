@@ -22,19 +22,24 @@ from tpuctl.errors import (
     ConflictError,
     HostError,
     InterruptedByUser,
+    PreemptedError,
     StateError,
     TpuctlError,
 )
 from tpuctl.flows.runs.control import stop_requests
 from tpuctl.flows.runs.control.wait import await_end
+from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
+from tpuctl.flows.runs.evidence.words import NodeWord
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch
+from tpuctl.flows.runs.submission import submit as submission
 from tpuctl.flows.runs.submission.plan import SubmitRequest, plan_submit
 from tpuctl.flows.runs.submission.submit import requests, submit
+from tpuctl.nodes import NodeState
 from tpuctl.object_content import Content
 from tpuctl.parallel import fanout
-from tpuctl.polling import Backoff, poll
+from tpuctl.polling import NO_PAUSE, Backoff, poll
 from tpuctl.sim.faults import grpc_fault
 from tpuctl.worker.records import WorkerStatus
 
@@ -144,6 +149,7 @@ def test_a_worker_whose_answer_was_lost_does_not_run_on(
         return result
 
     monkeypatch.setattr(SshSession, "run", lose)
+    monkeypatch.setattr(decision, "NODE_STATE_DELAY", 0.0)
     asked = list[tuple[str, int]]()
     monkeypatch.setattr(stop_requests, "ask", lambda run, by, grace: asked.append((by, grace)))
     with pytest.raises(HostError, match="the connection was lost") as failed:
@@ -160,6 +166,42 @@ def test_a_worker_whose_answer_was_lost_does_not_run_on(
     if is_reached:
         status = poll(stopped, awaiting="the end of what had started", timeout=60, backoff=Backoff(0.05))
         assert status.stopped == "SIGTERM"
+
+
+def test_the_node_says_why_its_hosts_do_not_answer(
+    cloud: Cloud, request_of_one: SubmitRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A preemption was told as a failure. The provider may say so seconds after the hosts have gone."""
+    said = list[NodeState]()
+
+    def node(*_: object) -> NodeWord:
+        return NodeWord(said.pop(0) if len(said) > 1 else said[0])
+
+    def lose(*_: object) -> None:
+        raise HostError("worker 0: the connection was lost.")
+
+    monkeypatch.setattr(Witnesses, "node", node)
+    monkeypatch.setattr(SshSession, "run", lose)
+    monkeypatch.setattr(submission, "LOOKS", NO_PAUSE)
+    asked = list[str]()
+    monkeypatch.setattr(stop_requests, "ask", lambda run, by, grace: asked.append(run.name))
+    for state, outcome, kind, exit_code in (
+        (NodeState.PREEMPTED, runs.PREEMPTED, PreemptedError, 7),
+        (NodeState.GONE, runs.STOPPED, StateError, 4),
+        (NodeState.REPAIRING, runs.MAINTENANCE, StateError, 4), (NodeState.READY, runs.FAILED, HostError, 8),
+    ):  # fmt: skip
+        name = outcome
+        said[:] = [NodeState.READY, NodeState.UNKNOWN, state]
+        if state is NodeState.READY:
+            monkeypatch.setattr(decision, "NODE_STATE_DELAY", 0.0)
+        with pytest.raises(kind, match="the connection was lost") as failed:
+            submit_all(cloud, replace(request_of_one, name=name))
+        assert failed.value.exit_code == exit_code, state
+        verdict = StoredRun(cloud.bucket, name).verdict()
+        assert verdict
+        assert (verdict.outcome, verdict.basis, verdict.begun) == (outcome, runs.BY_MACHINE, "")
+        assert verdict.evidence.endswith("it could not be started: worker 0: the connection was lost.")
+    assert asked == [runs.FAILED], "else nothing can run any more, and a request would keep it from a restart"
 
 
 def test_nothing_is_written_before_everything_is_read(

@@ -50,7 +50,7 @@ class Ending(NamedTuple):
 def needs_node(words: Sequence[WorkerWord]) -> bool:
     """Return whether the provider has to be asked before anything can be said."""
     silence = max(word.silence for word in words)
-    return bool(_stopped_by_host(words)) or silence > CHECK_NODE_AFTER or _may_be_a_consequence(words)
+    return bool(stopped_by_host(words)) or silence > CHECK_NODE_AFTER or _may_be_a_consequence(words)
 
 
 def to_be_asked(words: Sequence[WorkerWord], node: NodeWord) -> list[int]:
@@ -100,10 +100,10 @@ def decide(words: Sequence[WorkerWord], node: NodeWord | None = None) -> Ending 
     """
     ending = _by_cause(words) or decide_by_workers(words)
     if ending and node and _may_be_a_consequence(words):
-        return _by_node(words, node) or ending
+        return by_node(words, node) or ending
     if ending or node is None:
         return ending
-    return _by_node(words, node) or _by_hosts(words) or _by_stops(words) or _by_silence(words, node)
+    return by_node(words, node) or _by_hosts(words) or _by_stops(words) or _by_silence(words, node)
 
 
 def _may_be_a_consequence(words: Sequence[WorkerWord]) -> bool:
@@ -132,10 +132,11 @@ _ENDINGS = {
 }
 
 
-def _by_node(words: Sequence[WorkerWord], node: NodeWord) -> Ending | None:
+def by_node(words: Sequence[WorkerWord], node: NodeWord) -> Ending | None:
+    """Return how a run ended by what the provider says of its node; without `words` before it had started."""
     silent = _silent(words)
     if node.state is NodeState.PREEMPTED:
-        return Ending(runs.PREEMPTED, f"the node is {node.state}", BY_MACHINE)
+        return Ending(runs.PREEMPTED, node.detail or f"the node is {node.state}", BY_MACHINE)
     if node.state in (NodeState.GONE, NodeState.DELETING):
         return Ending(runs.STOPPED, node.detail or "the node was deleted", BY_MACHINE)
     if node.state in (NodeState.STOPPING, NodeState.STOPPED):
@@ -184,9 +185,9 @@ def _by_stops(words: Sequence[WorkerWord]) -> Ending | None:
     if not stopped or max(word.age for word in stopped) <= NODE_STATE_DELAY:
         return None
     is_saving = any(not word.is_over and (word.lives or word.age <= CHECK_NODE_AFTER) for word in words)
-    if is_saving and not _stopped_by_host(words):
+    if is_saving and not stopped_by_host(words):
         return None  # who is asked to stop gets the time to save
-    return _stop(stopped, _others(words), () if _stopped_by_host(words) else _silent(words))
+    return _stop(stopped, _others(words), () if stopped_by_host(words) else _silent(words))
 
 
 def _stop(
@@ -220,7 +221,8 @@ def _stopped(words: Sequence[WorkerWord]) -> list[WorkerWord]:
     return [word for word in words if word.is_over and _is_stop(word)]
 
 
-def _stopped_by_host(words: Sequence[WorkerWord]) -> list[WorkerWord]:
+def stopped_by_host(words: Sequence[WorkerWord]) -> list[WorkerWord]:
+    """Return the workers that a signal of their host has stopped."""
     return [word for word in words if word.is_over and word.status and word.status.stopped]
 
 

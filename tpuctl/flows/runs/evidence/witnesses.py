@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from tpuctl import runs
+from tpuctl import clock, runs
 from tpuctl.bucket_layout import NodePaths
 from tpuctl.bucket_objects import decoding
 from tpuctl.bucket_objects.fields import Label
@@ -37,6 +38,10 @@ INTERVAL = 15.0
 """Seconds between two questions to one host by a command that follows a run."""
 QUESTION = 'exec python3 "$1/worker.zip" ask "$1" </dev/null'
 """A program of an earlier version fails at once, as it reads a spec; its answer is none."""
+MAINTENANCE = "performMaintenance"
+"""The provider's word for that change of a node."""
+NEAR = timedelta(seconds=30)
+"""By which a worker's last word is later than the stop of its host, or written while that begins."""
 NO_SUCH_FILE = "can't open file"
 """Python's error for a program that is not there."""
 Clock = Callable[[], float]
@@ -78,7 +83,36 @@ class Witnesses:
         reason = _last_reason(bucket, node)
         if reason == PREEMPTED:
             return NodeWord(NodeState.PREEMPTED)
+        suspended = "" if reason else self._suspension(node)
+        if suspended:
+            return NodeWord(NodeState.PREEMPTED, suspended)
         return NodeWord(state, _in_words(reason) or _end_by_provider(self.provider, node))
+
+    def _suspension(self, node: NodeId) -> str:
+        """Return that a node went because another slice of its queued resource was preempted; else ""."""
+        try:
+            queue = self.provider.list_queued_resources(node.zone).queued_resources
+        except TpuctlError:
+            return ""
+        for queued in queue:
+            if queued.is_preempted and node.name in [each.name for each in queued.nodes]:
+                return f"another slice was preempted: queued resource '{queued.name}' is {queued.state}"
+        return ""
+
+    def maintenance(self, node: NodeId, stopped: datetime) -> str:
+        """Return when the provider began the maintenance that stopped a node's hosts at a time; else ""."""
+        try:
+            changes = self.provider.history(node.name, node.zone).changes
+        except TpuctlError:
+            return ""
+        for change in changes:
+            is_own = change.node is None or change.node.id.uid == node.uid
+            if change.verb != MAINTENANCE or not is_own or not change.began:
+                continue
+            ended = clock.parse(change.ended) if change.ended else stopped
+            if clock.parse(change.began) - NEAR <= stopped <= ended + NEAR:
+                return change.began
+        return ""
 
     def hosts(self, run: str, attempt: Attempt, workers: Sequence[int]) -> dict[int, HostWord]:
         """Return what the hosts of these workers say; all are asked at once, and none raises."""

@@ -27,7 +27,7 @@ from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.flows.runs import restarts
 from tpuctl.flows.runs.evidence.decision import ENDED, NEVER_STARTED_AFTER
 from tpuctl.flows.runs.evidence.words import HostState
-from tpuctl.flows.runs.outcome import settle, with_restart
+from tpuctl.flows.runs.outcome import settle, unstarted_verdict, with_restart
 from tpuctl.flows.runs.recovery import lease as leases
 from tpuctl.flows.runs.recovery.authority import machine_of, own_node
 from tpuctl.flows.runs.recovery.events import BUSY, ENDED_FOR_GOOD, GOES_ON, RESTARTED, WAITS, Event
@@ -206,7 +206,7 @@ def _launch_of(run: StoredRun, tools: Tools, node: Node | None) -> Launch:
 def _stopped_meanwhile(run: StoredRun, number: int, tools: Tools) -> Event:
     """End a restart that somebody has asked to stop: what it has made goes."""
     delete_all(tools, run.name, _recipe(run))
-    verdict = run.verdict() or _machine_verdict(run, run.last_attempt(), runs.STOPPED, "")
+    verdict = run.verdict() or unstarted_verdict(run, run.last_attempt().record, runs.STOPPED, "")
     if verdict.restarts or not verdict.evidence:
         _end_stopped(run, verdict, "")
     return Event(run.name, number, ENDED_FOR_GOOD, runs.STOPPED)
@@ -216,17 +216,8 @@ def _not_started(run: StoredRun, attempt: StoredAttempt, evidence: str, tools: T
     """Write that an attempt was lost before its script ran; the next step decides what follows."""
     word = tools.witnesses.node(run.bucket, attempt.record.tpu.id)
     outcome = runs.PREEMPTED if word.state is NodeState.PREEMPTED else runs.LOST
-    run.end(with_restart(run, _machine_verdict(run, attempt, outcome, evidence)))
+    run.end(with_restart(run, unstarted_verdict(run, attempt.record, outcome, evidence)))
     return Event(run.name, attempt.number, WAITS, evidence)
-
-
-def _machine_verdict(run: StoredRun, attempt: StoredAttempt, outcome: str, evidence: str) -> Verdict:
-    """Return a verdict of an attempt that ends now, before its script ran."""
-    item, now = run.bucket.stat(run.paths.attempt(attempt.number)), clock.iso(run.bucket.now())
-    return Verdict(
-        run.name, outcome, attempt.number, now, evidence, basis=BY_MACHINE, ended=now,
-        tpu=attempt.record.tpu, started=item.updated if item else now, price=attempt.record.price,
-    )  # fmt: skip
 
 
 def _finish_start(run: StoredRun, attempt: StoredAttempt, tools: Tools) -> Event:

@@ -78,7 +78,7 @@ def go_on(
     is_here = attempt.record.tpu.uid == plan.node.id.uid
     if is_here and None in attempt.statuses():
         _require_same_key(attempt, record, ssh.user)
-        launch_attempt(ssh, plan, run, attempt.record, host_keys, goes_on=True)
+        launch_attempt(provider, ssh, plan, run, attempt.record, host_keys, goes_on=True)
     return Submission(record, tuple(notes))
 
 

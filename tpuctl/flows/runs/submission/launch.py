@@ -59,7 +59,11 @@ FAILURES = {
 """Exit code of START -> what the worker could not do, and a hint."""
 
 
-class StartedBeforeError(HostError):
+class RefusedStartError(HostError):
+    """The host answered, and says why it does not start the program."""
+
+
+class StartedBeforeError(RefusedStartError):
     """The worker was started by an earlier launch of this attempt."""
 
 
@@ -180,11 +184,12 @@ def _read_pid(result: CommandResult, spec: Spec, folder: str) -> int:
         raise _forbidden(spec, answer)
     if answer.error == STARTED_BEFORE:
         raise StartedBeforeError(f"Worker {spec.worker} {text.format(reason=answer.error)}.", hint=hint)
+    kind = HostError
     if answer.error:
-        reason = answer.error
-    else:
-        text, hint = FAILURES.get(result.exit_code, (text, hint))
-    raise HostError(f"Worker {spec.worker} {text.format(folder=folder, reason=reason)}.", hint=hint)
+        kind, reason = RefusedStartError, answer.error
+    elif result.exit_code in FAILURES:
+        kind, (text, hint) = RefusedStartError, FAILURES[result.exit_code]
+    raise kind(f"Worker {spec.worker} {text.format(folder=folder, reason=reason)}.", hint=hint)
 
 
 def _forbidden(spec: Spec, answer: _Answer) -> ConfigError:

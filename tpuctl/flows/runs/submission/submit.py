@@ -5,18 +5,25 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from tpuctl import clock, runs
+from tpuctl import runs
 from tpuctl.bucket_layout import bundle, gs
-from tpuctl.errors import ConflictError, InterruptedByUser, TpuctlError
+from tpuctl.errors import ConflictError, HostError, InterruptedByUser, TpuctlError
 from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.flows.runs.code import bundles
 from tpuctl.flows.runs.code.bundles import Bundle
+from tpuctl.flows.runs.consequences import error_of
 from tpuctl.flows.runs.control import stop_requests
+from tpuctl.flows.runs.evidence import decision
+from tpuctl.flows.runs.evidence.decision import Ending
+from tpuctl.flows.runs.evidence.witnesses import Witnesses
+from tpuctl.flows.runs.outcome import unstarted_verdict, with_restart
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch, launch_sign, launch_values, resumption
 from tpuctl.flows.runs.submission.launch_sign import LaunchSign
@@ -25,7 +32,8 @@ from tpuctl.flows.runs.submission.specs import Launch, specs
 from tpuctl.flows.runs.submission.turn import take_turn
 from tpuctl.masking.text import masked
 from tpuctl.nodes import HttpRequest
-from tpuctl.runs import BY_MACHINE, Attempt, Run, Verdict
+from tpuctl.polling import Backoff, poll
+from tpuctl.runs import Attempt, Run, Verdict
 from tpuctl.text.worker_numbers import named
 
 if TYPE_CHECKING:
@@ -35,6 +43,7 @@ if TYPE_CHECKING:
 
 Record = TypeVar("Record", Run, Attempt)
 
+LOOKS = Backoff(first=0.5, longest=5.0)
 MOST_NUMBERED = 20
 """Runs of one script that may be submitted in one second under names of tpuctl's choice."""
 
@@ -55,8 +64,9 @@ def submit(
     """Write the run and its attempt, and start the script on every worker that runs it.
 
     Nothing is written before everything is read that can refuse it. Raises ConflictError when the name is
-    taken. Any failure after that gives the run the verdict "failed", so that nobody waits for it, and stops
-    the workers that had started. So does Ctrl-C until every worker has started: InterruptedByUser.
+    taken. Any failure after that gives the run a verdict, so that nobody waits for it, and stops the workers
+    that had started: "failed", unless its node was preempted, deleted or maintained meanwhile, which is the
+    error then. So does Ctrl-C until every worker has started: InterruptedByUser.
     """
     host_keys = read_host_keys(provider, plan)
     notes = store_code(bucket, plan.code, report)
@@ -64,7 +74,7 @@ def submit(
     plan = replace(plan, run=record)
     notes += launch_values.keep(bucket.name, record, plan)
     try:
-        _start(ssh, plan, run, host_keys)
+        _start(provider, ssh, plan, run, host_keys)
     except KeyboardInterrupt as interrupt:
         raise _interrupted(run, plan) from interrupt
     return Submission(record, tuple(notes))
@@ -84,7 +94,9 @@ def store_code(bucket: Bucket, code: Bundle, report: bundles.Report | None) -> l
     return [] if is_same else _store(bucket, code, stored, report)
 
 
-def _start(ssh: Ssh, plan: SubmitPlan, run: StoredRun, host_keys: Mapping[int, str]) -> None:
+def _start(
+    provider: Provider, ssh: Ssh, plan: SubmitPlan, run: StoredRun, host_keys: Mapping[int, str]
+) -> None:
     attempt = signed(plan.attempt, login=ssh.user)
     if plan.takes_turn:
         take_turn(run, plan)
@@ -93,14 +105,14 @@ def _start(ssh: Ssh, plan: SubmitPlan, run: StoredRun, host_keys: Mapping[int, s
     except ConflictError:
         raise  # another process has made this attempt: how it ends is not for us to say
     except TpuctlError as error:
-        _fail(run, plan, error)
+        _fail(run, plan, attempt, error)
         raise
-    launch_attempt(ssh, plan, run, attempt, host_keys)
+    launch_attempt(provider, ssh, plan, run, attempt, host_keys)
 
 
 def launch_attempt(
-    ssh: Ssh, plan: SubmitPlan, run: StoredRun, attempt: Attempt, host_keys: Mapping[int, str], *,
-    goes_on: bool = False,
+    provider: Provider, ssh: Ssh, plan: SubmitPlan, run: StoredRun, attempt: Attempt,
+    host_keys: Mapping[int, str], *, goes_on: bool = False,
 ) -> None:  # fmt: skip
     """Start the program on every worker of an attempt; a failure is the run's verdict.
 
@@ -109,22 +121,43 @@ def launch_attempt(
     bucket = run.bucket.name
     key = ssh.derived_key(f"{bucket}/{run.name}/{attempt.attempt}/{attempt.token}")
     every = specs(bucket, plan.run, attempt, _launch(plan), plan.code.content.size, key)
+    await_end = cache(lambda: _await_end(provider, run, attempt))
+
+    def end_left() -> None:
+        """Ask workers that SSH does not reach, and that may have started, to stop."""
+        if await_end() is None:
+            with suppress(TpuctlError):  # as in `_fail`
+                stop_requests.ask(run, plan.run.submitter, grace=0)
+
     try:
         with LaunchSign(run, attempt.attempt, first=0.0 if goes_on else launch_sign.FIRST):
-            launch.launch_all(
-                ssh, plan.node, host_keys, every, goes_on=goes_on, on_left=lambda: _end_left(run, plan)
-            )
+            launch.launch_all(ssh, plan.node, host_keys, every, goes_on=goes_on, on_left=end_left)
     except TpuctlError as error:
-        _fail(run, plan, error)
-        raise
+        is_silent = isinstance(error, HostError) and not isinstance(error, launch.RefusedStartError)
+        verdict = _fail(run, plan, attempt, error, await_end() if is_silent else None)
+        ended = error_of(verdict) if verdict and verdict.outcome != runs.FAILED else None
+        if ended is None:
+            raise
+        ended.facts["run"] = run.name
+        raise ended from error
 
 
-def _end_left(run: StoredRun, plan: SubmitPlan) -> None:
-    """Ask workers that SSH does not reach, and that may have started, to stop."""
+def _await_end(provider: Provider, run: StoredRun, attempt: Attempt) -> Ending | None:
+    """Return how the node of hosts that do not answer has ended, which may take a while to be seen.
+
+    None where it is there, and was not maintained, and where nobody says so.
+    """
+    witnesses, node, since = Witnesses(provider), attempt.tpu.id, run.bucket.now()
+
+    def look() -> Ending | None:
+        return decision.by_node((), witnesses.node(run.bucket, node))
+
     try:
-        stop_requests.ask(run, plan.run.submitter, grace=0)
+        return poll(look, awaiting="the node's end", timeout=decision.NODE_STATE_DELAY, backoff=LOOKS)
     except TpuctlError:
-        pass  # as in `_fail`
+        began = witnesses.maintenance(node, since)
+    evidence = f"the provider began maintenance of its node at {began}"
+    return Ending(runs.MAINTENANCE, evidence, runs.BY_MACHINE) if began else None
 
 
 def _launch(plan: SubmitPlan) -> Launch:
@@ -244,16 +277,19 @@ _KIND = "application/gzip"
 _REPLACED = "Warning: {place} did not hold the code that it is named by. The code was written again."
 
 
-def _fail(run: StoredRun, plan: SubmitPlan, error: TpuctlError) -> None:
-    evidence = masked(f"it could not be started: {error.message}", plan.secrets)
+def _fail(
+    run: StoredRun, plan: SubmitPlan, attempt: Attempt, error: TpuctlError, ending: Ending | None = None
+) -> Verdict | None:
+    """Write that a run could not be started, or how its node ended; return what the bucket holds then.
+
+    None where the bucket cannot be reached: the error that ended the launch says more.
+    """
+    reason = masked(f"it could not be started: {error.message}", plan.secrets)
+    outcome, evidence = runs.FAILED, reason
+    if ending:
+        outcome, evidence = ending.outcome, f"{ending.evidence}; {reason}"
     try:
-        at = clock.iso(run.bucket.now())
-        attempt = plan.attempt
-        run.end(
-            Verdict(
-                run.name, runs.FAILED, attempt.attempt, at, evidence, basis=BY_MACHINE, ended=at,
-                tpu=attempt.tpu, begun="",
-            )
-        )  # fmt: skip
+        verdict = unstarted_verdict(run, attempt, outcome, evidence, begun="")
+        return run.end(with_restart(run, verdict) if ending else verdict)
     except TpuctlError:
-        pass  # the bucket cannot be reached: the error that ended the launch says more
+        return None
