@@ -6,13 +6,17 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.forks import commands
-from tests.running_simulator import RunningSimulator
+from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cli.main import run
+from tpuctl.polling import Backoff, poll
+
+Tpuctl = Callable[..., CommandResult]
 
 
 def test_a_reader_who_leaves_ends_the_command_quietly(home: Path, tmp_path: Path) -> None:
@@ -40,6 +44,127 @@ def test_what_changes_something_is_done_although_nobody_reads_its_output(simulat
             assert commands.run(("-m", "tpuctl", *words, "--yes"), os.environ, descriptors) == 0
         assert [node.state for node in simulator.world.nodes.all()] == states, words
     os.close(writer)
+
+
+JOB = (
+    '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'
+    "import os, time\nprint('step 1', flush=True)\nwhile not os.path.exists('../go'):\n  time.sleep(0.05)\n"
+    "print('step 2')\n"
+)
+SUBMIT = ("submit", "job.py", "--name", "r1", "--tpu", "n1")
+RUN = ("run", "job.py", "--name", "r1", "--up", "v3-8", "--down", "--yes")
+
+
+class Followed:
+    """A command that follows the run r1, on a terminal or into a pipe, until its first line is there."""
+
+    def __init__(self, simulator: RunningSimulator, *command: str, hears: bool = True) -> None:
+        """Without `hears` it ignores the signal of a terminal that is closed, as after `disown`."""
+        self._simulator = simulator
+        Path("job.py").write_text(JOB)
+        self._reader, writer = os.openpty()
+        ignoring = [] if hears else ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh"]
+        words = ["setsid", "--ctty", *ignoring, sys.executable, "-m", "tpuctl", *command]
+        self.process = subprocess.Popen(words, stdin=writer, stdout=writer, stderr=writer)
+        os.close(writer)
+        seen = b""
+        while b"step 1" not in seen:
+            seen += os.read(self._reader, 1 << 16)
+
+    def close(self) -> None:
+        """Close the terminal."""
+        os.close(self._reader)
+
+    def let_run_end(self) -> None:
+        """Let the script end."""
+        (folder,) = Path(self._simulator.folder, "hosts").glob("*/w0/home/.tpuctl/runs/r1/1")
+        (folder / "go").touch()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("logs", "-f", "r1"),
+        pytest.param((*SUBMIT, "--attach"), marks=pytest.mark.slow),
+        pytest.param(RUN, marks=pytest.mark.slow),
+    ],
+)
+def test_a_terminal_that_is_closed_ends_the_command_and_not_the_run(
+    tpuctl: Tpuctl, simulator: RunningSimulator, command: tuple[str, ...]
+) -> None:
+    """The TPU of `run --down` then has its --idle; the same command goes on."""
+    if command != RUN:
+        assert tpuctl("up", "v3-8", "--name", "n1", "--yes").code == 0
+    if command[0] == "logs":
+        Path("job.py").write_text(JOB)
+        assert tpuctl(*SUBMIT).code == 0
+    followed = Followed(simulator, *command)
+    followed.close()
+    assert followed.process.wait() == 130
+    assert [run["state"] for run in tpuctl("runs", "--json").json["runs"]] == ["running"]
+    followed.let_run_end()
+    assert tpuctl("wait", "r1").code == 0
+    if command == RUN:
+        assert len(simulator.world.nodes.all()) == 1
+        assert tpuctl(*RUN).code == 0
+        assert simulator.world.nodes.all() == []
+
+
+@pytest.mark.slow
+def test_a_command_that_outlives_its_terminal_does_its_work_to_the_end(
+    tpuctl: Tpuctl, simulator: RunningSimulator
+) -> None:
+    """As after `disown`: what it writes is refused (EIO), and its TPU billed on."""
+    followed = Followed(simulator, *RUN, hears=False)
+    followed.close()
+    followed.let_run_end()
+    assert followed.process.wait() == 0
+    assert simulator.world.nodes.all() == []
+    assert Path("r1/logs/attempt-1-worker-0.log").read_text() == "step 1\nstep 2\n"
+
+
+@pytest.mark.parametrize("is_attached", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_run_goes_on_where_the_reader_of_its_log_has_gone(
+    tpuctl: Tpuctl, simulator: RunningSimulator, is_attached: bool
+) -> None:
+    """`logs -f | head` ends at the next line; `submit --attach | head` has the run's exit code."""
+    assert tpuctl("up", "v3-8", "--name", "n1", "--yes").code == 0
+    Path("job.py").write_text(JOB)
+    if not is_attached:
+        assert tpuctl(*SUBMIT).code == 0
+    command = (*SUBMIT, "--attach") if is_attached else ("logs", "-f", "r1")
+    with commands.start(*command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as followed:
+        assert followed.stdout
+        assert followed.stdout.readline() == b"step 1\n"
+        followed.stdout.close()
+        (folder,) = Path(simulator.folder, "hosts").glob("*/w0/home/.tpuctl/runs/r1/1")
+        (folder / "go").touch()
+        assert followed.wait() == 0
+    assert tpuctl("wait", "r1").code == 0
+    assert tpuctl("logs", "r1").out == "step 1\nstep 2\n"
+
+
+@pytest.mark.slow
+def test_who_has_started_a_run_again_goes_on_where_the_reader_of_its_log_has_gone(
+    tpuctl: Tpuctl, simulator: RunningSimulator
+) -> None:
+    """`logs -f | head` ended at the next line, and the TPU that it had made billed on."""
+    assert tpuctl("up", "v3-8", "--spot", "--name", "n1", "--yes").code == 0
+    Path("job.py").write_text(JOB)
+    assert tpuctl(*SUBMIT).code == 0
+    with commands.start("logs", "-f", "r1", stdout=subprocess.PIPE) as followed:
+        assert followed.stdout
+        assert followed.stdout.readline() == b"step 1\n"
+        followed.stdout.close()
+        simulator.faults.add("preemption", node="n1")
+        homes = Path(simulator.folder, "hosts")
+        (started,) = poll(
+            lambda: list(homes.glob("*/w0/home/.tpuctl/runs/r1/2/started")) or None,
+            awaiting="the second attempt", timeout=120, backoff=Backoff(0.1, 0.5),
+        )  # fmt: skip
+        (started.parent / "go").touch()
+        assert followed.wait() == 0
+    assert simulator.world.nodes.all() == []
 
 
 FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")

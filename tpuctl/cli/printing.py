@@ -5,6 +5,7 @@ Own colours are added here, after the text was made printable: no text can carry
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import select
@@ -237,11 +238,11 @@ def _write(text: str, stream: TextIO, *, flush: bool = False) -> None:
 def without_reader() -> Iterator[None]:
     """Let a command do its work to the end although nobody reads its output: what it has made would bill."""
     global _needs_reader
-    _needs_reader = False
+    before, _needs_reader = _needs_reader, False
     try:
         yield
     finally:
-        _needs_reader = True
+        _needs_reader = before
 
 
 _needs_reader = True
@@ -260,13 +261,21 @@ def _to(stream: TextIO) -> Iterator[TextIO]:
     except BrokenPipeError:
         if _needs_reader:
             raise
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, raw.fileno())
-        os.close(nowhere)
+        _drop(raw)
     except OSError as error:
+        if error.errno == errno.EIO and not _needs_reader:  # of a terminal that was closed
+            _drop(raw)
+            return
         if raw is not unguarded(sys.stderr):
             raise OutputError(
                 f"The output cannot be written: {error.strerror or error}.",
                 hint="Make room, or write elsewhere. What the command has changed stays changed: 'tpuctl ls'"
                 " and 'tpuctl runs' show it.",
             ) from error
+
+
+def _drop(stream: TextIO) -> None:
+    """Let what is written to a stream from now on go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
