@@ -49,23 +49,28 @@ def die(*_: object, **__: object) -> Any:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def die_at(moment: str) -> None:
-    """Have `submit` die at one moment."""
-    run, start = stored_run.StoredRun, launch.launch
-    if moment == NO_RECORD:
-        run.create = die  # type: ignore[method-assign]
-    elif moment == NO_ATTEMPT:
-        run.create_attempt = die  # type: ignore[method-assign]
-    elif moment == NO_HOST:
-        launch.launch_all = die
-    elif moment == HALF:
-        launch.launch = _half_of(start)
-    elif moment == ALL:
-        launch.values = die
+def befall(
+    moment: str, act: Callable[[], object], patch: Callable[[object, str, object], None] = setattr
+) -> None:
+    """Have something befall `submit` at one moment, after which it goes on."""
+    if moment == HALF:
+        patch(launch, "launch", _half_of(launch.launch, act))
+        return
+    place, name = {
+        NO_RECORD: (stored_run.StoredRun, "create"), NO_ATTEMPT: (stored_run.StoredRun, "create_attempt"),
+        NO_HOST: (launch, "launch_all"), ALL: (launch, "values"),
+    }[moment]  # fmt: skip
+    real = getattr(place, name)
+
+    def call(*arguments: object, **options: object) -> object:
+        act()
+        return real(*arguments, **options)
+
+    patch(place, name, call)
 
 
-def _half_of(start: Callable[..., int]) -> Callable[..., int]:
-    """Start the first half of the hosts; the next one ends all."""
+def _half_of(start: Callable[..., int], act: Callable[[], object]) -> Callable[..., int]:
+    """Start the first half of the hosts; before the next one something happens."""
     started = set[int]()
 
     def launch_some(session: object, program: bytes, spec: Any) -> int:
@@ -76,8 +81,8 @@ def _half_of(start: Callable[..., int]) -> Callable[..., int]:
             return pid
         while len(started) < half:
             time.sleep(0.05)
-        die()
-        return 0
+        act()
+        return start(session, program, spec)
 
     return launch_some
 
@@ -91,7 +96,7 @@ if __name__ == "__main__":
 
         program = programs.changed(programs.SHORTENING)
         launch.worker_program = lambda: program
-        die_at(condition)
+        befall(condition, die)
     from tpuctl.cli.main import run
 
     code = run(arguments)

@@ -13,7 +13,7 @@ from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cloud.endpoints import Cloud
 
 CELL = "cell"
-WIDTH = 16
+WIDTH = 17
 
 
 @pytest.fixture

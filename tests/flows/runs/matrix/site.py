@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,7 @@ from tests.forks import commands
 from tests.paths import ROOT
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.bucket_layout import ORDERED_LOG_CHUNK
+from tpuctl.cloud import google_clients
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.errors import DeadlineError
 from tpuctl.flows.runs.evidence import decision, witnesses
@@ -25,6 +28,7 @@ from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch
+from tpuctl.nodes import NodeState
 from tpuctl.polling import Backoff, poll
 from tpuctl.runs import Verdict
 from tpuctl.worker.attempt_lock import is_held_in
@@ -58,6 +62,8 @@ class Site:
     client: subprocess.Popen[bytes] | None = None
     """What submitted the run and follows it, where it is a process of its own."""
     is_attached: bool = False
+    terminal: int = -1
+    """Of the client, where it has one: our end of it."""
 
     def shorten(self) -> None:
         """Divide the product's times of silence, on hosts and in readers, by FACTOR."""
@@ -104,6 +110,12 @@ class Site:
     def submit(self, *arguments: str) -> None:
         """Submit the run, as the laptop of this site does it; its hosts do not resume it after a reboot."""
         arguments = ("--restarts", "0", *arguments)
+        if self.terminal >= 0:
+            self.terminal, theirs = pty.openpty()
+            command = ["setsid", "--ctty", sys.executable, "-m", "tpuctl", "submit", "--attach", *arguments]
+            self.client = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs)
+            os.close(theirs)
+            return
         if self.is_attached:
             with Path("client.output").open("wb") as output:
                 self.client = commands.start("submit", "--attach", *arguments, stdout=output, stderr=output)
@@ -146,9 +158,9 @@ class Site:
         return len(folders) == self.hosts and all((folder / "phase").exists() for folder in folders)
 
     def go_on(self) -> None:
-        """Let requests to the bucket and scripts go on that stand still; faults of hosts stay."""
+        """Let requests to the bucket and scripts go on that stand still; other faults stay."""
         for fault in self.simulator.faults.all():
-            if fault.kind.startswith("gcs-"):
+            if fault.kind == "gcs-stall":
                 self.simulator.faults.remove(fault.id)
         for folder in (*self.folders, *self.folders_of("r0")):
             (folder / "go").touch()
@@ -171,6 +183,50 @@ class Site:
     def kill_supervisor(self) -> None:
         """Kill that of the last host."""
         os.kill(int((self.last / "started").read_text().split()[0]), signal.SIGKILL)
+
+    def stop_supervisor(self) -> None:
+        """Stop that of the last host and its guard, as a debugger does, and cancel the run by force."""
+        supervisor = int((self.last / "started").read_text().split()[0])
+        for pid in (supervisor, processes.running()[supervisor].parent):
+            os.kill(pid, signal.SIGSTOP)
+        with Path("client.output").open("wb") as output:
+            words = ("cancel", "r1", "--yes", "--force")
+            self.client = commands.start(*words, stdout=output, stderr=output)
+
+    def retain(self) -> None:
+        """Have the bucket keep each object as it is."""
+        endpoint = self.cloud.endpoints.storage
+        client = google_clients.storage_client("sim-project", self.cloud.credentials, endpoint)
+        bucket = client.bucket(self.cloud.bucket.name)
+        bucket.retention_period = 3600
+        bucket.patch()
+        client.close()
+
+    def withdraw_rights(self) -> None:
+        """Let nobody write into the folder of the run any more."""
+        self.simulator.faults.add(
+            "gcs-error", status=403, method="storage.objects.create", object="runs/r1/*"
+        )
+
+    def close_terminal(self) -> None:
+        """Close the terminal on which the run was submitted and is followed."""
+        assert self.client
+        os.close(self.terminal)
+        self.until(lambda: self.client and self.client.poll() is not None, "the end of the command")
+
+    def maintain(self) -> None:
+        """Let the hosts have maintenance of which nobody is told; returns once the node is READY again."""
+        self.add("maintenance")
+        self.until(lambda: self.simulator.events.find(kind="transition", what="REPAIRING"), "maintenance")
+        self.until(lambda: self._node_state() is NodeState.READY, "its end")
+
+    def preempt(self) -> None:
+        """Let the node be preempted; returns once the provider says so."""
+        self.add("preemption", grace=0.0)
+        self.until(lambda: self._node_state() is NodeState.PREEMPTED, "the preemption")
+
+    def _node_state(self) -> NodeState:
+        return {node.name: node.state for node in self.cloud.provider.list_nodes().nodes}["tpu"]
 
     def kill_script(self) -> None:
         """Kill that of the last host."""

@@ -58,6 +58,8 @@ class Fault:
     """Whether the product's times of silence are divided by FACTOR, as are the times here."""
     ends_hosts: bool = False
     """Whether a host goes down, with what of its log was not shipped."""
+    hides_end: bool = False
+    """Whether the bucket never learns of the end: readers learn it of the hosts."""
     lasts: float = 0.0
     """Seconds that it lasts."""
     impossible: Mapping[str, str] = field(default_factory=dict)
@@ -79,7 +81,17 @@ def _attach(site: Site) -> None:
     site.is_attached = True
 
 
+def _attach_terminal(site: Site) -> None:
+    site.terminal = 0
+
+
+def _give_up_soon(site: Site) -> None:
+    site.ask_early()
+    site.change_program({programs.TIMING: "\nREFUSED_TIMEOUT = 5.0\n"})
+
+
 UNHEARD = "no word of worker "
+REFUSED = " could not be written: 403 "
 FAULTS: dict[str, Fault] = {
     "kill -9 of the script": Fault(
         Site.kill_script,
@@ -98,6 +110,24 @@ FAULTS: dict[str, Fault] = {
         30, goes_on=(SAVING, ENDING),
     ),
     "kill -9 of the client": Fault(Site.kill_client, GOES_ON, 60, begin=_attach),
+    "closed terminal": Fault(Site.close_terminal, GOES_ON, 60, begin=_attach_terminal),
+    "stopped supervisor, --force": Fault(
+        Site.stop_supervisor,
+        {**dict.fromkeys(ALL, Ending(runs.STOPPED, "stopped by ")), ENDING: Ending(runs.SUCCEEDED)},
+        60, goes_on=(SAVING, ENDING),
+    ),
+    "retention": Fault(
+        Site.retain,
+        {**dict.fromkeys(ALL, Ending(runs.SUCCEEDED, REFUSED)), SAVING: Ending(runs.STOPPED, REFUSED)},
+        60, begin=_give_up_soon, hides_end=True,
+    ),
+    "rights withdrawn": Fault(
+        Site.withdraw_rights,
+        {RUNNING: Ending(runs.SUCCEEDED, REFUSED), SAVING: Ending(runs.STOPPED, REFUSED),
+         ENDING: Ending(runs.SUCCEEDED, REFUSED)},
+        60, begin=_give_up_soon, hides_end=True,
+        impossible=dict.fromkeys(BEFORE, "several hosts that may not write agree on no start"),
+    ),
     "preemption": Fault(
         lambda site: site.add("preemption", notice=0.5),
         {**dict.fromkeys(ALL, Ending(runs.PREEMPTED)), SAVING: Ending(runs.STOPPED, ADA)},
@@ -111,6 +141,15 @@ FAULTS: dict[str, Fault] = {
             ENDING: Ending(runs.SUCCEEDED, meanwhile=runs.MAINTENANCE),
         },
         60, goes_on=(), ends_hosts=True, begin=Site.ask_early,
+    ),
+    "maintenance without notice": Fault(
+        Site.maintain,
+        {
+            **dict.fromkeys(ALL, Ending(runs.MAINTENANCE)),
+            SAVING: Ending(runs.STOPPED, ADA),
+            ENDING: Ending(runs.SUCCEEDED, meanwhile=runs.MAINTENANCE),
+        },
+        90, goes_on=(), ends_hosts=True, begin=Site.ask_early,
     ),
     "host death": Fault(
         Site.kill_host,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import pytest
 
-from tests.flows.runs.matrix.client import ALL, HALF, NO_ATTEMPT, NO_HOST, NO_RECORD
+from tests.flows.runs.matrix.client import ALL, HALF, NO_ATTEMPT, NO_HOST, NO_RECORD, befall
 from tests.flows.runs.matrix.phases import RUNNING
 from tests.flows.runs.matrix.site import Site
 from tpuctl import runs
@@ -44,6 +45,45 @@ def test_a_run_whose_submit_was_killed_has_an_end(
         site.go_on()
     verdict = site.verdict()
     assert (verdict.outcome, words in verdict.evidence) == (outcome, True), verdict.evidence
+    site.until(site.is_clean, "the end of everything that was started")
+
+
+@pytest.mark.parametrize(
+    ("moment", "hosts"),
+    [
+        (NO_HOST, 1),
+        *(
+            pytest.param(moment, hosts, marks=pytest.mark.slow)
+            for moment in (NO_RECORD, NO_ATTEMPT, NO_HOST, HALF, ALL)
+            for hosts in (1, 4)
+            if (moment, hosts) not in ((NO_HOST, 1), (HALF, 1))
+        ),
+    ],
+)
+def test_a_preemption_at_any_moment_of_submit_is_one_and_the_run_is_started_again(
+    make_site: Callable[[int], Site], monkeypatch: pytest.MonkeyPatch, moment: str, hosts: int
+) -> None:
+    """It was told as a failure, and never started again."""
+    site, lock, preempted = make_site(hosts), threading.Lock(), list[bool]()
+    site.ask_early()
+    site.make_tpu()
+
+    def preempt() -> None:
+        with lock:
+            if not preempted:
+                site.preempt()
+                preempted.append(True)
+
+    with monkeypatch.context() as patch:
+        befall(moment, preempt, patch.setattr)
+        submitted = site.tpuctl("submit", "job.py", "--name", "r1", "--", "ending")
+    assert submitted.code == (0 if moment == ALL else 7), submitted.err
+    verdict = site.verdict()
+    assert (verdict.outcome, verdict.restarts) == (runs.PREEMPTED, True), verdict.evidence
+    watched = site.tpuctl("watch", "r1", "--once")
+    assert watched.code == 0, watched.err
+    assert site.tpuctl("wait", "r1").code == 0
+    assert site.run.attempt_numbers() == [1, 2]
     site.until(site.is_clean, "the end of everything that was started")
 
 
