@@ -20,6 +20,12 @@ DATASETS = "datasets/"
 RUNS = "runs/"
 RUN_ON_NODE = re.compile(r"([a-z0-9][a-z0-9-]{0,62})/([1-9][0-9]{0,3})\.json")
 """What lies in a node's folder of runs: a run and an attempt."""
+STATUSES = "attempts/*/workers/*/status.json"
+"""Glob of the statuses in a run's folder."""
+STATUS_OF_RUN = re.compile(
+    r"runs/([a-z0-9][a-z0-9-]{0,62})/attempts/([1-9][0-9]{0,3})/workers/(0|[1-9][0-9]{0,3})/status\.json"
+)
+"""Name of a worker's status: run, attempt, worker."""
 
 
 def gs(bucket: str, name: str) -> str:

@@ -158,6 +158,7 @@ READERS = {
     "tpuctl/flows/overview/views.py": {"decoding.decode"},
     "tpuctl/flows/runs/checkpoints/files.py": {"decode"},
     "tpuctl/flows/runs/checkpoints/orbax.py": {"decode"},
+    "tpuctl/flows/runs/evidence/signs.py": {"decode"},
     "tpuctl/flows/runs/evidence/witnesses.py": {"decoding.decode"},
     "tpuctl/flows/runs/pull.py": {"decode"},
     "tpuctl/flows/runs/stored_attempt.py": {"decode"},

@@ -18,6 +18,7 @@ from tpuctl.flows.nodes.inventory import take_inventory
 from tpuctl.flows.nodes.options import is_own
 from tpuctl.flows.progress import Report as Warn
 from tpuctl.flows.runs.costs.attempts import AttemptCost, RunCosts, known_costs
+from tpuctl.flows.runs.evidence.signs import RecordMissingError
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.lookup import ListedRun, listed_runs
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -74,7 +75,7 @@ def _run_entries(
     run = StoredRun(bucket, listed.name, warn)
     try:
         record = run.record
-    except NotFoundError:
+    except (NotFoundError, RecordMissingError):
         return []  # deleted since it was listed
     except BadObjectError as error:
         warn(error.message)

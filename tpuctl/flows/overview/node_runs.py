@@ -11,8 +11,9 @@ from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import NotFoundError
 from tpuctl.flows.progress import Report, silent
 from tpuctl.flows.runs.checkpoints.readers import last_committed
+from tpuctl.flows.runs.evidence.signs import RecordMissingError
 from tpuctl.flows.runs.lookup import StartedRun, started_on
-from tpuctl.flows.runs.state import RunState
+from tpuctl.flows.runs.state import RECORD_MISSING, RunState
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import Node
 from tpuctl.parallel import fanout, values
@@ -94,13 +95,14 @@ def runs_on(
     states: list[RunOnNode] = []
     for first in range(0, min(len(chosen), MOST_NAMED * width), width):
         batch = chosen[first : first + width]
-        states += filter(None, values(fanout(lambda item: _run_on_node(bucket, item, warn), batch)))
+        read = fanout(lambda item: _run_on_node(bucket, item, paths.uid, warn), batch)
+        states += filter(None, values(read))
         if len(states) >= width:
             break
     return states[:most]
 
 
-def _run_on_node(bucket: Bucket, item: StartedRun, warn: Report) -> RunOnNode | None:
+def _run_on_node(bucket: Bucket, item: StartedRun, uid: str, warn: Report) -> RunOnNode | None:
     """Return None where the attempt was never written, or is gone."""
     name, attempt, started = item.run, item.attempt, item.started
     run = StoredRun(bucket, name, warn)
@@ -111,6 +113,9 @@ def _run_on_node(bucket: Bucket, item: StartedRun, warn: Report) -> RunOnNode | 
         if verdict:
             return RunOnNode(name, attempt, started, verdict.outcome, verdict)
         return RunOnNode(name, attempt, started, RunState(None, run.attempt(attempt).statuses()).label)
+    except RecordMissingError as error:
+        is_here = (error.sign.tpu_uid, error.sign.attempt) == (uid, attempt)
+        return RunOnNode(name, attempt, started, RECORD_MISSING) if is_here else None
     except BadObjectError as error:
         warn(error.message)
         return RunOnNode(name, attempt, started, UNKNOWN)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -63,10 +63,14 @@ def listed_runs(bucket: Bucket, warn: Report = silent) -> list[ListedRun]:
 
     `warn` gets a line about each folder that is none, and each run that is being removed.
     """
-    objects = bucket.objects(RUNS, glob=f"{RUNS}*/{{run,verdict,notes}}.json")
+    return runs_in(bucket.objects(RUNS, glob=f"{RUNS}*/{{run,verdict,notes}}.json"), bucket.now(), warn)
+
+
+def runs_in(objects: Sequence[Object], now: datetime, warn: Report = silent) -> list[ListedRun]:
+    """Return the runs whose records are among listed objects, oldest first; `warn` is as above."""
     ended = {item.name.split("/")[1]: item.updated for item in objects if item.name.endswith("/verdict.json")}
     closed = ended.keys() - {item.name.split("/")[1] for item in objects if item.content_type == runs.OPEN}
-    outcomes = _outcomes(objects, bucket.now())
+    outcomes = _outcomes(objects, now)
     notes = {item.name.split("/")[1]: item for item in objects if item.name.endswith("/notes.json")}
     listed = []
     for record in sorted(objects, key=lambda item: item.generation):

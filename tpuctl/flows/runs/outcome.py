@@ -16,6 +16,7 @@ from tpuctl.flows.runs import restarts
 from tpuctl.flows.runs.checkpoints.readers import last_committed
 from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.evidence.decision import Ending
+from tpuctl.flows.runs.evidence.signs import RecordMissingError
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord, WorkerWord
 from tpuctl.flows.runs.state import RunState, line_left, quiet_of
@@ -33,7 +34,8 @@ def settle(run: StoredRun, witnesses: Witnesses) -> RunState:
     """Return the run's state, after writing its verdict when it can be decided now.
 
     Of several readers at once the best evidence is written, and all return it; docs/runs.md has the rules.
-    Raises NotFoundError for a run without an attempt, and for one that was removed meanwhile.
+    A run that works without a record is no other than one with it, as far as others are concerned. Raises
+    NotFoundError for a run without an attempt, and for one that was removed meanwhile.
     """
     try:
         verdict = run.verdict()
@@ -47,6 +49,8 @@ def settle(run: StoredRun, witnesses: Witnesses) -> RunState:
             raise
         words = attempt.words()
         return _settle_open(run, attempt, words, witnesses, verdict)
+    except RecordMissingError as error:
+        return RunState(None, error.sign.statuses, last=error.sign.attempt, sign=error.sign)
     except BadObjectError as error:
         return RunState(None, error=error)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tpuctl import clock, durations, runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.catalogue.recorded_price import RecordedPrice
+from tpuctl.flows.runs.evidence.signs import LiveSign
 from tpuctl.flows.runs.evidence.words import WorkerWord
 from tpuctl.runs import Tpu, Verdict
 from tpuctl.worker.records import FINISHED, PREPARING, QUEUED, READY, RUNNING, UNKNOWN, WorkerStatus
@@ -20,12 +21,14 @@ STARTING, UNREACHABLE = "starting", "unreachable"
 STATES = (STARTING, QUEUED, PREPARING, READY, RUNNING, FINISHED)
 NOT_STARTED, ABANDONED = "not started", "abandoned"
 """States of a run without an attempt: its submission may be on its way, or was killed."""
+RECORD_MISSING = "record missing"
+"""State of a run that works, though its record or that of its attempt is gone."""
 ABANDONED_AFTER = 600.0
 """Seconds after which it was: submissions that find one TPU free at once wait for each other so long."""
 QUIET_AFTER = 600.0
 """Seconds without output after which a run that goes on is said to print nothing."""
 LABELS = (
-    NOT_STARTED, ABANDONED, *STATES, UNREACHABLE, UNKNOWN,
+    NOT_STARTED, ABANDONED, *STATES, UNREACHABLE, UNKNOWN, RECORD_MISSING,
     runs.SUCCEEDED, runs.FAILED, runs.PREEMPTED, runs.MAINTENANCE, runs.STOPPED, runs.LOST,
 )  # fmt: skip
 """Every state of a run that is shown."""
@@ -87,6 +90,8 @@ class RunState:
     """What its node cost per hour then; None where it is not known."""
     quiet: float | None = None
     """Seconds for which no worker's script has printed anything; None where none runs, or nobody knows."""
+    sign: LiveSign | None = None
+    """What works of it although its record or that of its attempt is gone; None for any other run."""
 
     @property
     def attempt(self) -> int:
@@ -108,6 +113,8 @@ class RunState:
             return self.error.message
         if self.verdict:
             return self.verdict.evidence
+        if self.sign:
+            return self.sign.reason
         ahead = f"{self.ahead} ahead" if self.ahead else ""
         return self.unanswered or self.doubt or ahead or self.no_output
 
@@ -124,6 +131,8 @@ class RunState:
             return UNKNOWN
         if self.verdict:
             return self.verdict.outcome
+        if self.sign:
+            return RECORD_MISSING
         if self.unanswered:
             return UNKNOWN
         if self.doubt:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from tpuctl import clock, runs
 from tpuctl.bucket_layout import LOG_CHUNK, ORDERED_LOG_CHUNK, chunk_number
 from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.errors import NotFoundError
+from tpuctl.flows.runs.evidence.signs import RecordMissingError, sign_of
 from tpuctl.flows.runs.evidence.words import WorkerWord
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import Attempt, decode
@@ -52,9 +54,17 @@ class StoredAttempt:
 
     @cached_property
     def record(self) -> Attempt:
-        """attempt.json; raises NotFoundError when there is none, BadObjectError when it is no record."""
+        """attempt.json; raises NotFoundError when there is none, BadObjectError when it is no record.
+
+        RecordMissingError for one that works, though its record is gone.
+        """
         name = self.run.paths.attempt(self.number)
-        return decode(self.run.bucket.read(name, runs.LARGEST[Attempt]), Attempt, name, self._check)
+        try:
+            data = self.run.bucket.read(name, runs.LARGEST[Attempt])
+        except NotFoundError as error:
+            sign = sign_of(self.run.bucket, self.run.name)
+            raise (RecordMissingError(sign) if sign else error) from error
+        return decode(data, Attempt, name, self._check)
 
     def _check(self, record: Attempt) -> None:
         if record.attempt != self.number:

@@ -11,9 +11,10 @@ import msgspec
 from tpuctl import runs
 from tpuctl.bucket_layout import ATTEMPT_FOLDER, NodePaths, RunPaths
 from tpuctl.bucket_objects.bad_object import BadObjectError, too_large
-from tpuctl.errors import ConflictError, NotFoundError, UsageError
+from tpuctl.errors import ConflictError, NotFoundError, StateError, UsageError, joined_hints
 from tpuctl.flows.progress import Report, silent
 from tpuctl.flows.runs import results
+from tpuctl.flows.runs.evidence.signs import RecordMissingError, sign_of
 from tpuctl.flows.runs.evidence.words import WorkerWord
 from tpuctl.flows.runs.stored_attempt import StoredAttempt, age_of, find_record
 from tpuctl.parallel import fanout, values
@@ -56,7 +57,10 @@ class StoredRun:
 
     @cached_property
     def record(self) -> Run:
-        """run.json; raises NotFoundError when there is no such run, BadObjectError when it is no record."""
+        """run.json; raises NotFoundError when there is no such run, BadObjectError when it is no record.
+
+        RecordMissingError for one that works, though its record is gone.
+        """
         data = self.bucket.find(self.paths.record, LARGEST_REMOVAL)
         if data is None:
             raise self.not_found()
@@ -76,7 +80,8 @@ class StoredRun:
     def verdict(self) -> Verdict | None:
         """Return verdict.json, or None before it is written; raises BadObjectError when it is no verdict.
 
-        It may be replaced until it is closed, and is none any more once another attempt has followed.
+        It may be replaced until it is closed, and is none any more once another attempt has followed. Raises
+        RecordMissingError where one has whose record is gone.
         """
         if not self._closed or (self._verdict and self._verdict.may_be_followed):
             verdict = find_record(self.bucket, self.paths.verdict, Verdict, self._check)
@@ -85,8 +90,14 @@ class StoredRun:
 
     def _is_followed(self, verdict: Verdict) -> bool:
         """Whether the run has been started again since."""
-        following = self.paths.attempt(verdict.attempt + 1)
-        return verdict.may_be_followed and self.bucket.stat(following) is not None
+        if not verdict.may_be_followed:
+            return False
+        if self.bucket.stat(self.paths.attempt(verdict.attempt + 1)):
+            return True
+        sign = sign_of(self.bucket, self.name)
+        if sign and sign.attempt > verdict.attempt:
+            raise RecordMissingError(sign)
+        return False
 
     def earlier_verdicts(self, before: int) -> list[Verdict]:
         """Return how the attempts before the `before`-th ended, in order, of those that have a record."""
@@ -183,7 +194,7 @@ class StoredRun:
         return self._attempts.setdefault(number, StoredAttempt(self, number))
 
     def last_attempt(self) -> StoredAttempt:
-        """Return the newest attempt; raises NotFoundError without any.
+        """Return the newest attempt; raises NotFoundError without any, RecordMissingError if one works.
 
         From the second time on without a listing, which costs as much as twelve other requests.
         """
@@ -195,6 +206,16 @@ class StoredRun:
         if not self._last:
             raise self._not_started()
         return self.attempt(self._last)
+
+    def node_uid(self) -> str:
+        """Return which node the last attempt is on, also where its record is gone, and it works.
+
+        Raises as `last_attempt`, or BadObjectError.
+        """
+        try:
+            return self.last_attempt().record.tpu.uid
+        except RecordMissingError as error:
+            return error.sign.tpu_uid
 
     def last_readable_attempt(self, until: Verdict | None = None) -> StoredAttempt:
         """Return the newest attempt whose record can be read; raises as `last_attempt`, or BadObjectError.
@@ -216,7 +237,12 @@ class StoredRun:
         raise refused[0]
 
     def create(self, record: Run) -> None:
-        """Write run.json; raises ConflictError when the name is taken, UsageError if none could read it."""
+        """Write run.json; raises ConflictError when the name is taken, UsageError if none could read it.
+
+        StateError where something is left of an earlier run: the new one would be told by its words.
+        """
+        if self.bucket.objects(self.paths.folder, most=1) and not self.bucket.stat(self.paths.record):
+            raise self._left()
         try:
             self.bucket.create(self.paths.record, self._encoded(record))
         except ConflictError as error:
@@ -261,6 +287,14 @@ class StoredRun:
         except ConflictError:
             pass  # the attempt itself decides who is first
 
+    def withdraw(self, record: Attempt) -> None:
+        """Delete what was written of an attempt that every host refused; of the first one, the run, too."""
+        note = NodePaths.of(record.tpu.id).run(self.name, record.attempt)
+        rest = [self.paths.record] if record.attempt == 1 else []
+        for item in map(self.bucket.stat, (note, self.paths.attempt(record.attempt), *rest)):
+            if item:
+                self.bucket.remove(item)
+
     def end(self, verdict: Verdict, *, is_refuted: Callable[[Verdict], bool] = lambda _: False) -> Verdict:
         """Write a verdict unless the run has one on evidence as good; return the one that the bucket holds.
 
@@ -287,10 +321,11 @@ class StoredRun:
             return verdict
         raise ConflictError(f"The verdict of run '{self.name}' keeps changing.", hint="Try again.")
 
-    def _not_started(self) -> NotFoundError:
+    def _not_started(self) -> StateError:
         """Return the error for a run without an attempt."""
-        if not self.bucket.stat(self.paths.record):
-            return self.not_found()
+        error = self.not_found()
+        if isinstance(error, RecordMissingError) or not self.bucket.stat(self.paths.record):
+            return error
         return NotFoundError(
             f"Run '{self.name}' was not started: nothing of it runs.",
             hint=f"The same command with --name {self.name} starts it; 'tpuctl cancel {self.name}' ends it.",
@@ -303,7 +338,7 @@ class StoredRun:
         So is one whose name is another run's now.
         """
         if StoredRun(self.bucket, self.name).record.token != self.record.token:
-            raise self.not_found()
+            raise self._absent()
 
     def being_removed(self) -> NotFoundError:
         """Return the error for a run of which only the rest is there, until that is deleted, too."""
@@ -313,8 +348,26 @@ class StoredRun:
             run=self.name,
         )
 
-    def not_found(self) -> NotFoundError:
-        """Return the error for a run that the bucket does not have."""
+    def not_found(self) -> StateError:
+        """Return the error for a run that the bucket does not have: NotFoundError, unless something works.
+
+        A missing record alone does not say that nothing runs.
+        """
+        sign = sign_of(self.bucket, self.name)
+        return RecordMissingError(sign) if sign else self._absent()
+
+    def _left(self) -> StateError:
+        """Return the error for a name of which there are files without a record."""
+        error = self.not_found()
+        if isinstance(error, RecordMissingError):
+            return error
+        return StateError(
+            f"Files of an earlier run '{self.name}' are in gs://{self.bucket.name}, and its record is gone.",
+            hint=joined_hints("Choose another --name.", f"Remove them: tpuctl rm {self.name}"),
+            run=self.name,
+        )
+
+    def _absent(self) -> NotFoundError:
         return NotFoundError(
             f"There is no run '{self.name}'.", hint="'tpuctl runs' lists them.", run=self.name
         )

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tpuctl import clock
+from tpuctl.bucket_layout import RUNS, STATUSES
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.catalogue.prices import Price, unknown
 from tpuctl.catalogue.totals import Total
 from tpuctl.errors import NotFoundError, TpuctlError
 from tpuctl.flows.progress import Report, silent
 from tpuctl.flows.runs.costs.attempts import NOT_ON_A_NODE, AttemptCost, PriceOf, RunCosts, known_costs, total
+from tpuctl.flows.runs.evidence.signs import LiveSign, live_signs
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.lookup import ListedRun, listed_runs
+from tpuctl.flows.runs.lookup import ListedRun, runs_in
 from tpuctl.flows.runs.losses import total_lost
 from tpuctl.flows.runs.outcome import settle
-from tpuctl.flows.runs.state import RunState, unstarted_label, unstarted_reason
+from tpuctl.flows.runs.state import RECORD_MISSING, RunState, unstarted_label, unstarted_reason
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import Verdict
@@ -26,7 +28,7 @@ from tpuctl.upkeep.notes import Notes, TagCondition
 from tpuctl.worker.records import UNKNOWN
 
 if TYPE_CHECKING:
-    from tpuctl.cloud.storage import Bucket
+    from tpuctl.cloud.storage import Bucket, Object
 
 WIDTH = 8
 """Runs read at once."""
@@ -56,6 +58,12 @@ class Selection:
         if self.tags and not run.notes:
             return False
         return not (self.states and run.outcome) or run.outcome in self.states
+
+    @property
+    def may_have_unrecorded(self) -> bool:
+        """Whether a run may be meant of which no record tells a dataset or tags."""
+        is_meant = not self.states or RECORD_MISSING in self.states
+        return is_meant and not self.datasets and not self.tags
 
     def has_dataset(self, name: str) -> bool:
         """Return whether a run with this dataset (NAME/VERSION, or empty) may be meant."""
@@ -138,10 +146,13 @@ def take_page(
 ) -> Page:
     """Return the newest runs of a selection; those that have ended by now get their verdict.
 
-    `warn` gets a line about each object that is no record: the run, or its state, is left out for that.
+    `warn` gets a line about each object that is no record: the run, or its state, is left out for that. Runs
+    that work though their records are gone are the last lines, whatever the limit.
     """
-    listed = listed_runs(bucket, warn)
+    objects = bucket.objects(RUNS, glob=f"{RUNS}*/{{run.json,verdict.json,notes.json,{STATUSES}}}")
+    listed = runs_in(objects, bucket.now(), warn)
     names = [run.name for run in listed]
+    signs = _signs_without_record(bucket, objects) if selection.may_have_unrecorded else []
     if selection.since is not None:
         start = clock.iso(bucket.now() - timedelta(seconds=selection.since))
         listed = [run for run in listed if run.record.updated >= start]
@@ -156,7 +167,23 @@ def take_page(
         summaries = values(fanout(reader.summary, batch, width=WIDTH))
         chosen += [summary for summary in summaries if summary]
     older = len(listed) - looked_at
-    return Page(chosen[:limit][::-1], names, older + max(0, len(chosen) - limit))
+    unrecorded = [_unrecorded(sign, bucket.now()) for sign in signs]
+    names += [sign.run for sign in signs]
+    return Page([*chosen[:limit][::-1], *unrecorded], names, older + max(0, len(chosen) - limit))
+
+
+def _signs_without_record(bucket: Bucket, objects: Sequence[Object]) -> list[LiveSign]:
+    """Return what works of runs without a record among listed objects."""
+    recorded = {item.name.split("/")[1] for item in objects if item.name.endswith("/run.json")}
+    return live_signs(bucket, (item for item in objects if item.name.split("/")[1] not in recorded))
+
+
+def _unrecorded(sign: LiveSign, now: datetime) -> Summary:
+    seconds = max(0.0, (now - clock.parse(sign.since)).total_seconds())
+    return Summary(
+        sign.run, sign.since, sign.since, "", "", RECORD_MISSING, "", seconds=seconds, reason=sign.reason,
+        attempt=sign.attempt,
+    )  # fmt: skip
 
 
 def summary_of(

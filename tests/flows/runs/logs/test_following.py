@@ -233,7 +233,7 @@ class Quiet:
     def __init__(self) -> None:
         self.logs = MemoryLogs(workers=(0, 1))
         record = Run("r1", CREATED, "ada@laptop", "job.py", (), "0" * 64, "jax", "v3-32", (), {})
-        self.logs.run.create(record)
+        self.logs.bucket.put(self.logs.run.paths.record, runs.encode(record))
         tpu = ATTEMPT.tpu
         self.provider = MemoryProvider(node(tpu.name, id=NodeId("memory", "p", tpu.zone, tpu.name, tpu.uid)))
         self.warnings: list[str] = []

@@ -11,6 +11,7 @@ from tpuctl.bucket_layout import NodePaths, RunPaths
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import ConflictError, DeadlineError, NotFoundError, StateError, joined_hints
 from tpuctl.flows.progress import Report
+from tpuctl.flows.runs.evidence.signs import RecordMissingError
 from tpuctl.flows.runs.lookup import WIDTH, StartedRun, started_on
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.parallel import fanout, values
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 ENDING = "ending"
 """State of a run whose verdict is known before its last worker has ended."""
+SOMEBODY = "somebody"
+"""Who submitted a run whose record is gone."""
 LONGEST_END = 120.0
 """Seconds within which workers end because another has: they learn of it, save, and are killed."""
 BEATING = 60.0
@@ -78,9 +81,9 @@ def occupants(bucket: Bucket, witnesses: Witnesses, node: Node, warn: Report) ->
                 raise state.error
             if state.verdict:
                 return _ending(item, run, state.verdict, node)
-            if run.last_attempt().record.tpu.uid != node.id.uid:
+            if run.node_uid() != node.id.uid:
                 return None
-            return Occupant(item.run, run.record.submitter, item.started, state.label)
+            return Occupant(item.run, _submitter(run), item.started, state.label)
         except NotFoundError:
             return None  # it was never started
         except BadObjectError as error:
@@ -89,6 +92,14 @@ def occupants(bucket: Bucket, witnesses: Witnesses, node: Node, warn: Report) ->
 
     listed = values(fanout(look, started.values(), width=WIDTH))
     return [occupant for occupant in listed if occupant]
+
+
+def _submitter(run: StoredRun) -> str:
+    """Return who submitted a run; SOMEBODY where its record is gone."""
+    try:
+        return run.record.submitter
+    except RecordMissingError:
+        return SOMEBODY
 
 
 def _ending(item: StartedRun, run: StoredRun, verdict: Verdict, node: Node) -> Occupant | None:
@@ -100,7 +111,7 @@ def _ending(item: StartedRun, run: StoredRun, verdict: Verdict, node: Node) -> O
     if attempt.record.tpu.uid != node.id.uid:
         return None
     left = [word for word in attempt.words() if word.status and not word.is_over and word.age < BEATING]
-    return Occupant(item.run, run.record.submitter, item.started, ENDING) if left else None
+    return Occupant(item.run, _submitter(run), item.started, ENDING) if left else None
 
 
 def await_endings(

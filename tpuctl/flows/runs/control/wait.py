@@ -8,6 +8,7 @@ from tpuctl import polling
 from tpuctl.errors import DeadlineError, InterruptedByUser, TpuctlError, joined_hints
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.consequences import error_of
+from tpuctl.flows.runs.evidence.signs import RecordMissingError
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RunState
@@ -25,7 +26,8 @@ def await_end(
     """Return the verdict of a run once it has one; `report` gets each change of its state.
 
     A service that does not answer is waited for. Raises NotFoundError without such a run, DeadlineError after
-    so many seconds, BadObjectError where no verdict can come any more, and InterruptedByUser on Ctrl-C.
+    so many seconds, BadObjectError and RecordMissingError where no verdict can come any more, and
+    InterruptedByUser on Ctrl-C.
     """
     deadline, label = clock() + seconds, ""
     try:
@@ -75,6 +77,8 @@ def summary(verdict: Verdict) -> dict[str, object]:
 def _label(state: RunState) -> str:
     if state.error:
         raise state.error
+    if state.sign:
+        raise RecordMissingError(state.sign)
     reason = state.unanswered or state.doubt
     return f"{state.label}: {reason}" if reason else state.label
 

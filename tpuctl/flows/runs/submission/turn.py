@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tpuctl import clock
 from tpuctl.bucket_layout import RUN_ON_NODE, NodePaths
 from tpuctl.errors import NotFoundError, StateError
+from tpuctl.flows.runs.evidence.signs import RecordMissingError
 from tpuctl.flows.runs.stored_run import StoredRun
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ def _is_ahead(bucket: Bucket, name: str, rival: Object, own: Object) -> bool:
         return False
     try:
         statuses = run.last_readable_attempt().statuses()
+    except RecordMissingError:
+        return True
     except NotFoundError:
         return age <= UNDER_WAY
     return not all(status and status.is_finished for status in statuses)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import NotFoundError, StateError, joined_hints
 from tpuctl.flows.runs.evidence.decision import ENDED
+from tpuctl.flows.runs.evidence.signs import RecordMissingError, sign_of
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import HostState, WorkerWord
 from tpuctl.flows.runs.outcome import settle
@@ -26,7 +27,7 @@ class StillNeededError(StateError):
 def ended_state(run: StoredRun, witnesses: Witnesses, *, writes: bool = True) -> RunState | None:
     """Return how a run has ended; None for one that was never started, or of which there is only a rest.
 
-    With `writes` a verdict that can be decided now is written. Raises StillNeededError.
+    With `writes` a verdict that can be decided now is written. Raises StillNeededError or RecordMissingError.
     """
     try:
         state = settle(run, witnesses) if writes else RunState(run.verdict())
@@ -34,6 +35,9 @@ def ended_state(run: StoredRun, witnesses: Witnesses, *, writes: bool = True) ->
         _check_abandoned(run)
         return None
     if state.verdict is None and not state.error and not run.attempt_numbers():
+        sign = state.sign or sign_of(run.bucket, run.name)
+        if sign:
+            raise RecordMissingError(sign)
         _check_abandoned(run)
         return None
     if state.error:

@@ -18,6 +18,7 @@ from tpuctl.errors import ConflictError, NotFoundError, TpuctlError
 from tpuctl.flows.nodes.inventory import take_inventory
 from tpuctl.flows.progress import Report, silent
 from tpuctl.flows.runs.costs.attempts import NOT_ON_A_NODE, PriceOf, RunCosts, known_costs, total
+from tpuctl.flows.runs.evidence.signs import RecordMissingError
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -87,7 +88,7 @@ def plan_removal(
 def _submitter(run: StoredRun) -> str:
     try:
         return run.record.submitter
-    except (BadObjectError, NotFoundError):
+    except (BadObjectError, NotFoundError, RecordMissingError):
         return ""
 
 
@@ -228,7 +229,7 @@ def _delete_notes_of_nodes(run: StoredRun, attempts: Iterable[int]) -> None:
     for number in attempts:
         try:
             node = run.attempt(number).record.tpu.id
-        except (BadObjectError, NotFoundError):
+        except (BadObjectError, NotFoundError, RecordMissingError):
             continue
         item = run.bucket.stat(NodePaths.of(node).run(run.name, number))
         if item:

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from tpuctl.errors import ConflictError, NotFoundError
 from tpuctl.flows.nodes.plan import NODE_NAME
+from tpuctl.flows.runs.evidence.signs import RecordMissingError, sign_of
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -44,10 +45,13 @@ class Stage:
 def look(run: StoredRun, witnesses: Witnesses) -> Stage:
     """Return how far a run has come; an attempt that has ended before it had started counts as none.
 
-    Raises BadObjectError where its records cannot be read.
+    Raises BadObjectError where its records cannot be read, RecordMissingError where it works without them.
     """
     verdict = run.verdict()
     if not run.attempt_numbers():
+        sign = sign_of(run.bucket, run.name)
+        if sign:
+            raise RecordMissingError(sign)
         return Stage(verdict)
     state = settle(run, witnesses)
     if state.error:
