@@ -91,6 +91,38 @@ class TestLaunch:
         assert answer() == {"error": "this attempt was started on this host before"}
         assert not (tmp_path / "spec.json").exists()
 
+    def test_a_host_on_which_another_run_works_starts_what_waits_for_it_alone(
+        self, tmp_path: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The bucket of the submission may not know it: its records are gone, or elsewhere."""
+        folder, other = tmp_path / "r1/1", tmp_path / "r0/2"
+        for each in (folder, other):
+            each.mkdir(parents=True)
+        monkeypatch.setattr(main, "_start", lambda spec, folder: 0)
+
+        def launch(line: str = "") -> int:
+            (folder / "spec.json").write_bytes(encode(replace(SPEC, line=line)))
+            return main.launch(str(folder / "spec.json"))
+
+        with (other / "lock").open("wb") as lock:
+            assert launch() == 0, "what is there has ended"
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            assert launch() == 1
+            assert answer() == {"error": "run 'r0' works there", "cause": "busy", "run": "r0"}
+            assert launch(line="nodes/n1/runs/") == 0
+            (other / "last_status.json").write_text(json.dumps({"state": "finished"}))
+            assert launch() == 0, "it has said its last word"
+
+    def test_a_run_of_the_same_name_and_another_token_is_named(self, tmp_path: Path, answer: Answer) -> None:
+        folder = tmp_path / "r1/1"
+        folder.mkdir(parents=True)
+        (folder / "last_status.json").write_text(json.dumps({"state": "running", "token": "another"}))
+        (folder / "spec.json").write_bytes(encode(SPEC))
+        with (folder / "lock").open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            assert main.launch(str(folder / "spec.json")) == 1
+        assert answer() == {"error": "run 'r1' works there", "cause": "busy", "run": "r1"}
+
     @pytest.mark.parametrize(("state", "code"), [("finished", 0), ("running", 1)])
     def test_the_program_of_a_removed_run_that_is_about_to_end_is_waited_for(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, code: int

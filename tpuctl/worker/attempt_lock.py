@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import glob
 import os
-from typing import BinaryIO, Optional, Union
+from typing import BinaryIO, List, Optional, Union
 
 from tpuctl.worker import timing
 from tpuctl.worker.records import LOCK_FILE, STARTED
@@ -62,6 +63,17 @@ def is_held_in(folder: str, name: str) -> bool:
             return is_held(lock)
     except OSError:
         return False
+
+
+def live_attempts(folder: str) -> List[str]:
+    """Return the folders of attempts of other runs than that in `folder` whose supervisors live on this host.
+
+    What the bucket lists does not count: their records may be gone, or in another bucket.
+    """
+    own = os.path.dirname(os.path.abspath(folder))
+    locks = glob.glob(os.path.join(glob.escape(os.path.dirname(own)), "*", "*", LOCK_FILE))
+    others = [os.path.dirname(lock) for lock in locks]
+    return [other for other in others if os.path.dirname(other) != own and is_held_in(other, LOCK_FILE)]
 
 
 def hold(path: str) -> int:

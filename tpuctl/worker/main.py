@@ -11,9 +11,9 @@ import sys
 from typing import BinaryIO, List, Mapping, NoReturn, Optional
 
 from tpuctl.worker import timing
-from tpuctl.worker.attempt_lock import first_lock, is_held, is_held_in, is_started
+from tpuctl.worker.attempt_lock import first_lock, is_held, is_held_in, is_started, live_attempts
 from tpuctl.worker.guard import NOT_PERMITTED, guarded
-from tpuctl.worker.records import FORBIDDEN, LOCK_FILE, STARTED, STARTED_BEFORE, Spec, read_spec
+from tpuctl.worker.records import BUSY, FORBIDDEN, LOCK_FILE, STARTED, STARTED_BEFORE, Spec, read_spec
 from tpuctl.worker.reporting.logs import PREFIX
 
 BOOT_TIME = re.compile(r"^btime (\d+)$", re.MULTILINE)
@@ -84,9 +84,31 @@ def launch(path: str) -> int:
             return _answer({"error": reason}, 1)
         lock = first_lock(folder) or _lock_of_removed_run(content, folder)
         if lock is None:
-            return _answer({"error": STARTED_BEFORE}, 1)
+            is_another = content is not None and _is_of_another(content, folder)
+            return _busy(folder) if is_another else _answer({"error": STARTED_BEFORE}, 1)
         with lock:
-            return _start(spec, folder)
+            others = live_attempts(folder) if content and not content.line else []
+            at_work = next((other for other in others if not _has_finished(other)), "")
+            return _busy(at_work) if at_work else _start(spec, folder)
+
+
+def _busy(folder: str) -> int:
+    """Answer that another run works on this host: its records are gone, or in another bucket."""
+    run = os.path.basename(os.path.dirname(folder))
+    return _answer({"error": "run '%s' works there" % run, "cause": BUSY, "run": run}, 1)
+
+
+def _is_of_another(spec: Spec, folder: str) -> bool:
+    """Return whether the attempt in a spec's folder is that of another run of its name."""
+    from tpuctl.worker.reporting.status import read_last  # noqa: PLC0415  as in _run
+
+    return (read_last(folder) or {}).get("token", spec.token) != spec.token
+
+
+def _has_finished(folder: str) -> bool:
+    from tpuctl.worker.reporting.status import has_finished  # noqa: PLC0415  as in _run
+
+    return has_finished(folder)
 
 
 def ask(folder: str) -> int:
@@ -165,9 +187,8 @@ def _lock_of_removed_run(spec: Optional[Spec], folder: str) -> Optional[BinaryIO
     A program that has said its last word, and is about to end, is waited for.
     """
     from tpuctl.worker.preparation.old_runs import make_room  # noqa: PLC0415  a name is rarely used again
-    from tpuctl.worker.reporting.status import has_finished  # noqa: PLC0415  as above
 
-    if spec and has_finished(folder):
+    if spec and _has_finished(folder):
         timing.wait_until(lambda: not is_held_in(folder, LOCK_FILE), timing.END_TIMEOUT, interval=0.05)
     return make_room(folder, spec.key) if spec else None
 

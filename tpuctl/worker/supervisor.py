@@ -147,6 +147,8 @@ class Supervisor:
         if self._peers.are_any:
             self._reporter.update(state=READY)
             self._peers.wait_for_all()
+            if self._spec.line:
+                self._await_rest()
         self._signals.can_interrupt = False
         self._check()
         return installed
@@ -171,8 +173,16 @@ class Supervisor:
         def note(ahead: int) -> None:
             self._reporter.update(state=QUEUED, ahead=ahead)
 
-        Turn(self._bucket, self._spec, self._folder).wait(note)
-        self._reporter.update(state=PREPARING, ahead=0, started=now())
+        def leave() -> None:
+            self._reporter.update(state=PREPARING, ahead=0, started=now())
+
+        Turn(self._bucket, self._spec, self._folder).wait(note, leave)
+
+    def _await_rest(self) -> None:
+        """Wait for the run before this one on this host: it has ended on the first one."""
+        from tpuctl.worker.control.turns import LONGEST_REST, runs_beside  # noqa: PLC0415  as above
+
+        timing.wait_until(lambda: not runs_beside(self._folder), LONGEST_REST, interval=timing.FIRST_LOOK)
 
     def _check(self) -> None:
         if self._signals.number or self._stops.request or self._peers.end:

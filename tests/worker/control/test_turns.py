@@ -56,7 +56,7 @@ def counts(
 
         monkeypatch.setattr(timing, "sleep", sleep)
         try:
-            Turn(worker_bucket, OWN, str(tmp_path / "r1/1")).wait(noted.append)
+            Turn(worker_bucket, OWN, str(tmp_path / "r1/1")).wait(noted.append, lambda: None)
         except _Blocked:
             return noted
         return [*noted, 0]
@@ -165,6 +165,21 @@ class TestLine:
         for workers, expected in (b"[1, 2]", [0]), (b"[0]", [1]), (b"{", [1]), (b"1", [1]):
             bucket.upload(record, [b'{"workers": %s}' % workers], "application/json")
             assert counts() == expected, workers
+
+    def test_what_no_line_names_is_waited_for_once_it_has_left_its_own(
+        self, counts: Callable[..., list[int]], bucket: Bucket, tmp_path: Path
+    ) -> None:
+        """Its place was deleted, or it is another bucket's. Who waits, too, is not waited for."""
+        announce(bucket, "r1/1.json")
+        other = start(tmp_path, "a")
+        with held(other):
+            assert counts() == [1], "it has said nothing yet"
+            for state, started, expected in ((QUEUED, "", 0), (RUNNING, now(), 1), (FINISHED, now(), 0)):
+                status = WorkerStatus(0, 1, "77", state, now(), started=started)
+                (other.parent / "last_status.json").write_bytes(encode(status))
+                assert counts() == [expected], state
+            with held(tmp_path / "turn"):
+                assert counts() == [1], "another leaves its line at this moment"
 
     @pytest.mark.parametrize("data", [b"", b"[]", b"null", b"\xff", b"[" * 50_000, b'{"state": 1}'])
     def test_a_hostile_status_blocks_nobody(

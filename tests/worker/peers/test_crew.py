@@ -35,7 +35,7 @@ def crew(host: Host) -> list[Host]:
     """Folders of workers of one attempt; they share a machine, which none of them notices."""
     host.environment["PIP_NO_INDEX"] = "1"
     runs = host.folder.parent.parent
-    return [replace(host, folder=runs / f"w{worker}" / "1", worker=worker) for worker in range(WORKERS)]
+    return [replace(host, folder=runs / f"w{worker}/r1/1", worker=worker) for worker in range(WORKERS)]
 
 
 def prepare(host: Host, script: str, **changes: object) -> None:

@@ -2,6 +2,11 @@
 
 The order is that of the generations of the objects which say that an attempt is to run on the node: it is
 the same for every host. Each host knows by itself whether what is ahead has ended there.
+
+What no such object names works on the host all the same: its objects were deleted, or are in another bucket.
+Two lines have no common order, and each may come first on another host: so nobody waits for what still waits.
+What has left its line is waited for on the first host of a run alone, where one at a time leaves. The others
+wait for what still runs there when all are ready.
 """
 
 from __future__ import annotations
@@ -10,18 +15,23 @@ import json
 import os
 import re
 import time
-from typing import Callable, List, NamedTuple, Optional
+from typing import Callable, List, NamedTuple, Optional, Set
 
 from tpuctl.worker import gcs, timing
-from tpuctl.worker.attempt_lock import is_held
-from tpuctl.worker.records import FINISHED, LOCK_FILE, STARTED, STATUS_FILE, Spec
+from tpuctl.worker.attempt_lock import is_held, live_attempts, take
+from tpuctl.worker.records import FINISHED, LOCK_FILE, RUNNING, STARTED, STATUS_FILE, Spec
 from tpuctl.worker.reporting.logs import say
+from tpuctl.worker.reporting.status import read_last
 
 ENTRY = re.compile(r"([a-z0-9][a-z0-9-]{0,62})/([1-9][0-9]{0,3})\.json")
 ATTEMPT_FILE = "attempt.json"
+TURN_FILE = "turn"
+"""In the folder of all runs on the host: who leaves a line locks it for that moment."""
 LARGEST_STATUS = 64 * 1024
 LARGEST_ATTEMPT = 256 * 1024
 MOST_ENTRIES = 10_000
+LONGEST_REST = 600.0
+"""Seconds for which a host waits for a run that has ended on the first host."""
 LAUNCH = 300.0
 """Seconds within which a submission that was announced may still be on its way to this host."""
 
@@ -41,19 +51,25 @@ class Turn:
     def __init__(self, bucket: gcs.Bucket, spec: Spec, folder: str) -> None:
         self._bucket = bucket
         self._spec = spec
-        self._runs = os.path.dirname(os.path.dirname(os.path.abspath(folder)))
+        self._folder = os.path.abspath(folder)
+        self._runs = os.path.dirname(os.path.dirname(self._folder))
+        self._listed: Set[str] = set()
+        """The folders of all attempts in the line, also of those behind this one."""
         self._ahead: Optional[List[_Entry]] = None
         """What has not ended; None before the line is known."""
 
-    def wait(self, note: Callable[[int], object]) -> None:
+    def wait(self, note: Callable[[int], object], leave: Callable[[], object]) -> None:
         """Return once everything ahead has ended on this host; `note` gets each new count of what has not.
 
-        Raises TimeoutError after the time for which the run is to wait.
+        `leave` notes on this host that the line is left. Raises TimeoutError after the time for which the run
+        is to wait.
         """
         start, limit = time.monotonic(), self._spec.line_timeout
         count = 0
         for pause in timing.growing(timing.FIRST_LOOK, timing.LONGEST_LOOK):
             ahead = self.look()
+            if ahead == 0:
+                ahead = self.leave(leave)
             if ahead == 0:
                 return
             if ahead is not None and ahead != count:
@@ -72,6 +88,20 @@ class Turn:
             say("the line for the TPU is not known: %s" % error)
         return None if self._ahead is None else len(self._ahead)
 
+    def leave(self, leave: Callable[[], object]) -> int:
+        """Leave the line unless runs that it does not name keep this one waiting; return how many do."""
+        if self._spec.worker != min(self._spec.participants, default=self._spec.worker):
+            leave()
+            return 0
+        with open(os.path.join(self._runs, TURN_FILE), "ab") as lock:
+            if not take(lock):
+                return 1
+            others = [folder for folder in live_attempts(self._folder) if folder not in self._listed]
+            ahead = len([folder for folder in others if _has_left_its_line(folder)])
+            if not ahead:
+                leave()
+            return ahead
+
     def _entries(self) -> List[_Entry]:
         """Return what was submitted to the node before: no other can come between, so it is listed once."""
         own = "%s/%d.json" % (self._spec.run, self._spec.attempt)
@@ -79,6 +109,8 @@ class Turn:
         for item in self._bucket.list(self._spec.line, most=MOST_ENTRIES):
             name = item.name[len(self._spec.line) :]
             match = ENTRY.fullmatch(name)
+            if match:
+                self._listed.add(os.path.join(self._runs, *match.groups()))
             if name == own:
                 generation = item.generation
             elif match:
@@ -121,6 +153,18 @@ class Turn:
             return not generation or self._spec.worker in json.loads(data)["workers"]
         except (ValueError, TypeError, KeyError, RecursionError):
             return True
+
+
+def _has_left_its_line(folder: str) -> bool:
+    """Return whether a live attempt is at work: before its first status it may be."""
+    status = read_last(folder)
+    return status is None or bool(status.get("started") and status.get("state") != FINISHED)
+
+
+def runs_beside(folder: str) -> bool:
+    """Return whether the script of another run is at work on this host."""
+    others = (read_last(other) or {} for other in live_attempts(folder))
+    return any(status.get("state") == RUNNING for status in others)
 
 
 def _is_alive(folder: str) -> bool:

@@ -48,6 +48,7 @@ from tpuctl.worker.records import (
     WorkerStatus,
     encode,
 )
+from tpuctl.worker.reporting.status import LAST_FILE
 
 HOSTS = 2
 RUNS = 5
@@ -85,7 +86,8 @@ class Supervisor:
         self.lock: BinaryIO | None = (folder / LOCK_FILE).open("wb")
         fcntl.flock(self.lock, fcntl.LOCK_EX)
         (folder / STARTED).touch()
-        spec = replace(SPEC, run=run, worker=host, line=LINE if waits else "")
+        spec = replace(SPEC, run=run, worker=host, participants=(0, 1), line=LINE if waits else "")
+        self.folder = folder
         bucket = cast("gcs.Bucket", HostBucket(world.bucket))
         self.turn = Turn(bucket, spec, str(folder)) if waits else None
         self.state = QUEUED if waits else PREPARING
@@ -94,8 +96,10 @@ class Supervisor:
 
     def write(self, **changes: object) -> None:
         state = FINISHED if changes else self.state
-        status = WorkerStatus(self.host, 1, TPU.uid, state, CREATED, **changes)  # type: ignore[arg-type]
+        said = WorkerStatus(self.host, 1, TPU.uid, state, CREATED, "" if state == QUEUED else CREATED)
+        status = replace(said, **changes)  # type: ignore[arg-type]
         self.world.bucket.put(f"runs/{self.run}/attempts/1/workers/{self.host}/status.json", encode(status))
+        (self.folder / LAST_FILE).write_bytes(encode(status))
         self.written = self.world.bucket.time
 
     def step(self) -> None:
@@ -106,13 +110,18 @@ class Supervisor:
             if self.world.random.random() < 0.3:  # else it saves
                 self.end(failed=False)
         elif self.state == QUEUED and self.turn and self.turn.look() == 0:
-            self.state = PREPARING
+            self.turn.leave(self.leave_line)
         elif self.state == PREPARING and len(peers) == HOSTS and all(each.is_ready for each in peers):
-            self.start()
+            if not turns.runs_beside(str(self.folder)):
+                self.start()
         elif self.state == RUNNING and self.world.random.random() < 0.2:
             self.end(failed=self.world.random.random() < 0.5)
         if self.lock:
             self.write()
+
+    def leave_line(self) -> None:
+        self.state = PREPARING
+        self.write()
 
     has_failed = False
 
@@ -209,12 +218,17 @@ class Submission:
         return not busy
 
     def record(self) -> None:
-        run = StoredRun(cast("Bucket", self.world.bucket), self.run)
-        run.create(Run(self.run, CREATED, "ada@laptop", "job.py", (), "0" * 64, "jax", "v3-32", (), {}))
-        run.create_attempt(msgspec.structs.replace(ATTEMPT, workers=tuple(range(HOSTS))))
+        record(self.world, self.run)
         self.is_recorded = True
         if self.queues:
             self.world.line.append(self.run)
+
+
+def record(world: World, name: str) -> None:
+    """Write a run and its attempt on all hosts."""
+    run = StoredRun(cast("Bucket", world.bucket), name)
+    run.create(Run(name, CREATED, "ada@laptop", "job.py", (), "0" * 64, "jax", "v3-32", (), {}))
+    run.create_attempt(msgspec.structs.replace(ATTEMPT, workers=tuple(range(HOSTS))))
 
 
 class World:
@@ -320,3 +334,30 @@ def test_no_two_scripts_run_on_a_host_and_the_line_moves_in_order(
         stops += any(name.endswith("stop.json") for name, _ in world.bucket.history)
     assert {1, 2, 3} <= lengths, "lines are met"
     assert stops, "and replacements"
+
+
+def test_lines_of_two_buckets_share_a_tpu_and_never_wait_for_each_other(tmp_path: Path) -> None:
+    """They have no common order: each may come first on another host."""
+    for seed in range(5):
+        worlds = [World(seed, tmp_path / f"{seed}") for _ in range(2)]
+        first, second = worlds
+        second.supervisors, second.starts, second.random = first.supervisors, first.starts, first.random
+        starts = [
+            (world, f"{letter}{number}")
+            for world, letter in zip(worlds, "ab", strict=True)
+            for number in range(3)
+        ]
+        for world, run in starts:
+            record(world, run)
+        left = [(world, run, host) for world, run in starts for host in range(HOSTS)]
+        first.random.shuffle(left)
+        for _ in range(1000):
+            if not left and not any(each.lock for each in first.supervisors):
+                break
+            if left and first.random.random() < 0.2:
+                world, run, host = left.pop()
+                first.supervisors.append(Supervisor(world, run, host, waits=True))
+            elif first.supervisors:
+                first.random.choice(first.supervisors).step()
+        waiting = [(each.run, each.host, each.state) for each in first.supervisors if each.lock]
+        assert (left, waiting) == ([], []), f"seed {seed}"

@@ -171,7 +171,7 @@ def _launch(run: StoredRun, held: HeldLease, attempt: StoredAttempt, node: Node,
             raise NotFoundError(f"The code of run '{run.name}' is not in the bucket any more.")
         key = secrets.token_hex(32)
         left = resumption.restarts_left(run.record, run.earlier_verdicts(number))
-        start = replace(_launch_of(run, tools, node), restarts=left)
+        start = replace(_launch_of(run, tools, node), waits=True, restarts=left)
         every = specs(run.bucket.name, run.record, attempt.record, start, item.size, key)
         with LaunchSign(run, number):
             launch.launch_all(tools.ssh, node, tools.provider.host_keys(node.id), every)

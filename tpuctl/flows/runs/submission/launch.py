@@ -13,13 +13,13 @@ import msgspec
 
 from tpuctl.bucket_objects.decoding import DecodeError, decode
 from tpuctl.bucket_objects.fields import Line
-from tpuctl.errors import ConfigError, HostError, TpuctlError, say_bill
+from tpuctl.errors import ConfigError, HostError, StateError, TpuctlError, joined_hints, say_bill
 from tpuctl.flows.hosts.bucket_access import grant_command
 from tpuctl.flows.hosts.program_zip import program
 from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.nodes import Node
 from tpuctl.parallel import values
-from tpuctl.worker.records import FORBIDDEN, PROGRAM_FILE, STARTED_BEFORE, Spec, encode, identity
+from tpuctl.worker.records import BUSY, FORBIDDEN, PROGRAM_FILE, STARTED_BEFORE, Spec, encode, identity
 
 if TYPE_CHECKING:
     from tpuctl.cloud.ssh import CommandResult, Ssh, SshSession
@@ -67,6 +67,13 @@ class StartedBeforeError(RefusedStartError):
     """The worker was started by an earlier launch of this attempt."""
 
 
+class BusyHostError(StateError):
+    """Another run works on the worker's host, which the bucket does not list there."""
+
+    is_whole = False
+    """Whether every host has refused: nothing has started."""
+
+
 class UnheardError(HostError):
     """The connection was lost before the answer: the worker may have started."""
 
@@ -79,7 +86,8 @@ def launch_all(
 
     `goes_on` continues a launch that was killed: workers that it had started are left as they are. `on_left`
     is called after a failure where one may go on that was not reached. Raises the first worker's HostError,
-    or ConfigError where its service account may not write, with a count of those that failed in its hint.
+    ConfigError where its service account may not write, or BusyHostError, with a count of those that failed
+    in its hint.
     """
     program = worker_program()
     by_worker = {spec.worker: spec for spec in specs}
@@ -94,6 +102,8 @@ def launch_all(
                 if not (goes_on and isinstance(launched.error, StartedBeforeError))
             )
         except TpuctlError as error:
+            if isinstance(error, BusyHostError):
+                error.is_whole = all(isinstance(launched.error, BusyHostError) for launched in launches)
             if isinstance(error, ConfigError):
                 place = f"{node.name} in {node.zone}"
                 say_bill(error, f"Node '{node.name}' bills.", f"Delete it: {node.deletion}", [place])
@@ -110,7 +120,7 @@ def launch(session: SshSession, program: bytes, spec: Spec) -> int:
     """Copy program and spec to the spec's worker, start the program there, detached, and return its pid.
 
     Raises HostError that names the worker and the reason, UnheardError where it may have started, ConfigError
-    where the service account of the host may not write into the bucket.
+    where the service account of the host may not write into the bucket, BusyHostError for a host in use.
     """
     folder = _folder(spec.run, spec.attempt)
     files = _tar({PROGRAM: program, SPEC: encode(spec)})
@@ -165,7 +175,9 @@ class _Answer(msgspec.Struct, frozen=True):
     pid: Annotated[int, msgspec.Meta(ge=2, lt=1 << 32)] | None = None
     error: Line = ""
     cause: Line = ""
-    """FORBIDDEN, or empty."""
+    """FORBIDDEN, BUSY, or empty."""
+    run: Line = ""
+    """Which run the host is busy with."""
     account: Line = ""
     """Of the host, where it is forbidden to it to write."""
 
@@ -182,6 +194,8 @@ def _read_pid(result: CommandResult, spec: Spec, folder: str) -> int:
         return answer.pid
     if answer.cause == FORBIDDEN:
         raise _forbidden(spec, answer)
+    if answer.cause == BUSY:
+        raise _busy(spec, answer.run)
     if answer.error == STARTED_BEFORE:
         raise StartedBeforeError(f"Worker {spec.worker} {text.format(reason=answer.error)}.", hint=hint)
     kind = HostError
@@ -190,6 +204,19 @@ def _read_pid(result: CommandResult, spec: Spec, folder: str) -> int:
     elif result.exit_code in FAILURES:
         kind, (text, hint) = RefusedStartError, FAILURES[result.exit_code]
     raise kind(f"Worker {spec.worker} {text.format(folder=folder, reason=reason)}.", hint=hint)
+
+
+def _busy(spec: Spec, run: str) -> BusyHostError:
+    """Return the error of a host on which another run works: its records are gone, or in another bucket."""
+    way = "Wait in line: the same command with --queue"
+    if run == spec.run:
+        way += " and another --name"
+    return BusyHostError(
+        f"The TPU is busy with run '{run}': it works on worker {spec.worker}, and gs://{spec.bucket} does not"
+        " say so. Its records were deleted, or are in another bucket.",
+        hint=joined_hints(way, f"Stop it: tpuctl cancel {run}"),
+        busy=[run],
+    )
 
 
 def _forbidden(spec: Spec, answer: _Answer) -> ConfigError:

@@ -26,6 +26,7 @@ from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.outcome import unstarted_verdict, with_restart
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch, launch_sign, launch_values, resumption
+from tpuctl.flows.runs.submission.launch import BusyHostError
 from tpuctl.flows.runs.submission.launch_sign import LaunchSign
 from tpuctl.flows.runs.submission.plan import SubmitPlan
 from tpuctl.flows.runs.submission.specs import Launch, specs
@@ -133,6 +134,9 @@ def launch_attempt(
         with LaunchSign(run, attempt.attempt, first=0.0 if goes_on else launch_sign.FIRST):
             launch.launch_all(ssh, plan.node, host_keys, every, goes_on=goes_on, on_left=end_left)
     except TpuctlError as error:
+        if isinstance(error, BusyHostError) and error.is_whole:
+            run.withdraw(attempt)
+            raise
         is_silent = isinstance(error, HostError) and not isinstance(error, launch.RefusedStartError)
         verdict = _fail(run, plan, attempt, error, await_end() if is_silent else None)
         ended = error_of(verdict) if verdict and verdict.outcome != runs.FAILED else None
