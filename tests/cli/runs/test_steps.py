@@ -67,8 +67,8 @@ class Site:
 
     def steps(self) -> Steps:
         session: Any = SimpleNamespace(
-            context="context", as_json=self.as_json, owner="ada", witnesses="witnesses",
-            warn=self.warnings.append,
+            context="context", as_json=self.as_json, owner="ada", warn=self.warnings.append,
+            witnesses=SimpleNamespace(beside=lambda node, own: []),
             cloud=SimpleNamespace(
                 bucket=SimpleNamespace(name="b"), provider=SimpleNamespace(get_node=self._get_node)
             ),
@@ -125,7 +125,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Site:
         return SimpleNamespace(notes=["It waits in line."])
 
     def plan_removal(inventory: object, verdict: object, owner: str, users: Any, **_: object) -> object:
-        site.users = users("node")
+        site.users = users(SimpleNamespace(id="id of node"))
         allocations = tuple(SimpleNamespace(name=name) for name in site.removed)
         return SimpleNamespace(kept=site.kept, plan=SimpleNamespace(allocations=allocations))
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.flows.nodes.memory_provider import MemoryProvider, node
 from tests.flows.runs.evidence.memory_bucket import START, MemoryBucket
-from tests.flows.runs.records import ATTEMPT, CREATED, TPU
+from tests.flows.runs.records import ATTEMPT, CREATED, STATUS, TPU
 from tpuctl import runs
 from tpuctl.bucket_layout import NodePaths
 from tpuctl.cloud.storage import Bucket
@@ -21,6 +21,7 @@ from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.used_nodes import Usage
 from tpuctl.keeper import records
 from tpuctl.runs import Run, Verdict, encode, verdict_type
+from tpuctl.worker.records import encode as encode_status
 
 NODE = node(id=TPU.id)
 OTHER = replace(NODE, id=replace(NODE.id, name="n2", uid="8"))
@@ -97,6 +98,12 @@ def test_a_node_of_another_bucket_counts_as_used(site: Site) -> None:
     assert warnings == [
         "n1 is left alone: its runs are recorded in gs://other. To include it: --bucket other."
     ]
+
+
+def test_a_worker_at_work_uses_its_node_whatever_records_there_are(site: Site) -> None:
+    site.memory.time = START + timedelta(hours=3)
+    site.memory.put("runs/r1/attempts/1/workers/0/status.json", encode_status(STATUS))
+    assert site.used() == {TPU.uid}
 
 
 def test_a_name_without_an_attempt_uses_nothing(site: Site) -> None:

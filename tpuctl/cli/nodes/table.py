@@ -91,6 +91,7 @@ def allocation_table(
 def runs_at_stake(session: Session, allocations: Iterable[Allocation]) -> Mapping[str, str]:
     """Return what a deletion would end on each node, by uid: which run, since when, what it has saved.
 
+    Of a run that only the hosts know its name: its records are gone, or in another bucket.
     `?` where the bucket does not say so soon, which keeps nobody from deleting.
     """
     nodes = [node for item in allocations for node in item.nodes]
@@ -101,7 +102,11 @@ def runs_at_stake(session: Session, allocations: Iterable[Allocation]) -> Mappin
     reasons = dict.fromkeys(result.error.message for result in results if result.error)
     for reason in reasons:
         output.note(f"Warning: which runs this ends is not known: {reason}")
-    return {result.item.id.uid: _stakes(result, session.now) for result in results}
+    texts = {result.item.id.uid: _stakes(result, session.now) for result in results}
+    free = [node for node in nodes if not texts[node.id.uid]]
+    unlisted = within(lambda: fanout(lambda node: session.witnesses.beside(node.id), free)).value or ()
+    others = {result.item.id.uid: ", ".join(result.value or ()) for result in unlisted}
+    return {uid: text or others.get(uid) or "none" for uid, text in texts.items()}
 
 
 def show_restarts(session: Session) -> None:
@@ -126,7 +131,7 @@ def _stakes(result: Result[Node, list[Stake]], now: datetime) -> str:
         f"{stake.checkpoint or 'no checkpoint'})"
         for stake in result.value
     ]
-    return "; ".join(texts) or "none"
+    return "; ".join(texts)
 
 
 def _table(rows: Sequence[Row], *, err: bool) -> None:

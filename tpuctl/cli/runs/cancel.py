@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from tpuctl.cli import output
@@ -9,9 +11,14 @@ from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, reaching_options, with_session, yes_option
 from tpuctl.cli.value_types import DURATION
 from tpuctl.client.runs import steps
+from tpuctl.errors import NotFoundError
 from tpuctl.flows.nodes.lookup import is_deletable
 from tpuctl.flows.runs.control.cancel import Cancellation, CancelPlan
+from tpuctl.flows.runs.evidence.signs import RecordMissingError
+from tpuctl.flows.runs.evidence.witnesses import HostRun
 from tpuctl.flows.runs.recovery import cancellation as recovery
+from tpuctl.nodes import HttpRequest
+from tpuctl.text.worker_numbers import named
 
 
 @click.command()
@@ -39,7 +46,14 @@ def cancel(session: Session, run: str, grace: int, is_forced: bool, yes: bool, d
       tpuctl cancel digits-20260131-120000 --grace 2m
     """
     context = session.context
-    plan = steps.plan_cancel(context, run, grace, is_forced=is_forced, is_rehearsal=dry_run)
+    try:
+        plan = steps.plan_cancel(context, run, grace, is_forced=is_forced, is_rehearsal=dry_run)
+    except (NotFoundError, RecordMissingError) as error:
+        parts = steps.find_on_hosts(context, run, error)
+        if not parts:
+            raise
+        _stop_on_hosts(session, parts, grace, yes=yes, dry_run=dry_run)
+        return
     if dry_run:
         output.requests(steps.cancel_requests(context, plan), as_json=session.as_json)
         return
@@ -48,6 +62,30 @@ def cancel(session: Session, run: str, grace: int, is_forced: bool, yes: bool, d
     with show_steps() as report:
         cancellation = steps.cancel(context, plan, report)
     _show(session, plan, cancellation)
+
+
+def _stop_on_hosts(
+    session: Session, parts: Sequence[HostRun], grace: int, *, yes: bool, dry_run: bool
+) -> None:
+    """Stop a run whose record the bucket does not have."""
+    run, bucket = parts[0].run, session.cloud.bucket.name
+    places = {
+        part.node.name: named([each.worker for each in parts if each.node is part.node]) for part in parts
+    }
+    if dry_run:
+        requests = [HttpRequest("SSH", f"{node} {hosts}", f"stop {run}") for node, hosts in places.items()]
+        output.requests(requests, as_json=session.as_json)
+        return
+    nodes = ", ".join(f"{node} ({hosts})" for node, hosts in places.items())
+    confirm(f"Stop run '{run}', of which gs://{bucket} has no record, on {nodes}?", yes=yes)
+    with show_steps() as report:
+        steps.stop_on_hosts(session.context, parts, grace, report)
+    if session.as_json:
+        output.json({"run": run, "outcome": "", "nodes": list(places)})
+        return
+    output.note(f"Run '{run}' was stopped on {nodes}. gs://{bucket} has no record of it.")
+    for node in places:
+        output.note(f"{node} stays, until 'tpuctl down {node}'.")
 
 
 def _goes(plan: CancelPlan) -> bool:

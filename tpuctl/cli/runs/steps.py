@@ -205,10 +205,11 @@ class Steps:
         session.listed.remove("nodes", self._deleted)
 
     def _users(self, node: Node) -> list[str]:
-        """Return the other runs on a node."""
-        session = self._session
+        """Return the other runs on a node, also those that only its hosts know."""
+        session, own = self._session, self._whole.run
         busy = occupants(self._cloud.bucket, session.witnesses, node, session.warn)
-        return [occupant.run for occupant in busy if occupant.run != self._whole.run]
+        others = [occupant.run for occupant in busy if occupant.run != own]
+        return others or session.witnesses.beside(node.id, own)
 
     def _at(self, phase: Phase, node: str = "", zone: str = "", *, exists: bool = False) -> None:
         position = self._position

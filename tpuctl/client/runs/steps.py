@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tpuctl.client.context import Context
 from tpuctl.config import subnetworks
-from tpuctl.errors import NotFoundError, StateError, UsageError
+from tpuctl.errors import NotFoundError, StateError, TpuctlError, UsageError
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.control import cancel as cancel_flow
 from tpuctl.flows.runs.control import wait as wait_flow
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tpuctl.flows.costs.bills import BillReport
     from tpuctl.flows.costs.report import CostReport
     from tpuctl.flows.runs.description import RunDescription
+    from tpuctl.flows.runs.evidence.witnesses import HostRun
     from tpuctl.flows.runs.local_copy.selection import Selection as PullSelection
     from tpuctl.flows.runs.pull import PullResult
     from tpuctl.flows.runs.summaries import Page, Selection
@@ -114,6 +115,21 @@ def cancel(context: Context, plan: cancel_flow.CancelPlan, report: Report) -> ca
         verdict = cancellation.end(plan.run, tools(context, report)) or result.verdict
         result = result._replace(verdict=verdict)
     return result
+
+
+def find_on_hosts(context: Context, name: str, error: TpuctlError) -> list[HostRun]:
+    """Return where a run lives that the bucket does not have for that error."""
+    from tpuctl.flows.runs.control import host_cancel  # noqa: PLC0415  slow, and rarely needed
+
+    return host_cancel.find_on_hosts(context.witnesses, context.owner, name, error)
+
+
+def stop_on_hosts(context: Context, parts: Sequence[HostRun], grace: float, report: Report) -> None:
+    """Stop a run where it lives, and return once nothing of it does."""
+    from tpuctl.flows.runs.control import host_cancel, stop_requests  # noqa: PLC0415  as above
+
+    request = stop_requests.request(named(context, parts[0].run), context.owner, int(grace))
+    host_cancel.stop_on_hosts(context.cloud.ssh, context.witnesses, parts, request, report)
 
 
 def pull(

@@ -105,13 +105,15 @@ def _reason(provider: Provider, allocation: Allocation, now: datetime, disuse: D
 
 def _is_disused(provider: Provider, allocation: Allocation, now: datetime, disuse: Disuse) -> bool:
     latest = now - disuse.age
-    if not allocation.nodes or disuse.used(allocation.nodes):
-        return False
-    return all(
-        node.state is NodeState.READY
-        and 0 < node.created_at <= latest.timestamp()
-        and not _was_started(provider, node, latest)
-        for node in allocation.nodes
+    return (
+        bool(allocation.nodes)
+        and all(
+            node.state is NodeState.READY
+            and 0 < node.created_at <= latest.timestamp()
+            and not _was_started(provider, node, latest)
+            for node in allocation.nodes
+        )
+        and not disuse.used(allocation.nodes)  # last: it asks hosts
     )
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tpuctl import clock
-from tpuctl.bucket_layout import NodePaths
+from tpuctl.bucket_layout import RUNS, STATUSES, NodePaths
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import NotFoundError, StateError
 from tpuctl.flows.progress import Report
+from tpuctl.flows.runs.evidence.signs import LiveSign, live_signs
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.lookup import WIDTH, started_on
 from tpuctl.flows.runs.outcome import settle
@@ -38,8 +40,9 @@ class Usage:
     def used(self, nodes: Iterable[Node]) -> frozenset[str]:
         """Return the uids of nodes on which a run has not ended, or ended less than the age ago.
 
-        A node whose runs are recorded in another bucket counts as used. Raises StateError for a run of
-        a node that cannot be read: nobody knows whether it has ended.
+        A node whose runs are recorded in another bucket counts as used, and one on which a run works that no
+        record tells of. Raises StateError for a run of a node that cannot be read: nobody knows whether
+        it has ended.
         """
         listed = list(nodes)
         answers = values(fanout(self._is_used, listed, width=WIDTH))
@@ -55,11 +58,25 @@ class Usage:
             )
             return True
         names = dict.fromkeys(item.run for item in started_on(self._bucket, NodePaths.of(node.id)))
-        return any(self._holds(StoredRun(self._bucket, name, self._warn), node) for name in names)
+        if any(self._holds(StoredRun(self._bucket, name, self._warn), node) for name in names):
+            return True
+        seen = [sign.run for sign in self._signs if sign.tpu_uid == node.id.uid]
+        unlisted = seen or self._witnesses.beside(node.id)
+        if unlisted:
+            self._warn(
+                f"{node.name} is left alone: run '{unlisted[0]}' works on it. Its records were deleted from"
+                f" gs://{self._bucket.name}, or are in another bucket."
+            )
+        return bool(unlisted)
+
+    @cached_property
+    def _signs(self) -> list[LiveSign]:
+        """What works as its statuses say, whatever records there are."""
+        return live_signs(self._bucket, self._bucket.objects(RUNS, glob=f"{RUNS}*/{STATUSES}"))
 
     def _holds(self, run: StoredRun, node: Node) -> bool:
         try:
-            if run.last_attempt().record.tpu.uid != node.id.uid:
+            if run.node_uid() != node.id.uid:
                 return False  # it goes on elsewhere
             state = settle(run, self._witnesses)
         except NotFoundError:

@@ -19,7 +19,7 @@ from tpuctl.cloud.ssh import CommandResult, SshSession
 from tpuctl.cloud.ssh.pool import Out, Pool
 from tpuctl.cloud.storage import Object
 from tpuctl.config import load
-from tpuctl.flows.runs.evidence.witnesses import QUESTION, Witnesses
+from tpuctl.flows.runs.evidence.witnesses import AT_WORK, QUESTION, Witnesses
 from tpuctl.flows.runs.outcome import with_restart
 from tpuctl.flows.runs.recovery.events import ENDED_FOR_GOOD, GOES_ON, RESTARTED, Event
 from tpuctl.flows.runs.recovery.step import step
@@ -89,6 +89,8 @@ class Hosts:
         self.started: list[tuple[str, int, int]] = []
         """The uid of the node, the worker, the attempt."""
         self.ended: list[tuple[str, int, int]] = []
+        self.others = ""
+        """What they say of other runs at work there, whatever bucket has these."""
 
     def login_key(self) -> SshKey:
         return SshKey("ada", "ssh-ed25519 AAAA")
@@ -131,6 +133,8 @@ class _Session:
     def _answer(self, argv: Sequence[str]) -> CommandResult:
         if argv == ["true"]:
             return CommandResult(0, "", "")
+        if argv[2:3] == [AT_WORK]:
+            return CommandResult(0, self._hosts.others, "")
         folder = argv[4] if argv[4:] else ""
         own = (self._uid, self._worker, int(folder.rpartition("/")[2] or 0))
         if argv[2:3] == [QUESTION]:

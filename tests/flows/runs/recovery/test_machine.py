@@ -31,6 +31,7 @@ from tpuctl.config.subnetworks import subnetwork_in
 from tpuctl.errors import ConfigError, DeadlineError, StateError, StockoutError, UsageError
 from tpuctl.flows.nodes.lifetime import users_script
 from tpuctl.flows.nodes.placement.creation import zone_of
+from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.recovery.events import ENDED_FOR_GOOD, RESTARTED
 from tpuctl.flows.runs.recovery.machine import delete_all, machine_name, options_of, plan_machine
 from tpuctl.flows.runs.recovery.watch import Watcher
@@ -372,6 +373,19 @@ def test_a_machine_that_another_run_uses_by_now_is_deleted_after_the_end_of_that
     assert names(world) == []
 
 
+def test_a_machine_on_whose_hosts_a_run_of_another_bucket_works_stays(world: CrashWorld) -> None:
+    site = Site(world)
+    site.preempt()
+    assert site.steps().action == RESTARTED
+    site.hosts.others = "r1 2\nr9 1\n"
+    assert site.finish().action == ENDED_FOR_GOOD
+    assert names(world) == ["r1-2"]
+    assert site.reports[-1] == "r1-2 stays: run 'r9' uses it. Afterwards: tpuctl down r1-2"
+    site.hosts.others = "r1 2\n"
+    Watcher(site.tools(), lambda event: None).sweep(site.owner)
+    assert names(world) == []
+
+
 def test_a_machine_stays_while_nobody_can_tell_whether_another_run_uses_it(world: CrashWorld) -> None:
     site = Site(world)
     site.preempt()
@@ -403,7 +417,9 @@ class TestDeletion:
         """Delete what was made for r1, and return the names of what is left."""
         provider = MemoryProvider(*nodes)
         provider.unreachable = unreachable
-        tools: Any = SimpleNamespace(provider=provider, bucket=MemoryBucket(), report=lambda text: None)
+        tools: Any = SimpleNamespace(
+            provider=provider, bucket=MemoryBucket(), report=lambda text: None, witnesses=Witnesses(provider)
+        )
         recipe = machine_like(node_with("s", "us-central1-b"), RestartRequest(), "jax", "ada")
         try:
             delete_all(tools, "r1", recipe, besides=besides)

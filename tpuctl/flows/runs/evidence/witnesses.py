@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -14,7 +15,7 @@ from tpuctl import clock, runs
 from tpuctl.bucket_layout import NodePaths
 from tpuctl.bucket_objects import decoding
 from tpuctl.bucket_objects.fields import Label
-from tpuctl.errors import NotFoundError, TpuctlError
+from tpuctl.errors import HostError, NotFoundError, TpuctlError
 from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.flows.nodes.expiry import past_deletions
 from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord
@@ -42,9 +43,41 @@ MAINTENANCE = "performMaintenance"
 """The provider's word for that change of a node."""
 NEAR = timedelta(seconds=30)
 """By which a worker's last word is later than the stop of its host, or written while that begins."""
+AT_WORK = r"""
+import fcntl, glob, os
+for lock in glob.glob(os.path.expanduser("~/.tpuctl/runs/*/[0-9]*/lock")):
+    folder = os.path.dirname(lock)
+    with open(lock, "rb") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            status = folder + "/last_status.json"
+            if not (os.path.exists(status) and b'"state": "finished"' in open(status, "rb").read()):
+                print(*folder.split("/")[-2:])
+"""
+"""For python3 on a host, which may have no program of tpuctl: names the runs that hold their locks there, as
+`worker/attempt_lock.py` does, and have not said their last word."""
 NO_SUCH_FILE = "can't open file"
 """Python's error for a program that is not there."""
+RUN_ON_HOST = re.compile(r"([a-z0-9][a-z0-9-]{0,62}) ([1-9][0-9]{0,3})")
 Clock = Callable[[], float]
+
+
+class HostRun(NamedTuple):
+    """An attempt of a run that lives on one host of a node."""
+
+    node: Node
+    worker: int
+    run: str
+    attempt: int
+
+
+class HostRuns(NamedTuple):
+    """What lives on the hosts of a node, as they say."""
+
+    runs: list[HostRun]
+    error: TpuctlError | None = None
+    """Why one was not asked."""
 
 
 class Witnesses:
@@ -128,6 +161,34 @@ class Witnesses:
             self._answers[uid, worker] = self._clock(), word
         return {worker: self._answers[uid, worker][1] for worker in workers}
 
+    def at_work(self, node: NodeId) -> HostRuns:
+        """Return what works, or waits, on the hosts of a READY node, whatever bucket has its records."""
+        if self._get_ssh is None:
+            return HostRuns([])
+        try:
+            ssh, there = self._get_ssh(), self.provider.get_node(node)
+            if there.state is not NodeState.READY:
+                return HostRuns([])
+            keys = self.provider.host_keys(there.id)
+        except NotFoundError:
+            return HostRuns([])
+        except TpuctlError as error:
+            return HostRuns([], error)
+        with ssh.pool(there, lambda worker: published_key(there, keys, worker)) as pool:
+            answers = pool.run_all(_read_locks, range(len(there.addresses)))
+        runs = [
+            HostRun(there, answer.item, match[1], int(match[2]))
+            for answer in answers
+            for match in map(RUN_ON_HOST.fullmatch, (answer.value or "").splitlines())
+            if match
+        ]
+        return HostRuns(runs, next((answer.error for answer in answers if answer.error), None))
+
+    def beside(self, node: NodeId, own: str = "") -> list[str]:
+        """Return the names of the runs on the hosts of a node, as far as these answer, but one's own."""
+        names = dict.fromkeys(item.run for item in self.at_work(node).runs)
+        return [name for name in names if name != own]
+
     def _ask_all(self, run: str, attempt: Attempt, workers: Sequence[int]) -> list[HostWord]:
         if not workers or self._get_ssh is None:
             return []
@@ -196,6 +257,13 @@ def _ask(session: SshSession, worker: int, run: str, attempt: Attempt, user: str
         return read_answer(answer.stdout[:LARGEST_ANSWER].encode(), attempt.attempt, worker)
     except decoding.DecodeError:  # also that of a program of an earlier version, which cannot be asked
         return HostWord(HostState.NO_ANSWER, "its program cannot be asked")
+
+
+def _read_locks(session: SshSession, worker: int) -> str:
+    answer = session.run(["python3", "-c", AT_WORK], timeout=ANSWER_TIMEOUT)
+    if answer.exit_code:
+        raise HostError(f"Worker {worker} did not say what works there: {answer.stderr.strip()[-200:]}.")
+    return answer.stdout[:LARGEST_ANSWER]
 
 
 class HostAnswer(msgspec.Struct, frozen=True):

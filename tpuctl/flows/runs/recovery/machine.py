@@ -145,7 +145,10 @@ def _is_of(item: Allocation, tpu: Tpu) -> bool:
 
 
 def _users(tools: Tools, run: str, node: NodeId) -> list[str]:
-    """Return the other runs on a machine that have not ended, or of which nobody can tell."""
+    """Return the other runs on a machine that have not ended, or of which nobody can tell.
+
+    Those that only its hosts know, too: their records are gone, or in another bucket.
+    """
     names = dict.fromkeys(started.run for started in started_on(tools.bucket, NodePaths.of(node)))
     users = []
     for name in names:
@@ -153,7 +156,7 @@ def _users(tools: Tools, run: str, node: NodeId) -> list[str]:
         if name == run:
             continue
         try:
-            if other.last_attempt().record.tpu.uid != node.uid:
+            if other.node_uid() != node.uid:
                 continue
             if not settle(other, tools.witnesses).verdict:
                 users.append(name)
@@ -161,7 +164,7 @@ def _users(tools: Tools, run: str, node: NodeId) -> list[str]:
             continue  # it was never started
         except BadObjectError:
             users.append(name)
-    return users
+    return users or tools.witnesses.beside(node, run)
 
 
 def _require_unused(name: str, users: Sequence[str]) -> None:
