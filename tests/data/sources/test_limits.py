@@ -141,6 +141,28 @@ class TestTfds:
         with pytest.raises(UsageError, match=rf"has {count} classes, and at most 1000000 can be used"):
             read(folder, "tfds")
 
+    def test_more_shards_than_a_manifest_may_have_are_refused_before_they_are_looked_for(
+        self, folder: Path
+    ) -> None:
+        """A file of 12 MB named three million: 0.9 GB."""
+        splits = [{"name": f"s{number}", "shardLengths": ["1"] * 30_000} for number in range(4)]
+        (folder / "dataset_info.json").write_text(json.dumps({"name": "a", "splits": splits}))
+        with pytest.raises(UsageError, match=r"dataset_info\.json names more than 100000 shards"):
+            read(folder, "tfds")
+
+    def test_a_version_is_found_in_any_number_of_folders(self, folder: Path) -> None:
+        inner = top = folder.with_name("top")
+        for _ in range(1200):
+            inner.mkdir()
+            inner /= "a"
+        folder.rename(inner)
+        try:
+            assert len(read(top, "tfds").features) == 1
+        finally:  # shutil removes folders by recursion
+            inner.rename(folder)
+            for parent in [*inner.parents][:1200]:
+                parent.rmdir()
+
     def test_labels_whose_classes_fill_the_memory_together_are_refused(self, folder: Path) -> None:
         label = {"pythonClassName": "x.ClassLabel", "classLabel": {"numClasses": "400000"}}
         for count, is_read in ((2, True), (3, False)):

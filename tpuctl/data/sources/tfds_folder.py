@@ -69,7 +69,7 @@ def read_tfds(tree: Tree, options: Options, progress: ScanProgress) -> TFRecordS
 
 def _version(tree: Tree) -> Tree:
     """Return the tree of the only version; raises UsageError."""
-    folders = sorted(_versions(tree, ""))
+    folders = sorted(_versions(tree))
     if len(folders) == 1:
         return tree.below(folders[0]) if folders[0] else tree
     versions = ", ".join(f"'{folder or '.'}'" for folder in folders)
@@ -82,17 +82,19 @@ def _version(tree: Tree) -> Tree:
     )
 
 
-def _versions(tree: Tree, folder: str) -> Iterator[str]:
-    """Yield the folders that have both files of metadata."""
-    try:
-        entries = {entry.name: entry for entry in tree.scan(folder)}
-    except OSError as error:
-        raise unreadable(folder or str(tree), error) from error
-    if TFDS_INFO in entries and TFDS_FEATURES in entries and entries[TFDS_FEATURES].kind != "folder":
-        yield folder
-    for name, entry in entries.items():
-        if entry.kind == "folder":
-            yield from _versions(tree, f"{folder}/{name}" if folder else name)
+def _versions(tree: Tree) -> Iterator[str]:
+    """Yield the folders, at any depth, that have both files of metadata."""
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        try:
+            entries = {entry.name: entry for entry in tree.scan(folder)}
+        except OSError as error:
+            raise unreadable(folder or str(tree), error) from error
+        if TFDS_INFO in entries and TFDS_FEATURES in entries and entries[TFDS_FEATURES].kind != "folder":
+            yield folder
+        inner = (name for name, entry in entries.items() if entry.kind == "folder")
+        folders += [f"{folder}/{name}" if folder else name for name in inner]
 
 
 def _lengths(info: Mapping[str, Any]) -> dict[str, tuple[str, int]]:
