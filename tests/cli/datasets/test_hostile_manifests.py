@@ -65,6 +65,9 @@ CASES: dict[str, Callable[[dict[str, object]], bytes]] = {
     "a negative number": lambda good: of(good, "notes", "2.0.0", splits=shard(good, records=-1)),
     "a fraction": lambda good: of(good, "notes", "2.0.0", splits=shard(good, bytes=1.5)),
     "a checksum of nonsense": lambda good: of(good, "notes", "2.0.0", splits=shard(good, crc32c="=")),
+    "a shard in two splits": lambda good: of(
+        good, "notes", "2.0.0", splits={"a": shard(good)["train"], "b": shard(good)["train"]}
+    ),
     "a file elsewhere": lambda good: of(
         good, "notes", "2.0.0", files={"../x": {"bytes": 1, "crc32c": "AAAAAA=="}}
     ),

@@ -147,6 +147,8 @@ def decode_manifest(data: bytes, ref: DatasetRef | None = None, file: str = FILE
     def check(manifest: Manifest) -> None:
         if not manifest.ref.is_valid or manifest.ref != (ref or manifest.ref):
             raise ValueError(f"it is of {str(manifest.ref)!r}")
+        if len({shard.file for shard in manifest.shards}) < len(manifest.shards):
+            raise ValueError("it names a shard twice")
 
     name = f"{ref.folder}{file}" if ref else file
     if len(data) > LARGEST:
