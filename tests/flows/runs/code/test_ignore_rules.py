@@ -154,6 +154,9 @@ def test_a_file_of_rules_that_is_a_link_counts_no_more_than_in_git(project: Path
 def test_rules_without_end_are_refused(project: Path) -> None:
     rules(project, "x\n" * 600_000)
     with pytest.raises(UsageError, match=r"\.gitignore is larger than 1 MiB"):
+        IgnoreRules(project).is_ignored(Path("data/b.npy"), is_folder=False)
+    rules(project, "# a comment\n\n" * 5001 + "x\n" * 5001)
+    with pytest.raises(UsageError, match=r"\.gitignore has more than 5000 rules"):
         packed(project)
 
 

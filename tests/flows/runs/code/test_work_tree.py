@@ -310,11 +310,14 @@ class TestAttack:
         (project / ".git/HEAD").write_text("ref: refs/heads/loop\n")
         assert state(project).note.endswith("the format of its references is not known.")
 
-    @pytest.mark.parametrize("text", ["gitdir: a\0b", "gitdir: ", "nonsense", "gitdir: .", "gitdir: /"])
+    @pytest.mark.parametrize(
+        "text", ["gitdir: a\0b", "gitdir: ", "nonsense", "gitdir: .", "gitdir: /", "a" * 100_000]
+    )
     def test_a_git_file_that_names_nothing_is_named(self, project: Path, text: str) -> None:
         shutil.rmtree(project / ".git")
         (project / ".git").write_text(text)
         assert "is not recorded" in state(project).note
+        assert len(state(project).note) < 1000
 
     def test_a_pipe_in_a_repository_is_not_waited_for(self, project: Path) -> None:
         (project / ".git/refs/heads/pipe").mkdir()

@@ -22,6 +22,8 @@ GIT, OWN = ".gitignore", ".tpuctlignore"
 """The files of rules; in each folder the lower ones decide first, and those of OWN before all of GIT."""
 MOST_BYTES = 1024 * 1024
 """Of a file of rules."""
+MOST_RULES = 5000
+"""In such a file: each path is compared with each of them."""
 _STAR, _FOLDERS = "[^/]*", ".+"
 """What pathspec makes of `*` and of `**`; a rule without a slash begins with the latter, too."""
 _MOST_FOLDERS = 4
@@ -75,6 +77,10 @@ class IgnoreRules:
         from pathspec import GitIgnoreSpec  # noqa: PLC0415  slow, and many projects have no rules
 
         lines = text.decode("utf-8-sig", "replace").replace("\r\n", "\n").split("\n")
+        if sum(1 for line in lines if line and line[0] != "#") > MOST_RULES:
+            raise UsageError(
+                f"{self._top / file} has more than {MOST_RULES} rules.", hint="Write fewer ones."
+            )
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of a pattern such as `[[]`, which is right

@@ -14,6 +14,8 @@ from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError
 
 _REFERENCE = re.compile(r"ref: (refs/[^\0-\x20\x7f~^:?*\[\\]+)\s*")
 _HASH = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})")
+_LONGEST = 16 * 1024
+"""Bytes of a file with one reference or path."""
 _MOST_BYTES = 64 * 1024 * 1024
 """Of packed-refs; a repository with a million branches has as many."""
 _PART = 1024 * 1024
@@ -168,14 +170,17 @@ def _packed(common: Path, name: str) -> str:
     """Return the hash of a reference in packed-refs, or nothing."""
     if not os.path.lexists(common / "packed-refs"):
         return ""
-    lines = _read(common, "packed-refs").splitlines()
+    lines = _read(common, "packed-refs", _MOST_BYTES).splitlines()
     return next((line.partition(" ")[0] for line in lines if line.partition(" ")[2] == name), "")
 
 
-def _read(folder: Path, name: str) -> str:
+def _read(folder: Path, name: str, most: int = _LONGEST) -> str:
     """Return the text of a small file below a folder; no link below it is followed."""
     try:
         with ConfinedFolder(folder) as confined, confined.open(name.split("/")) as stream:
-            return os.fsdecode(stream.read(_MOST_BYTES))
+            data = stream.read(most + 1)
+        if len(data) > most:
+            raise UnreadError(f"{folder / name} is larger than such a file is")
+        return os.fsdecode(data)
     except (NotAFileError, OSError) as error:
         raise UnreadError(f"{folder / name} cannot be read safely") from error
