@@ -84,6 +84,14 @@ class TestListing:
             (str(top / "nothing"), "is a link to nothing"), (str(top / "out"), around),
         ]  # fmt: skip
 
+    def test_folders_in_each_other_without_end_are_left_out(self, tmp_path: Path) -> None:
+        folder = tmp_path / "top"
+        for _ in range(600):
+            folder.mkdir()
+            folder /= "a"
+        items, ((_, reason),) = listed(tmp_path / "top", "copy")
+        assert (len(items), reason) == (201, "lies in more than 200 folders")
+
     def test_the_top_itself_may_be_a_link(self, tmp_path: Path) -> None:
         (tmp_path / "f").write_text("x")
         (tmp_path / "link").symlink_to("f")

@@ -28,3 +28,10 @@ def test_ctrl_c_stays_one_where_a_thread_deletes_its_file_meanwhile(
 
     with pytest.raises(KeyboardInterrupt):
         fill()
+
+
+def test_what_no_command_has_written_into_the_journal_is_left_out(tmp_path: Path) -> None:
+    with StagedFolder(tmp_path / "out") as folder:
+        lines = ["[" * 100_000, '["a"]', '["..", "b"]', "[1]", '["half']
+        (tmp_path / "out" / STAGING / "placed").write_text("\n".join(lines))
+        assert folder.placed_before() == {("a",)}

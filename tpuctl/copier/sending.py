@@ -13,6 +13,8 @@ PIECE = 1 << 18
 """Bytes of a file that are read at once."""
 PULSE = 1 << 26
 """Bytes that are compared between two signs of life."""
+DEEPEST = 200
+"""Folders in each other: more are no tree that a person or a program has made."""
 BATCH = 500
 """Entries of a record."""
 
@@ -40,7 +42,9 @@ def top_name(path: str) -> str:
 def _walk(path: str, parts: list[str], root: str, above: tuple[str, ...], skip: Skip) -> Iterator[Item]:
     try:
         status = os.stat(path)
-        if stat.S_ISDIR(status.st_mode):
+        if len(above) > DEEPEST:
+            skip(path, "lies in more than %d folders" % DEEPEST)
+        elif stat.S_ISDIR(status.st_mode):
             names = sorted(os.listdir(path))
             if parts:
                 yield path, _entry("folder", parts, status)

@@ -167,10 +167,10 @@ class StagedFolder:
 
 
 def _parts(line: str) -> tuple[str, ...]:
-    """Return the path of a line, empty for one that was written in part."""
+    """Return the path of a line, empty for one that was written in part, or by somebody else."""
     try:
         parts = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ()
     return tuple(parts) if isinstance(parts, list) and all(map(_is_part, parts)) else ()
 

@@ -83,3 +83,10 @@ def test_a_folder_of_texts_is_told_from_one_of_images_and_gives_the_same_bytes(t
     first, second = (plan(write(tmp_path / place, REVIEWS), name="reviews") for place in ("one", "two"))
     assert first.source.kind == "text"
     assert produce(first) == produce(second)
+
+
+def test_empty_class_folders_alone_are_bad(tmp_path: Path) -> None:
+    (tmp_path / "only/empty").mkdir(parents=True)
+    source = read(tmp_path / "only")
+    assert [str(record) for record in source.bad] == ["'empty' is empty"]
+    assert source.parts == ()

@@ -58,7 +58,7 @@ class ClassFolders:
         firsts: dict[str, int] = {}
         for folder, bound in zip(self.files.folders, self.files.bounds.tolist(), strict=True):
             firsts.setdefault(folder.split, bound)
-        ends = [*list(firsts.values())[1:], len(self.files)]
+        ends = [*list(firsts.values())[1:], len(self.files)][: len(firsts)]
         return tuple(
             Part(split, end - first, int(sizes[first:end].sum()))
             for (split, first), end in zip(firsts.items(), ends, strict=True)

@@ -91,6 +91,13 @@ class TestFiles:
         assert checkpoint.reason == "its index cannot be read"
         assert below(checkpoint.files) == below(checkpoint.marks) == ["model.bin.index.json"]
 
+    def test_an_index_of_very_many_tensors_is_not_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A job may write one: 47 MB of short names took 1.6 GB on the laptop."""
+        listing = listing_of("m.bin", model__bin__index__json=index_of(*["m.bin"] * 4))
+        assert not self.read(listing)[0].reason
+        monkeypatch.setattr(files, "MOST_TENSORS", 4)
+        assert self.read(listing)[0].reason == "its index cannot be read"
+
     def test_parts_without_an_index_wait_for_it(self) -> None:
         listing = listing_of("step-7/m-00001-of-00002.bin", "step-7/m-00002-of-00002.bin", "n-1-of-2.bin")
         parts, alone = sorted(self.read(listing), key=lambda one: one.name, reverse=True)

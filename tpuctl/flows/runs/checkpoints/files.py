@@ -36,6 +36,8 @@ INDEXES = {
 }
 LARGEST = 64 << 20
 """Most bytes of an index: a line for each tensor of a model."""
+MOST_TENSORS = 1_000_000
+"""In an index: names of a few bytes each would fill the memory."""
 _PART = re.compile(r"(?P<name>.+)-\d{5}-of-\d{5}(?P<suffix>\.safetensors|\.bin)")
 """A part by the names that Hugging Face's libraries give."""
 
@@ -75,7 +77,10 @@ def _indexed(listing: Listing, name: str, suffix: str, names: Collection[str]) -
     folder = name.rpartition("/")[0]
     step = step_of(name, suffix)
     try:
-        index = decode(listing.read(name, LARGEST) or b"", Index)
+        data = listing.read(name, LARGEST) or b""
+        if data.count(b'"') > 4 * MOST_TENSORS:
+            raise DecodeError("it names too many tensors")
+        index = decode(data, Index)
     except DecodeError:
         return Checkpoint(name, INDEXES[suffix], step, (name,), (name,), "its index cannot be read")
     named = (files if isinstance(files, list) else [files] for files in index.weight_map.values())
