@@ -20,7 +20,7 @@ from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.nodes.placement import rounds
 from tpuctl.polling import Backoff
 from tpuctl.sim.catalogue import billing
-from tpuctl.sim.catalogue.skus import skus
+from tpuctl.sim.catalogue.billing import skus
 
 Tpuctl = Callable[..., CommandResult]
 A, B, C = "europe-west4-a", "us-central1-a", "us-east1-d"
