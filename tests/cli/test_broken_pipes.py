@@ -81,14 +81,8 @@ class Followed:
         (folder / "go").touch()
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("logs", "-f", "r1"),
-        pytest.param((*SUBMIT, "--attach"), marks=pytest.mark.slow),
-        pytest.param(RUN, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [("logs", "-f", "r1"), (*SUBMIT, "--attach"), RUN], ids=" ".join)
 def test_a_terminal_that_is_closed_ends_the_command_and_not_the_run(
     tpuctl: Tpuctl, simulator: RunningSimulator, command: tuple[str, ...]
 ) -> None:
@@ -123,7 +117,8 @@ def test_a_command_that_outlives_its_terminal_does_its_work_to_the_end(
     assert Path("r1/logs/attempt-1-worker-0.log").read_text() == "step 1\nstep 2\n"
 
 
-@pytest.mark.parametrize("is_attached", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("is_attached", [False, True])
 def test_a_run_goes_on_where_the_reader_of_its_log_has_gone(
     tpuctl: Tpuctl, simulator: RunningSimulator, is_attached: bool
 ) -> None:

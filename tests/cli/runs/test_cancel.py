@@ -65,6 +65,7 @@ def test_a_run_is_stopped_and_everything_says_by_whom(tpuctl: Command, run: str,
     assert "had ended before: stopped" in tpuctl("cancel", run).err
 
 
+@pytest.mark.slow
 def test_hosts_are_asked_also_where_the_bucket_refuses_the_request_and_it_is_named_at_the_end(
     tpuctl: Command, run: str, bucket: Bucket, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +91,7 @@ def test_hosts_are_asked_also_where_the_bucket_refuses_the_request_and_it_is_nam
     assert "stopped" in tpuctl("runs").out, "who may not write the verdict learns it all the same"
 
 
+@pytest.mark.slow
 def test_a_supervisor_that_hangs_is_killed_and_its_guard_ends_the_script(
     tpuctl: Command, run: str, bucket: Bucket, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,7 +122,8 @@ def preempted_at_start(
     return preempt
 
 
-@pytest.mark.parametrize("is_whole", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("is_whole", [True, False])
 def test_a_preemption_while_it_starts_the_script_is_one_and_it_goes_on_with_another_tpu(
     tpuctl: Command, bucket: Bucket, simulator: RunningSimulator,
     preempted_at_start: Callable[[str], None], is_whole: bool,

@@ -55,6 +55,7 @@ def test_runs_are_waited_for_and_followed(
     assert tpuctl("wait", "r3").code == 4
 
 
+@pytest.mark.slow
 def test_a_run_ends_whose_last_word_the_bucket_refuses_and_its_tpu_is_free(
     tpuctl: Command, simulator: RunningSimulator, cloud: Cloud, node: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
