@@ -17,6 +17,8 @@ from tpuctl.errors import ConfigError, NotFoundError, TpuctlError
 from tpuctl.flows.facts import Fact
 from tpuctl.flows.runs import consequences
 from tpuctl.flows.runs.description import find_described
+from tpuctl.flows.runs.evidence.signs import RecordMissingError
+from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.runs import NAME as RUN_NAME
 
 
@@ -82,9 +84,12 @@ def _run(session: Session, name: str, *, is_needed: bool, missing: TpuctlError |
     Raises the error of the TPU's look-up, which is `missing`, if there is neither.
     """
     try:
-        stored = find_described(session.cloud.bucket, name) if RUN_NAME.fullmatch(name) else None
-        if stored is None:
+        if not RUN_NAME.fullmatch(name):
             raise NotFoundError(f"There is no run '{name}'.")
+        bucket = session.cloud.bucket
+        stored = find_described(bucket, name)
+        if stored is None:
+            raise StoredRun(bucket, name).not_found()
         stored.warn = session.warn
         description = steps.describe(session.context, stored)
         facts = list(description.facts())
@@ -93,6 +98,8 @@ def _run(session: Session, name: str, *, is_needed: bool, missing: TpuctlError |
             if not isinstance(error, (NotFoundError, ConfigError)):
                 output.note(f"Warning: whether there is a run '{name}' is unknown: {error.message}")
             return None
+        if isinstance(error, RecordMissingError):
+            raise
         if not isinstance(missing, NotFoundError):
             raise (missing or error) from error
         neither = f"There is no TPU '{name}', and no run of that name."

@@ -52,6 +52,9 @@ def check_alive(tpuctl: Command, bucket: Bucket, tpu: str) -> None:
     listed = tpuctl("runs", "--json").json["runs"]
     assert [row["run"] for row in listed] == ["r1"]
     assert listed[0]["state"] in ("record missing", "running")
+    if listed[0]["state"] == "record missing":
+        described = tpuctl("describe", "r1")
+        assert "record missing" in described.out or "Run 'r1' still works" in described.err, described.err
     before = {item.name for item in bucket.objects("runs/r1/")}
     for name in ("r1", "r2"):
         refused = tpuctl("submit", "short.py", "--name", name, "--tpu", tpu)
