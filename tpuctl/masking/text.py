@@ -84,9 +84,11 @@ def masked(text: str, values: Collection[str] = ()) -> str:
             text = text.replace(value, MASK)
         elif len(value) >= _SHORTEST_WORD and not is_number(value):
             text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", lambda _: MASK, text)
-    for secret in reversed(secrets_in(text)):
-        text = text[: secret.start] + MASK + text[secret.end :]
-    return text
+    parts, end = list[str](), 0
+    for secret in secrets_in(text):
+        parts += (text[end : secret.start], MASK)
+        end = secret.end
+    return "".join((*parts, text[end:]))
 
 
 def _shapes(text: str) -> Iterator[Secret]:

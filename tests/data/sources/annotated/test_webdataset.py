@@ -162,3 +162,17 @@ def test_a_key_of_the_json_that_another_member_has_gets_a_longer_name(tmp_path: 
             "json/text": [b"of the JSON"],
         }
     ]
+
+
+def test_fields_may_be_in_very_many_members(tmp_path: Path) -> None:
+    """Each was compared with a copy of the names of all before it."""
+    members = {f"0.f{number}.json": b'{"k%d": %d}' % (number, number) for number in range(300)}
+    path = shard(tmp_path / "train-0000.tar", {**members, "0.x.json": b'{"k1": 7}', "0.png": png(1)})
+    (record,) = examples(opened(open_source(path, "webdataset", Options(), no_progress)))
+    assert (len(record), record["k299"], record["json/k1"]) == (302, [299], [7])
+
+
+def test_samples_without_pictures_and_sounds_are_refused(tmp_path: Path) -> None:
+    path = shard(tmp_path / "train-0000.tar", {"0.json": b'{"a": 1}'})
+    with pytest.raises(UsageError, match=r"samples of 'train-0000\.tar' have no pictures and no sounds"):
+        opened(open_source(path, "webdataset", Options(), no_progress))

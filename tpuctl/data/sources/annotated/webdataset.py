@@ -60,7 +60,7 @@ def _members(tree: Tree, progress: ScanProgress) -> SourceFiles:
 
 
 def _texts(files: SourceFiles) -> tuple[array[int], int]:
-    """Return the members with a text, and the number of samples; raises UsageError for unknown members."""
+    """Return the members with a text, and the number of samples; raises UsageError for others."""
     texts, total, last = array("q"), 0, ""
     for number in range(len(files)):
         path = files.name(number)
@@ -73,6 +73,11 @@ def _texts(files: SourceFiles) -> tuple[array[int], int]:
         if not is_media(path):
             texts.append(number)
         total, last = total + (sample_key(path) != last), sample_key(path)
+    if len(texts) == len(files):
+        raise UsageError(
+            f"The samples of '{files.tree.name}' have no pictures and no sounds.",
+            hint="Make JSON Lines of them, one sample a line.",
+        )
     return texts, total
 
 
@@ -120,8 +125,9 @@ def _add(listed: Listed, key: str, members: dict[str, int], contents: dict[int, 
             listed.bad.append(BadRecord(path, f"cannot be read: {error or 'it is nested too deeply'}"))
             return
         if isinstance(value, dict):
-            present = row.keys() | files.keys()
-            row |= {f"json/{item}" if item in present else item: cell for item, cell in value.items()}
+            row |= {
+                f"json/{item}" if item in row or item in files else item: cell for item, cell in value.items()
+            }
         else:
             row[name.rpartition(".")[0] or _NAMES.get(ending(path), name)] = value
     splits = filter(None, map(split_of, reversed(key.split("/")[:-1])))
