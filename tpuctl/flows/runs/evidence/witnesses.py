@@ -53,7 +53,7 @@ for lock in glob.glob(os.path.expanduser("~/.tpuctl/runs/*/[0-9]*/lock")):
         except BlockingIOError:
             status = folder + "/last_status.json"
             if not (os.path.exists(status) and b'"state": "finished"' in open(status, "rb").read()):
-                print(*folder.split("/")[-2:])
+                os.write(1, "{} {}\n".format(*folder.split("/")[-2:]).encode())
 """
 """For python3 on a host, which may have no program of tpuctl: names the runs that hold their locks there, as
 `worker/attempt_lock.py` does, and have not said their last word."""
