@@ -64,7 +64,8 @@ class Followed:
         Path("job.py").write_text(JOB)
         self._reader, writer = os.openpty()
         ignoring = [] if hears else ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh"]
-        words = ["setsid", "--ctty", *ignoring, sys.executable, "-m", "tpuctl", *command]
+        default = ["env", "--default-signal=HUP"]  # which a run of the tests under nohup ignores
+        words = ["setsid", "--ctty", *default, *ignoring, sys.executable, "-m", "tpuctl", *command]
         self.process = subprocess.Popen(words, stdin=writer, stdout=writer, stderr=writer)
         os.close(writer)
         seen = b""

@@ -112,7 +112,8 @@ class Site:
         arguments = ("--restarts", "0", *arguments)
         if self.terminal >= 0:
             self.terminal, theirs = pty.openpty()
-            command = ["setsid", "--ctty", sys.executable, "-m", "tpuctl", "submit", "--attach", *arguments]
+            words = ["setsid", "--ctty", "env", "--default-signal=HUP", sys.executable, "-m", "tpuctl"]
+            command = [*words, "submit", "--attach", *arguments]
             self.client = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs)
             os.close(theirs)
             return
