@@ -135,13 +135,12 @@ def test_what_outlived_a_run_that_has_finished_is_ended_by_the_next(host: Host) 
 
 
 def test_a_run_that_goes_on_is_left_alone_by_the_next(host: Host) -> None:
-    """Whether two may run at once is decided before."""
     host.start("import time\nprint('step 1', flush=True)\ntime.sleep(600)")
     host.wait_for_output(b"step 1")
     script = running_pid(host)
     later = Host(host.environment, host.folder.parent.parent / "r2" / "1", host.bucket)
-    later.start("print('ran')", run="r2", folder="runs/r2/attempts/1/workers/0/")
-    later.wait_for_output(b"ran")
+    later.prepare("print('ran')", run="r2", folder="runs/r2/attempts/1/workers/0/")
+    assert '"cause": "busy"' in later.launch().stdout
     assert not ended(script)
     os.kill(script, signal.SIGTERM)
     assert host.finished().exit_code == 143
