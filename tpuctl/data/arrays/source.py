@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.files.contents import Contents
 from tpuctl.data.images.raw_png import CHANNELS, RawPng
 from tpuctl.data.options import Options
-from tpuctl.data.schema.classes import ClassCollector, Classes
+from tpuctl.data.schema.classes import ClassCollector, Classes, learn_numbers
 from tpuctl.data.schema.features import TYPES, Feature, Image, Label, Tensor, Text, example_kind
 from tpuctl.data.source import (
     Indices,
@@ -176,7 +175,7 @@ def _classes(
         holds = f"fractions, such as {classes.names[0]}" if classes.names else "nothing but NaN"
         raise UsageError(
             f"'{arrays[0].where}' holds {holds}: they are no classes.",
-            hint="To learn numbers, give its type: --label {0} --type {0}=float.".format(shlex.quote(name)),
+            hint=learn_numbers(name),
         )
     return classes
 

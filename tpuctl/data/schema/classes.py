@@ -29,6 +29,12 @@ _WHOLE = re.compile(r"-?\d{1,18}(\.0*)?")
 _REAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 
+def learn_numbers(label: str) -> str:
+    """Return the hint for a label column whose values are no classes."""
+    name = shlex.quote(label)
+    return f"To learn numbers, give its type: --label {name} --type {name}=float."
+
+
 @dataclass(frozen=True)
 class Classes:
     """The classes of a label column."""

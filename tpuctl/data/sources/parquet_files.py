@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,7 @@ from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.files.record_cache import CachedSource
 from tpuctl.data.files.source_files import SourceFiles, list_files
 from tpuctl.data.options import Options
-from tpuctl.data.schema.classes import ClassCollector, Classes
+from tpuctl.data.schema.classes import ClassCollector, Classes, learn_numbers
 from tpuctl.data.source import Blocks, Part, ScanProgress, changed, evenly_spaced
 from tpuctl.data.sources.batch_sizes import batch_rows, cautious_rows
 from tpuctl.data.sources.huggingface.features import (
@@ -183,7 +182,7 @@ class ParquetTable:
             return None
         raise UsageError(
             f"The column '{name}' holds {'fractions' if classes.names else 'nothing'}: they are no classes.",
-            hint="To learn numbers, give its type: --label {0} --type {0}=float.".format(shlex.quote(name)),
+            hint=learn_numbers(name),
         )
 
     def stream(self, columns: Columns[object], classes: Classes | None) -> Blocks:

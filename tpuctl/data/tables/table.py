@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeAlias
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.files.rows import Rows
 from tpuctl.data.options import Options
-from tpuctl.data.schema.classes import ClassCollector, Classes
+from tpuctl.data.schema.classes import ClassCollector, Classes, learn_numbers
 from tpuctl.data.schema.features import Feature, Tensor
 from tpuctl.data.source import (
     Blocks,
@@ -229,7 +228,7 @@ def _no_classes(label: str, classes: Classes, source: str) -> UsageError:
         return UsageError(f"The column '{label}' of {source} is empty.", hint="Name another with --label.")
     return UsageError(
         f"The column '{label}' of {source} holds fractions, such as {classes.names[0]}: they are no classes.",
-        hint="To learn numbers, give its type: --label {0} --type {0}=float.".format(shlex.quote(label)),
+        hint=learn_numbers(label),
         column=label,
     )
 

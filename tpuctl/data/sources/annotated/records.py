@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import marshal
 import os
-import shlex
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from tpuctl.data.files.listing import Listing
 from tpuctl.data.files.source_files import SourceFiles
 from tpuctl.data.files.temp_files import RecordOffsets, TempFile
 from tpuctl.data.options import Options
-from tpuctl.data.schema.classes import ClassCollector
+from tpuctl.data.schema.classes import ClassCollector, learn_numbers
 from tpuctl.data.schema.features import Feature
 from tpuctl.data.source import ScanProgress, closed_on_error, supervised_pair
 from tpuctl.data.sources.annotated.fields import MediaField, Pictures
@@ -315,6 +314,6 @@ def _cell(row: Cells, place: int) -> object:
 def _no_classes(label: str, source: str, what: str) -> UsageError:
     return UsageError(
         f"The column '{label}' of '{source}' holds {what}: they are no classes.",
-        hint="To learn numbers, give its type: --label {0} --type {0}=float.".format(shlex.quote(label)),
+        hint=learn_numbers(label),
         column=label,
     )

@@ -30,8 +30,8 @@ _LONGEST = 50
 """Characters: of four bytes each they fit a file's name, with a number."""
 _ENDINGS = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpg"}
 _LIST = (".tpuctl-sample",)
-_LARGEST_LIST = 64 << 20
 """Names the files of the sample in a folder; JSON."""
+_LARGEST_LIST = 64 << 20
 
 Parts = tuple[str, ...]
 File = tuple[Parts, Iterable[bytes]]

@@ -212,6 +212,22 @@ class _Answers(NamedTuple):
     """Whether none has a trace of the run; what is started later reads the request in the bucket."""
 
 
+def tell(
+    session: SshSession, worker: int, request: StopRequest, attempt: int, *, is_forced: bool = False
+) -> bool:
+    """Write a request into the files of an attempt on a worker's host; return whether it has them.
+
+    Raises TpuctlError where it could not be written.
+    """
+    of_run, command = f".tpuctl/runs/{request.run}/", TELL + KILL if is_forced else TELL
+    argv = ["sh", "-c", command, "sh", f"{of_run}{attempt}", of_run]
+    result = session.run(argv, SSH_TIMEOUT, encode(request))
+    if result.exit_code not in (0, NO_FILES):
+        reason = (result.stderr.strip().splitlines() or ["no answer"])[-1]
+        raise TpuctlError(f"worker {worker}: {reason}.")
+    return result.exit_code == 0
+
+
 def _ask_hosts(
     provider: Provider, ssh: Ssh, plan: CancelPlan, attempt: Attempt, request: StopRequest, *,
     is_in_bucket: bool,
@@ -223,20 +239,11 @@ def _ask_hosts(
     except TpuctlError as error:
         then = " The workers read the request in the bucket." if is_in_bucket else ""
         return _Answers([f"{error.message}{then}"])
-    of_run, data = f".tpuctl/runs/{plan.run.name}/", encode(request)
-    command = TELL + KILL if plan.is_forced else TELL
-
-    def tell(session: SshSession, worker: int) -> bool:
-        """Return whether the worker's host has the run."""
-        argv = ["sh", "-c", command, "sh", f"{of_run}{attempt.attempt}", of_run]
-        result = session.run(argv, SSH_TIMEOUT, data)
-        if result.exit_code not in (0, NO_FILES):
-            reason = (result.stderr.strip().splitlines() or ["no answer"])[-1]
-            raise TpuctlError(f"worker {worker}: {reason}.")
-        return result.exit_code == 0
-
     with ssh.pool(node, lambda worker: published_key(node, keys, worker)) as pool:
-        results = pool.run_all(tell, attempt.workers)
+        results = pool.run_all(
+            lambda session, worker: tell(session, worker, request, attempt.attempt, is_forced=plan.is_forced),
+            attempt.workers,
+        )
     absent = [result.item for result in results if result.value is False]
     failed = {result.item: result.error for result in results if result.error}
     reasons = {

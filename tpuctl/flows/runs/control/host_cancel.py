@@ -10,12 +10,12 @@ from tpuctl.errors import TpuctlError
 from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.flows.nodes.inventory import take_inventory
 from tpuctl.flows.progress import Report
-from tpuctl.flows.runs.control.cancel import EVERY_SECOND, REACTION, SSH_TIMEOUT, TELL
+from tpuctl.flows.runs.control.cancel import EVERY_SECOND, REACTION, tell
 from tpuctl.flows.runs.evidence.signs import RecordMissingError
 from tpuctl.flows.runs.evidence.witnesses import HostRun, Witnesses
 from tpuctl.parallel import fanout, values
 from tpuctl.polling import Sleep, poll
-from tpuctl.worker.records import StopRequest, encode
+from tpuctl.worker.records import StopRequest
 
 if TYPE_CHECKING:
     from tpuctl.cloud.ssh import Ssh
@@ -62,7 +62,5 @@ def stop_on_hosts(
 
 def _tell(ssh: Ssh, witnesses: Witnesses, part: HostRun, request: StopRequest) -> None:
     key = published_key(part.node, witnesses.provider.host_keys(part.node.id), part.worker)
-    of_run = f".tpuctl/runs/{part.run}/"
     with ssh.connect(part.node, part.worker, key) as session:
-        argv = ["sh", "-c", TELL, "sh", f"{of_run}{part.attempt}", of_run]
-        session.run(argv, SSH_TIMEOUT, encode(request))
+        tell(session, part.worker, request, part.attempt)
