@@ -158,7 +158,7 @@ def _following(url: str, origin: str, location: str) -> str:
         target = requests.Request("GET", urljoin(origin, location)).prepare().url or ""
         check_redirect(url, origin, target)
     except ValueError as error:  # of urllib, requests, and the codec of host names
-        raise _redirected(url, "to something that is no address") from error
+        raise _redirected(url, "to an invalid address") from error
     return target
 
 

@@ -14,7 +14,7 @@ PIECE = 1 << 18
 PULSE = 1 << 26
 """Bytes that are compared between two signs of life."""
 DEEPEST = 200
-"""Folders in each other: more are no tree that a person or a program has made."""
+"""Nested folders: the trees of people and programs are less deep."""
 BATCH = 500
 """Entries of a record."""
 

@@ -41,7 +41,7 @@ def plan_removals(
 ) -> list[removal.RemovalPlan]:
     """Return what removes runs, and warn of what was made for one and bills on.
 
-    Raises the error of the first that goes on, or may.
+    Raises the error of the first that runs, or may.
     """
 
     def plan(run: StoredRun) -> removal.RemovalPlan:

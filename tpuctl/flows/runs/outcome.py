@@ -34,8 +34,8 @@ def settle(run: StoredRun, witnesses: Witnesses) -> RunState:
     """Return the run's state, after writing its verdict when it can be decided now.
 
     Of several readers at once the best evidence is written, and all return it; docs/runs.md has the rules.
-    A run that works without a record is no other than one with it, as far as others are concerned. Raises
-    NotFoundError for a run without an attempt, and for one that was removed meanwhile.
+    A run that works without its record counts as running. Raises NotFoundError for a run without an attempt,
+    and for one that was removed meanwhile.
     """
     try:
         verdict = run.verdict()

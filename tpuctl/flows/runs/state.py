@@ -26,7 +26,7 @@ RECORD_MISSING = "record missing"
 ABANDONED_AFTER = 600.0
 """Seconds after which it was: submissions that find one TPU free at once wait for each other so long."""
 QUIET_AFTER = 600.0
-"""Seconds without output after which a run that goes on is said to print nothing."""
+"""Seconds without output after which a running script is reported as silent."""
 LABELS = (
     NOT_STARTED, ABANDONED, *STATES, UNREACHABLE, UNKNOWN, RECORD_MISSING,
     runs.SUCCEEDED, runs.FAILED, runs.PREEMPTED, runs.MAINTENANCE, runs.STOPPED, runs.LOST,
@@ -107,7 +107,7 @@ class RunState:
     def reason(self) -> str:
         """The evidence of its end, why nobody knows, what it waits for, or that it prints nothing.
 
-        Empty for a run that goes on.
+        Empty for a run that works and prints.
         """
         if self.error:
             return self.error.message

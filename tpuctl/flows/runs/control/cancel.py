@@ -56,7 +56,7 @@ kill -CONT "$(sed -n 's/^PPid:[[:space:]]*//p' "/proc/$pid/status")"
 kill -KILL "$pid"
 exit $told
 """
-"""For sh, after TELL: kills the supervisor, and lets its guard go on, which ends the script and says so.
+"""For sh, after TELL: kills the supervisor, and wakes its guard, which ends the script and reports it.
 
 $2 is in the command line of every supervisor of the run: a process number may be another's by now.
 """
@@ -177,7 +177,7 @@ def _write(plan: CancelPlan) -> tuple[StopRequest, TpuctlError | None]:
 
     Raises the error where only the bucket can stop the run.
     """
-    if plan.is_over:  # what hangs on a host goes on all the same
+    if plan.is_over:  # what hangs on a host still runs
         return stop_requests.request(plan.run, plan.by, plan.grace), None
     try:
         return stop_requests.ask(plan.run, plan.by, plan.grace), None

@@ -44,7 +44,7 @@ class Collection:
     tagged: Sequence[str]
     """Old runs with the tag `keep`."""
     refused: Sequence[TpuctlError]
-    """Why others stay: they go on, their TPUs bill, or nobody knows."""
+    """Why others stay: they run, their TPUs bill, or nobody knows."""
 
 
 def plan_collection(
