@@ -170,6 +170,13 @@ def test_an_attempt_has_one_author(bucket: Bucket) -> None:
         run.create_attempt(Attempt(1, CREATED, ATTEMPT.tpu, (0,)))
 
 
+def test_nothing_is_left_of_an_attempt_that_every_host_refused(bucket: Bucket) -> None:
+    run = write_run(bucket)
+    bucket.create(run.paths.launch(1), b"{}")  # it took long
+    run.withdraw(ATTEMPT)
+    assert list(bucket.objects("")) == []
+
+
 def test_a_name_is_taken_once(bucket: Bucket) -> None:
     run = write_run(bucket)
     other = msgspec.structs.replace(run.record, submitter="bob@laptop")

@@ -289,9 +289,11 @@ class StoredRun:
 
     def withdraw(self, record: Attempt) -> None:
         """Delete what was written of an attempt that every host refused; of the first one, the run, too."""
-        note = NodePaths.of(record.tpu.id).run(self.name, record.attempt)
-        rest = [self.paths.record] if record.attempt == 1 else []
-        for item in map(self.bucket.stat, (note, self.paths.attempt(record.attempt), *rest)):
+        number = record.attempt
+        note = NodePaths.of(record.tpu.id).run(self.name, number)
+        rest = [self.paths.record] if number == 1 else []
+        names = (note, self.paths.launch(number), self.paths.attempt(number), *rest)
+        for item in map(self.bucket.stat, names):
             if item:
                 self.bucket.remove(item)
 
