@@ -78,26 +78,32 @@ class TestAsk:
 
 
 class TestLaunch:
-    def test_without_a_spec_there_is_nothing_to_start(self, tmp_path: Path, answer: Answer) -> None:
-        assert main.launch(str(tmp_path / "spec.json")) == 1
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        """That of an attempt, as deep as on a host: the runs beside it are looked at too."""
+        folder = tmp_path / "r1/1"
+        folder.mkdir(parents=True)
+        return folder
+
+    def test_without_a_spec_there_is_nothing_to_start(self, folder: Path, answer: Answer) -> None:
+        assert main.launch(str(folder / "spec.json")) == 1
         assert "No such file" in str(answer()["error"])
 
     @pytest.mark.parametrize("has_spec", [True, False])
-    def test_what_was_started_before_is_said(self, tmp_path: Path, answer: Answer, has_spec: bool) -> None:
-        (tmp_path / "started").write_text("7 ")
+    def test_what_was_started_before_is_said(self, folder: Path, answer: Answer, has_spec: bool) -> None:
+        (folder / "started").write_text("7 ")
         if has_spec:
-            (tmp_path / "spec.json").write_bytes(encode(SPEC))
-        assert main.launch(str(tmp_path / "spec.json")) == 1
+            (folder / "spec.json").write_bytes(encode(SPEC))
+        assert main.launch(str(folder / "spec.json")) == 1
         assert answer() == {"error": "this attempt was started on this host before"}
-        assert not (tmp_path / "spec.json").exists()
+        assert not (folder / "spec.json").exists()
 
     def test_a_host_on_which_another_run_works_starts_what_waits_for_it_alone(
-        self, tmp_path: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch
+        self, folder: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The bucket of the submission may not know it: its records are gone, or elsewhere."""
-        folder, other = tmp_path / "r1/1", tmp_path / "r0/2"
-        for each in (folder, other):
-            each.mkdir(parents=True)
+        other = folder.parent.parent / "r0/2"
+        other.mkdir(parents=True)
         monkeypatch.setattr(main, "_start", lambda spec, folder: 0)
 
         def launch(line: str = "") -> int:
@@ -113,9 +119,7 @@ class TestLaunch:
             (other / "last_status.json").write_text(json.dumps({"state": "finished"}))
             assert launch() == 0, "it has said its last word"
 
-    def test_a_run_of_the_same_name_and_another_token_is_named(self, tmp_path: Path, answer: Answer) -> None:
-        folder = tmp_path / "r1/1"
-        folder.mkdir(parents=True)
+    def test_a_run_of_the_same_name_and_another_token_is_named(self, folder: Path, answer: Answer) -> None:
         (folder / "last_status.json").write_text(json.dumps({"state": "running", "token": "another"}))
         (folder / "spec.json").write_bytes(encode(SPEC))
         with (folder / "lock").open("wb") as lock:
@@ -125,29 +129,29 @@ class TestLaunch:
 
     @pytest.mark.parametrize(("state", "code"), [("finished", 0), ("running", 1)])
     def test_the_program_of_a_removed_run_that_is_about_to_end_is_waited_for(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, code: int
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, state: str, code: int
     ) -> None:
         """It has said its last word, and the name of its run may be used again."""
-        (tmp_path / "started").write_text("7 another")
-        (tmp_path / "last_status.json").write_text(json.dumps({"state": state}))
-        (tmp_path / "spec.json").write_bytes(encode(SPEC))
+        (folder / "started").write_text("7 another")
+        (folder / "last_status.json").write_text(json.dumps({"state": state}))
+        (folder / "spec.json").write_bytes(encode(SPEC))
         monkeypatch.setattr(main, "_start", lambda spec, folder: 0)
-        with (tmp_path / "lock").open("wb") as lock:
+        with (folder / "lock").open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: lock.close())
             monkeypatch.setattr(timing, "time", clock)
-            assert main.launch(str(tmp_path / "spec.json")) == code
-        assert (tmp_path / "started").exists() is bool(code)
+            assert main.launch(str(folder / "spec.json")) == code
+        assert (folder / "started").exists() is bool(code)
 
     def test_a_python_that_the_script_does_not_accept_starts_nothing(
-        self, tmp_path: Path, answer: Answer
+        self, folder: Path, answer: Answer
     ) -> None:
-        spec = tmp_path / "spec.json"
+        spec = folder / "spec.json"
         spec.write_bytes(encode(replace(SPEC, requires_python=">=4")))
         assert main.launch(str(spec)) == 1
         version = sys.version.partition(" ")[0]
         assert answer() == {"error": f"the script requires Python >=4, and the host has {version}"}
-        assert [path.name for path in tmp_path.iterdir()] == []
+        assert [path.name for path in folder.iterdir()] == []
 
     @pytest.mark.parametrize(
         ("specifier", "error"),
