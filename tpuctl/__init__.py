@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tpuctl.client.datasets.client import UploadOptions
     from tpuctl.client.datasets.dataset import Dataset
     from tpuctl.client.datasets.records import DatasetCopy, DatasetInfo, Example, SplitInfo
-    from tpuctl.client.nodes.client import NodeOptions
+    from tpuctl.client.nodes.creation import NodeOptions
     from tpuctl.client.nodes.node import Node, OutputCallback
     from tpuctl.client.nodes.plans import DownPlan, NodePlan
     from tpuctl.client.nodes.records import CommandResult, CopyResult, NodeInfo, RequestInfo, WorkerResult
@@ -48,7 +48,7 @@ _PLACES = {
     "client.datasets.client": ("UploadOptions",),
     "client.datasets.dataset": ("Dataset",),
     "client.datasets.records": ("DatasetCopy", "DatasetInfo", "Example", "SplitInfo"),
-    "client.nodes.client": ("NodeOptions",),
+    "client.nodes.creation": ("NodeOptions",),
     "client.nodes.node": ("Node", "OutputCallback"),
     "client.nodes.plans": ("DownPlan", "NodePlan"),
     "client.nodes.records": ("CommandResult", "CopyResult", "NodeInfo", "RequestInfo", "WorkerResult"),

@@ -41,8 +41,9 @@ from tpuctl.flows.runs.evidence.witnesses import HostAnswer, read_answer
 from tpuctl.flows.runs.evidence.words import HostState
 from tpuctl.keeper.records import Deletion, Note
 from tpuctl.keeper.records import encode as encode_of_keeper
+from tpuctl.nodes import DataDisk
 from tpuctl.provenance.records import HostEnvironment, ResultFile, Results
-from tpuctl.recovery.records import Disk, Lease, Machine, Restarts
+from tpuctl.recovery.records import Lease, Machine, Restarts
 from tpuctl.upkeep import notes
 from tpuctl.upkeep.notes import Notes
 from tpuctl.upkeep.removal import Removal, encode_removal, find_removal
@@ -69,7 +70,7 @@ RUN = runs.Run(
     restarts=Restarts(None, 1), machine=Machine(
         "v3-32", ("europe-west4-a",), True, "tpu-ubuntu2204-base", "ada@example.com",
         scopes=("cloud-platform",),
-        tags=("trainer",), disks=(Disk("photos", read_only=True),), labels={"team": "vision"},
+        tags=("trainer",), data_disks=(DataDisk("photos", read_only=True),), labels={"team": "vision"},
         metadata={"color": "blue"}, startup_script="#!/bin/sh\n", max_price="12.50",
     ),
     seeds={"--seed": "7"}, of_header=("RATE",), pins={"numpy": "1.26.4"}, origin="r0",

@@ -16,10 +16,12 @@ from tpuctl.cli.datasets.upload import upload
 from tpuctl.cli.nodes.up import up
 from tpuctl.cli.runs.submit import submit
 from tpuctl.client.datasets.client import _request
+from tpuctl.client.nodes import creation
 from tpuctl.client.runs.requests import submit_request
 from tpuctl.data.options import Options, TokenOptions
 from tpuctl.datasets import DatasetRef
 from tpuctl.flows.datasets.request import UploadRequest
+from tpuctl.flows.nodes.options import UpOptions
 
 OF_THE_CLIENT = {"target", "project", "bucket", "zone", "iap", "host_keys", "cross_region"}
 """Options that arguments of the client are."""
@@ -61,7 +63,6 @@ class Asked(dict[str, Any]):
 
 
 CALLS: dict[type, Callable[[Client, Any], object]] = {
-    NodeOptions: lambda client, options: client._planned("v3-8", options),
     SubmitOptions: lambda client, options: submit_request(client._context, Path("a.py"), (), options),
     UploadOptions: lambda client, options: _request("pets", "pets", options),
 }
@@ -72,6 +73,10 @@ def test_the_options_that_are_asked_for_are_those_that_there_are(client: Client,
     options = Asked()
     CALLS[kind](client, options)
     assert options.names == kind.__annotations__.keys() - {"keep"}  # which `upload` itself takes
+
+
+def test_every_option_of_a_tpu_is_kept_or_used_by_the_search() -> None:
+    assert NodeOptions.__annotations__.keys() - UpOptions.__struct_fields__ == creation.OF_THE_SEARCH
 
 
 ZONE = "projects/sim-project/locations/europe-west4-a"

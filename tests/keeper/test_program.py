@@ -104,7 +104,7 @@ class TestExpiry:
         self, keepers: Keepers, cloud: Cloud, simulator, tpuctl: Command
     ) -> None:
         options = UpOptions(
-            "v3-8", "q1", None, "jax", False, "default", None, "ada",
+            "v3-8", "q1", "ada", framework="jax",
             queued=True, lifetime=Lifetime(ttl=HOUR), bucket=keepers.bucket.name,
         )  # fmt: skip
         zone = "europe-west4-a"
@@ -186,7 +186,7 @@ class TestTrouble:
         self, keepers: Keepers, cloud: Cloud, simulator
     ) -> None:
         options = UpOptions(
-            "v3-8", "q1", None, "jax", False, "default", None, "ada",
+            "v3-8", "q1", "ada", framework="jax",
             queued=True, lifetime=Lifetime(ttl=HOUR),
         )  # fmt: skip
         change = creation(

@@ -20,6 +20,8 @@ Label = Annotated[str, Meta(max_length=256)]
 Line = Annotated[str, Meta(max_length=4096)]
 Text = Annotated[str, Meta(max_length=131_072)]
 """Linux passes no longer argument or variable to a program (MAX_ARG_STRLEN)."""
+Metadata = Annotated[str, Meta(max_length=262_144)]
+"""Of Compute Engine: 256 KiB a value."""
 ResourceName = Annotated[str, Meta(pattern=r"\A[a-z0-9](?:[a-z0-9.:-]{0,98}[a-z0-9])?\Z")]
 """A project, zone or node; older projects have a domain, `example.com:name`."""
 PackageName = Annotated[str, Meta(pattern=r"\A[a-z0-9][a-z0-9-]{0,199}\Z")]

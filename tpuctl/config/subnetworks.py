@@ -39,7 +39,7 @@ def of_config(config: Config) -> Mapping[str, str]:
     return parted(text)
 
 
-def subnetwork_in(zone: str, subnetwork: str | None, subnetworks: Mapping[str, str]) -> str | None:
+def subnetwork_in(zone: str, subnetwork: str, subnetworks: Mapping[str, str]) -> str:
     """Return the subnetwork of a TPU in a zone; raises ConfigError where its region has none."""
     region = accelerators.region(zone)
     if subnetworks and region not in subnetworks:
@@ -49,11 +49,11 @@ def subnetwork_in(zone: str, subnetwork: str | None, subnetworks: Mapping[str, s
             f"{SUBNETWORKS} in tpuctl.toml.",
             zone=zone,
         )
-    named = OF_A_REGION.fullmatch(subnetwork or "")
+    named = OF_A_REGION.fullmatch(subnetwork)
     if not subnetworks and named and named[1] != region:
         raise ConfigError(
-            f"Subnetwork '{(subnetwork or '').rpartition('/')[2]}' is in {named[1]}, and {zone} is not.",
+            f"Subnetwork '{subnetwork.rpartition('/')[2]}' is in {named[1]}, and {zone} is not.",
             hint=f"Use a zone of {named[1]}, or name a subnetwork of {region} with --subnetwork.",
             zone=zone,
         )
-    return subnetworks.get(region) if subnetworks else subnetwork
+    return subnetworks[region] if subnetworks else subnetwork

@@ -22,7 +22,7 @@ from tpuctl.nodes.node import (
     NodeId,
     NodeList,
     NodeRequest,
-    NodeSettings,
+    NodeSpec,
     NodeState,
     SshKey,
     Symptom,
@@ -49,7 +49,7 @@ __all__ = [
     "Change", "CreateNode", "CreateQueuedResource", "Creation", "DataDisk", "DeleteNode",
     "DeleteQueuedResource", "History",
     "HttpRequest", "LastingChange", "Maintenance", "Node", "NodeId", "NodeList", "NodeRequest",
-    "NodeSettings", "NodeState", "PastChange",
+    "NodeSpec", "NodeState", "PastChange",
     "QueueState", "QueuedResource", "QueuedResourceId", "QueuedResourceList", "QueuedResourceRequest",
     "SimulateMaintenance", "SshKey", "StartNode", "StopNode", "Symptom", "UpdateNode", "owner_label",
 ]  # fmt: skip

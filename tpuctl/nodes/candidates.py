@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 
+from msgspec import structs
+
 from tpuctl.nodes.changes import CreateNode, Creation
 
 RACE_LABEL = "tpuctl-race"
@@ -28,9 +30,11 @@ def race_of(labels: Mapping[str, str]) -> str:
 def as_candidate(creation: Creation, race: str) -> Creation:
     """Return a creation of which the node, or each node of the queued resource, belongs to a search."""
     if isinstance(creation, CreateNode):
-        return CreateNode(replace(creation.request, labels={**creation.request.labels, RACE_LABEL: race}))
+        return CreateNode(
+            structs.replace(creation.request, labels={**creation.request.labels, RACE_LABEL: race})
+        )
     node = creation.request.node
-    labelled = replace(node, labels={**node.labels, RACE_LABEL: race})
+    labelled = structs.replace(node, labels={**node.labels, RACE_LABEL: race})
     return replace(creation, request=replace(creation.request, node=labelled))
 
 

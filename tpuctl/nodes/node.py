@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+from msgspec import field as stored
 
 from tpuctl import accelerators
+from tpuctl.bucket_objects.fields import Label, Metadata
 from tpuctl.nodes.owner import Owned, deletion
 
 CLOUD_TPU = "cloud-tpu"
@@ -66,35 +71,46 @@ class Symptom:
     """ISO-8601, UTC; empty where the provider does not say."""
 
 
-@dataclass(frozen=True)
-class DataDisk:
+class DataDisk(Struct, frozen=True):
     """A persistent disk that the hosts of a node get."""
 
-    source: str
+    source: Label
     """Name of the disk, alone or with its project and zone as the provider writes it."""
     read_only: bool = False
     """The hosts of one node can share a disk in no other mode."""
 
 
-@dataclass(frozen=True)
-class NodeSettings:
-    """What its creator chose of a node: with these another one like it can be made."""
+class NodeSpec(Struct, frozen=True, kw_only=True):
+    """What is chosen of a node besides its type: the same in options, requests, nodes and records of runs.
 
-    network: str = "default"
-    subnetwork: str = ""
+    With these another node like it can be made.
+    """
+
+    network: Label = "default"
+    subnetwork: Label = ""
+    """Empty for that of the network and region."""
     external_ips: bool = True
-    service_account: str = ""
-    scopes: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
-    data_disks: tuple[DataDisk, ...] = ()
-    topology: str = ""
-    """The shape of the slice, where it is not the default of its type."""
+    service_account: Label = ""
+    """Empty for the project's default."""
+    scopes: Annotated[tuple[Label, ...], Meta(max_length=100)] = ()
+    """OAuth scopes of the account, also by the provider's short names; empty for all of its roles."""
+    tags: Annotated[tuple[Label, ...], Meta(max_length=100)] = ()
+    """Network tags."""
+    data_disks: Annotated[tuple[DataDisk, ...], Meta(max_length=128)] = stored(default=(), name="disks")
+    topology: Label = ""
+    """The shape of the slice, `2x2x4`; empty for the default of its type."""
     secure_boot: bool = False
     reserved: bool = False
-    metadata: Mapping[str, str] = field(default_factory=dict)
+    """Uses capacity that is reserved for the project."""
+    metadata: Annotated[Mapping[Label, Metadata], Meta(max_length=1000)] = {}
     """Without the keys that only the provider or a tool may set, such as those of SSH."""
-    startup_script: str = ""
+    startup_script: Metadata = ""
     """The content as hosts run it at each boot."""
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The values by the names of these fields, for another record that has them, too."""
+        return {name: getattr(self, name) for name in NodeSpec.__struct_fields__}
 
 
 @dataclass(frozen=True)
@@ -125,7 +141,7 @@ class Node(Owned):
     """The name of the queued resource that made it; empty for a node that was created directly."""
     created_at: float = 0.0
     """`created` in seconds since 1970, with fractions: says which of two was first; 0.0 for unknown."""
-    settings: NodeSettings = field(default_factory=NodeSettings)
+    spec: NodeSpec = field(default_factory=NodeSpec)
 
     @property
     def name(self) -> str:
@@ -187,35 +203,16 @@ class SshKey:
             raise ValueError(f"{self.public_key!r} is not one line")
 
 
-@dataclass(frozen=True)
-class NodeRequest:
+class NodeRequest(NodeSpec, frozen=True):
     """The node to create."""
 
     id: NodeId
     accelerator: str
     runtime: str
     spot: bool
-    network: str
-    service_account: str | None
     labels: Mapping[str, str]
     ssh_key: SshKey
     """The first key that may log in."""
-    subnetwork: str | None = None
-    external_ips: bool = True
-    reserved: bool = False
-    """Uses capacity that is reserved for the project."""
-    topology: str = ""
-    """The shape of the slice, `2x2x4`; empty for the default of its type."""
-    scopes: tuple[str, ...] = ()
-    """OAuth scopes of the service account, also by the provider's short names; empty for all of its roles."""
-    tags: tuple[str, ...] = ()
-    """Network tags."""
-    data_disks: tuple[DataDisk, ...] = ()
-    startup_script: str = ""
-    """Content of a script that each host runs at each boot."""
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    """Besides the key and the startup script; every program on the hosts can read it."""
-    secure_boot: bool = False
 
 
 @dataclass(frozen=True)

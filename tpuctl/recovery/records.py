@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated
 
 import msgspec
 
 from tpuctl.bucket_objects.fields import AttemptNumber, Count, Label, Line, ResourceName
+from tpuctl.nodes import NodeSpec
 
 MOST_ZONES = 100
 SCHEMA = 1
 
 
-Metadata = Annotated[str, msgspec.Meta(max_length=262_144)]
-"""Of Compute Engine: 256 KiB a value."""
+class Machine(NodeSpec, frozen=True):
+    """The machine on which a run is restarted, as `tpuctl up` is asked for one.
 
-
-class Disk(msgspec.Struct, frozen=True):
-    """A data disk, which is in one zone."""
-
-    source: Label
-    read_only: bool = False
-
-
-class Machine(msgspec.Struct, frozen=True):
-    """The machine on which a run is restarted, as `tpuctl up` is asked for one."""
+    Metadata and startup script are the user's own; runs.NOT_STORED for what looks like a secret.
+    """
 
     accelerator: Label
     zones: Annotated[tuple[ResourceName, ...], msgspec.Meta(min_length=1, max_length=MOST_ZONES)]
@@ -37,25 +31,10 @@ class Machine(msgspec.Struct, frozen=True):
     framework: Label = "tensorflow"
     queued: bool = False
     """Whether it is made by a queued resource."""
-    network: Label = "default"
-    subnetwork: Label = ""
-    subnetworks: Annotated[dict[Label, Label], msgspec.Meta(max_length=MOST_ZONES)] = {}
+    subnetworks: Annotated[Mapping[Label, Label], msgspec.Meta(max_length=MOST_ZONES)] = {}
     """Region -> subnetwork, in the place of `subnetwork`, where the zones are in several regions."""
-    external_ips: bool = True
-    service_account: Label = ""
-    scopes: Annotated[tuple[Label, ...], msgspec.Meta(max_length=100)] = ()
-    tags: Annotated[tuple[Label, ...], msgspec.Meta(max_length=100)] = ()
-    disks: Annotated[tuple[Disk, ...], msgspec.Meta(max_length=128)] = ()
-    topology: Label = ""
-    """Empty for the default of the type."""
-    secure_boot: bool = False
-    reserved: bool = False
-    labels: Annotated[dict[Label, Label], msgspec.Meta(max_length=64)] = {}
+    labels: Annotated[Mapping[Label, Label], msgspec.Meta(max_length=64)] = {}
     """Besides tpuctl's own."""
-    metadata: Annotated[dict[Label, Metadata], msgspec.Meta(max_length=1000)] = {}
-    """Besides tpuctl's own; runs.NOT_STORED for what looks like a secret."""
-    startup_script: Metadata = ""
-    """The user's own; runs.NOT_STORED for one that seems to hold a secret."""
     ttl: Count = 0
     """Seconds from its creation to its end; 0 for no end."""
     idle: Count = 0

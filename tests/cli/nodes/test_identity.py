@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.cloud.tpu.test_client import REQUEST
@@ -119,7 +119,7 @@ def test_another_account_with_the_same_user_name_is_another_owner(
 
 def test_what_tpuctl_did_not_create_is_listed(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
     cloud = connect(load({}))
-    cloud.provider.begin(CreateNode(replace(REQUEST, labels={}))).wait("to be created", 30)
+    cloud.provider.begin(CreateNode(msgspec.structs.replace(REQUEST, labels={}))).wait("to be created", 30)
     cloud.close()
     listed = tpuctl("ls")
     assert REQUEST.id.name in listed.out
@@ -133,7 +133,7 @@ def test_a_queued_resource_is_listed_while_it_waits_and_deleted(
     cloud = connect(load({}))
     owner = {"managed-by": "tpuctl", "tpuctl-owner": owner_label(load({}).require("owner"))}
     queued = QueuedResourceRequest(
-        cloud.provider.queued_resource_id(HERE, "q1"), replace(REQUEST, labels=owner)
+        cloud.provider.queued_resource_id(HERE, "q1"), msgspec.structs.replace(REQUEST, labels=owner)
     )
     cloud.provider.begin(CreateQueuedResource(queued)).wait("to be accepted", 30)
     cloud.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.cloud.tpu.test_client import REQUEST
 from tests.paths import ROOT
@@ -38,11 +39,11 @@ def applied_tpu() -> dict[str, Any]:
 
 def request_of(values: dict[str, Any], **changes: object) -> NodeRequest:
     node_id = replace(REQUEST.id, zone=values["zone"], name=values["name"])
-    request = replace(
+    request = structs.replace(
         REQUEST, id=node_id, accelerator=values["accelerator_type"], runtime=values["runtime_version"],
         labels=values["labels"], ssh_key=STRANGER,
     )  # fmt: skip
-    return replace(request, **changes)  # type: ignore[arg-type]
+    return structs.replace(request, **changes)
 
 
 def make(cloud: Cloud, **changes: object) -> str:

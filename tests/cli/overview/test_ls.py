@@ -55,7 +55,7 @@ def queue(cloud: Cloud, **fields: object) -> None:
     """Queue a v3-8 of the user's own, called q1."""
     owner = {"managed-by": "tpuctl", "tpuctl-owner": owner_label(cloud.config.require("owner"))}
     request = QueuedResourceRequest(
-        cloud.provider.queued_resource_id(ZONE, "q1"), replace(REQUEST, labels=owner)
+        cloud.provider.queued_resource_id(ZONE, "q1"), msgspec.structs.replace(REQUEST, labels=owner)
     )
     cloud.provider.begin(CreateQueuedResource(replace(request, **fields))).wait("to be accepted", 30)  # type: ignore[arg-type]
 
@@ -154,7 +154,7 @@ def test_why_a_queued_resource_failed(tpuctl: Tpuctl, cloud: Cloud, simulator: R
 def test_a_suspended_one_says_who_and_that_it_takes_quota(
     tpuctl: Tpuctl, cloud: Cloud, simulator: RunningSimulator
 ) -> None:
-    queue(cloud, node=replace(REQUEST, spot=True))
+    queue(cloud, node=msgspec.structs.replace(REQUEST, spot=True))
     while not cloud.provider.list_nodes().nodes or only_node(cloud).provider_state != "READY":
         pass
     simulator.call(simulator.world.preempt(f"projects/sim-project/locations/{ZONE}/nodes/n1"))

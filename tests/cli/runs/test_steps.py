@@ -465,7 +465,7 @@ class TestPlan:
 
 
 def options_of(*, accelerator: str, name: str, framework: str) -> UpOptions:
-    return UpOptions(accelerator, name, None, framework, False, "net", None, "ada")
+    return UpOptions(accelerator, name, "ada", framework=framework, network="net")
 
 
 LISTED: list[tuple[str, str]] = []

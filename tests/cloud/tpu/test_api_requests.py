@@ -12,6 +12,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import tpu_v2
 from google.cloud.tpu_v2.services.tpu.transports import TpuRestTransport
 from google.protobuf import json_format
+from msgspec import structs
 from requests import PreparedRequest, Response
 from requests.adapters import BaseAdapter
 
@@ -85,7 +86,7 @@ def body_of(request: PreparedRequest, method: str) -> object:
     return json_format.MessageToDict(json_format.Parse(request.body, message))
 
 
-EVERY_OPTION = replace(
+EVERY_OPTION = structs.replace(
     REQUEST,
     spot=True,
     service_account="sa@x",
@@ -106,7 +107,7 @@ QUEUED = QueuedResourceRequest(QueuedResourceId("cloud-tpu", "sim-project", NODE
 CHANGES = {
     "create_node": CreateNode(REQUEST),
     "create_node of all options": CreateNode(EVERY_OPTION),
-    "create_node of a topology": CreateNode(replace(REQUEST, accelerator="v4-32", topology="2x2x4")),
+    "create_node of a topology": CreateNode(structs.replace(REQUEST, accelerator="v4-32", topology="2x2x4")),
     "delete_node": DeleteNode(NODE),
     "stop_node": StopNode(NODE),
     "start_node": StartNode(NODE),
@@ -148,7 +149,7 @@ def test_the_http_form_is_what_the_rest_client_sends(
 
 def test_a_create_shows_its_options() -> None:
     preview = api_requests.as_http(
-        api_requests.message(CreateNode(replace(REQUEST, spot=True, service_account="sa@x")))
+        api_requests.message(CreateNode(structs.replace(REQUEST, spot=True, service_account="sa@x")))
     )
     assert preview.method == "POST"
     assert preview.url == (
@@ -224,9 +225,9 @@ def test_a_create_has_every_option_in_the_form_of_the_api() -> None:
 
 
 def test_scopes_without_an_account_and_an_account_without_scopes_are_completed() -> None:
-    of_account = api_requests.message(CreateNode(replace(REQUEST, service_account="sa@x")))
+    of_account = api_requests.message(CreateNode(structs.replace(REQUEST, service_account="sa@x")))
     scope = "https://www.googleapis.com/auth/devstorage.read_only"
-    of_scopes = api_requests.message(CreateNode(replace(REQUEST, scopes=(scope,))))
+    of_scopes = api_requests.message(CreateNode(structs.replace(REQUEST, scopes=(scope,))))
     plain = api_requests.message(CreateNode(REQUEST))
     bodies = [api_requests.as_http(message).body for message in (of_account, of_scopes, plain)]
     assert [body.get("serviceAccount") for body in bodies if isinstance(body, dict)] == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from tests.running_simulator import RunningSimulator
@@ -43,8 +44,6 @@ REQUEST = NodeRequest(
     accelerator="v3-8",
     runtime="tpu-ubuntu2204-base",
     spot=False,
-    network="default",
-    service_account=None,
     labels={"managed-by": "tpuctl", "tpuctl-owner": owner_label("ada")},
     ssh_key=ADA,
 )
@@ -70,12 +69,13 @@ def key_change(provider: CloudTpu, node: Node, key: SshKey) -> UpdateNode:
 
 def named(name: str, zone: str = ZONE) -> NodeRequest:
     """Return a request for a node of another name."""
-    return replace(REQUEST, id=replace(NODE, name=name, zone=zone))
+    return msgspec.structs.replace(REQUEST, id=replace(NODE, name=name, zone=zone))
 
 
 def test_a_node_has_what_was_requested(provider: CloudTpu) -> None:
     node = create(
-        provider, replace(REQUEST, spot=True, service_account="sa@sim-project.iam.gserviceaccount.com")
+        provider,
+        msgspec.structs.replace(REQUEST, spot=True, service_account="sa@sim-project.iam.gserviceaccount.com"),
     )
     assert node.id == replace(NODE, uid=node.id.uid)
     assert (node.name, node.zone, node.state, node.provider_state) == ("n1", ZONE, NodeState.READY, "READY")
@@ -93,7 +93,7 @@ def test_the_identity_of_a_node_needs_no_request(provider: CloudTpu) -> None:
 
 
 def test_a_node_of_several_hosts_has_as_many_addresses_and_keys(provider: CloudTpu) -> None:
-    node = create(provider, replace(REQUEST, accelerator="v3-32"))
+    node = create(provider, msgspec.structs.replace(REQUEST, accelerator="v3-32"))
     keys = provider.host_keys(node.id)
     assert len(set(node.addresses)) == 4
     assert list(keys) == [0, 1, 2, 3]
@@ -156,7 +156,7 @@ def test_the_names_of_hosts_come_with_their_keys(provider: CloudTpu, simulator: 
     def requests() -> int:
         return len(simulator.events.find(kind="request", what="GetGuestAttributes"))
 
-    node = create(provider, replace(REQUEST, accelerator="v3-32")).id
+    node = create(provider, msgspec.structs.replace(REQUEST, accelerator="v3-32")).id
     provider.host_keys(node)
     assert requests() == 1
     names = [provider.hostname(node, worker) for worker in range(4)]
@@ -188,7 +188,7 @@ def test_what_google_would_refuse_is_refused_before_it_is_sent(
     provider: CloudTpu, simulator: RunningSimulator
 ) -> None:
     with pytest.raises(UsageError):
-        provider.check(CreateNode(replace(REQUEST, labels={"Team": "vision"})))
+        provider.check(CreateNode(msgspec.structs.replace(REQUEST, labels={"Team": "vision"})))
     assert simulator.events.find(kind="request") == []
 
 
@@ -243,7 +243,7 @@ def test_a_second_create_of_the_name_is_a_conflict(provider: CloudTpu) -> None:
 
 def test_a_type_that_the_zone_lacks_is_bad_input(provider: CloudTpu) -> None:
     with pytest.raises(UsageError, match="v4-8 was not found in zone"):
-        create(provider, replace(REQUEST, accelerator="v4-8"))
+        create(provider, msgspec.structs.replace(REQUEST, accelerator="v4-8"))
 
 
 def test_a_create_is_never_sent_twice_by_itself(provider: CloudTpu, simulator: RunningSimulator) -> None:
@@ -292,7 +292,7 @@ def test_an_operation_that_takes_too_long_says_what_it_was_for(
 def test_a_preempted_node_is_listed_and_cannot_be_updated(
     provider: CloudTpu, simulator: RunningSimulator
 ) -> None:
-    node = create(provider, replace(REQUEST, spot=True))
+    node = create(provider, msgspec.structs.replace(REQUEST, spot=True))
     simulator.call(simulator.world.preempt(f"projects/sim-project/locations/{ZONE}/nodes/n1"))
     assert provider.get_node(NODE).state is NodeState.PREEMPTED
     with pytest.raises(PreemptedError):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.cloud.test_error_mapping import SENTENCES, row_of
@@ -148,14 +149,14 @@ CASES = (
         errors.UsageError,
         "was not found in zone",
         "tpuctl up v4-8 --zone us-central2-b",
-        change=CreateNode(replace(REQUEST, accelerator="v4-8")),
+        change=CreateNode(msgspec.structs.replace(REQUEST, accelerator="v4-8")),
     ),
     Case(
         "runtime",
         errors.UsageError,
         'cannot be "nope"',
         "--runtime",
-        change=CreateNode(replace(REQUEST, runtime="nope")),
+        change=CreateNode(msgspec.structs.replace(REQUEST, runtime="nope")),
     ),
     Case(
         "no-reservation",
@@ -241,7 +242,7 @@ BY_ROW = {case.row: case for case in CASES}
 def provoke(case: Case, simulator: RunningSimulator, provider: CloudTpu) -> errors.TpuctlError:
     """Return the error that a case ends in."""
     if case.existing:
-        create(provider, replace(REQUEST, accelerator=case.existing))
+        create(provider, msgspec.structs.replace(REQUEST, accelerator=case.existing))
     case.prepare(simulator, provider)
     if case.fault:
         simulator.faults.add(case.fault[0], **case.fault[1])

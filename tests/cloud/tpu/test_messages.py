@@ -24,7 +24,7 @@ from tpuctl.cloud.tpu.names import (
 )
 from tpuctl.cloud.tpu.states import STATES
 from tpuctl.errors import ServiceError, StockoutError
-from tpuctl.nodes import DataDisk, NodeId, NodeSettings, NodeState, QueuedResourceId, QueueState
+from tpuctl.nodes import DataDisk, NodeId, NodeSpec, NodeState, QueuedResourceId, QueueState
 
 NAME = "projects/p/locations/us-east1-d/nodes/n1"
 QUEUED = "projects/p/locations/us-east1-d/queuedResources/q1"
@@ -134,8 +134,8 @@ def test_no_state_of_the_api_is_left_out() -> None:
     assert {*STATES} | {"STATE_UNSPECIFIED", "UNKNOWN"} == {state.name for state in tpu_v2.Node.State}
 
 
-def settings(**fields: Any) -> NodeSettings:
-    return read_node(node(**fields)).settings
+def settings(**fields: Any) -> NodeSpec:
+    return read_node(node(**fields)).spec
 
 
 def test_settings_are_what_the_creator_chose() -> None:
@@ -156,7 +156,7 @@ def test_settings_are_what_the_creator_chose() -> None:
         scheduling_config=tpu_v2.SchedulingConfig(reserved=True),
         metadata={"startup-script": "echo", "ssh-keys": "k", "own": "v", "tpu-env": "x"},
     )
-    assert read == NodeSettings(
+    assert read == NodeSpec(
         network="lab",
         subnetwork="projects/q/regions/r/subnetworks/s",
         external_ips=True,
@@ -172,7 +172,7 @@ def test_settings_are_what_the_creator_chose() -> None:
 
 
 def test_settings_that_nobody_chose_are_the_defaults() -> None:
-    assert settings() == NodeSettings(external_ips=False)
+    assert settings() == NodeSpec(external_ips=False)
     assert (
         settings(network_config=tpu_v2.NetworkConfig(network="projects/pp/x/n")).network == "projects/pp/x/n"
     )

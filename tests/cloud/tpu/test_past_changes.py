@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, cast
 
+import msgspec
 import pytest
 from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
@@ -128,7 +129,7 @@ def test_announced_maintenance_is_known_by_the_uid(provider: CloudTpu, simulator
 def test_a_maintenance_is_simulated_on_one_host_and_asked_for_once(
     provider: CloudTpu, simulator: RunningSimulator
 ) -> None:
-    node = create(provider, replace(REQUEST, accelerator="v3-32"))
+    node = create(provider, msgspec.structs.replace(REQUEST, accelerator="v3-32"))
     change = SimulateMaintenance(node.id, 2)
     request = provider.http_request(change)
     assert request.method == "POST"

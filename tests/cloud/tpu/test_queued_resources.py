@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from tests.cloud.tpu.test_client import NODE, REQUEST, ZONE, wait
 from tests.running_simulator import RunningSimulator
@@ -41,7 +42,10 @@ def in_state(provider: CloudTpu, state: QueueState) -> QueuedResource:
 
 def test_it_has_what_was_requested(provider: CloudTpu) -> None:
     request = replace(
-        QUEUE_REQUEST, node=replace(REQUEST, spot=True), valid_until="2126-01-31T12:00:00Z", slices=2
+        QUEUE_REQUEST,
+        node=structs.replace(REQUEST, spot=True),
+        valid_until="2126-01-31T12:00:00Z",
+        slices=2,
     )
     wait(provider.begin(CreateQueuedResource(request)))
     queued = in_state(provider, QueueState.ACTIVE)
@@ -59,7 +63,7 @@ def test_it_has_what_was_requested(provider: CloudTpu) -> None:
 
 def test_they_are_listed_by_zone_and_everywhere(provider: CloudTpu, simulator: RunningSimulator) -> None:
     elsewhere = replace(QUEUED, zone="us-central1-b", name="q2")
-    node = replace(REQUEST, id=replace(NODE, zone="us-central1-b"))
+    node = structs.replace(REQUEST, id=replace(NODE, zone="us-central1-b"))
     wait(provider.begin(CreateQueuedResource(QUEUE_REQUEST)))
     wait(provider.begin(CreateQueuedResource(QueuedResourceRequest(elsewhere, node))))
     assert {queued.id for queued in provider.list_queued_resources().queued_resources} == {QUEUED, elsewhere}
@@ -93,7 +97,9 @@ def test_without_capacity_it_waits_and_gets_its_node_later(
 
 
 def test_a_preempted_one_is_suspended_by_the_service(provider: CloudTpu, simulator: RunningSimulator) -> None:
-    wait(provider.begin(CreateQueuedResource(replace(QUEUE_REQUEST, node=replace(REQUEST, spot=True)))))
+    wait(
+        provider.begin(CreateQueuedResource(replace(QUEUE_REQUEST, node=structs.replace(REQUEST, spot=True))))
+    )
     in_state(provider, QueueState.ACTIVE)
     simulator.call(simulator.world.preempt(f"projects/sim-project/locations/{ZONE}/nodes/n1"))
     suspended = in_state(provider, QueueState.SUSPENDED)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.flows.nodes.memory_provider import ZONE, MemoryProvider
 from tpuctl.errors import UsageError
@@ -24,7 +24,7 @@ from tpuctl.nodes import (
 )
 
 KEY = SshKey("ada", "ssh-ed25519 AAAA")
-OPTIONS = UpOptions("v3-8", "n1", None, "jax", False, "default", None, "ada")
+OPTIONS = UpOptions("v3-8", "n1", "ada", framework="jax")
 OWN = {"managed-by": "tpuctl", "tpuctl-owner": owner_label("ada")}
 SCRIPT = "#!/bin/sh\necho own\n"
 DISKS = (DataDisk("photos", read_only=True),)
@@ -49,7 +49,7 @@ def queued_of(**options: Any) -> QueuedResourceRequest:
 def test_what_nobody_asks_for_is_left_to_the_provider() -> None:
     assert node_of() == NodeRequest(
         id=NodeId("memory", "p", ZONE, "n1"), accelerator="v3-8", runtime="image-1", spot=False,
-        network="default", service_account=None, labels=OWN, ssh_key=KEY, subnetwork=None, external_ips=True,
+        network="default", service_account="", labels=OWN, ssh_key=KEY, subnetwork="", external_ips=True,
         reserved=False, topology="", scopes=(), tags=(), data_disks=(), startup_script="",
         metadata={"tpuctl-owner": "ada"}, secure_boot=False,
     )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.flows.nodes.memory_provider import ZONE, MemoryProvider, node, queued_resource
@@ -27,7 +28,7 @@ from tpuctl.nodes import (
 from tpuctl.nodes.candidates import RACE_LABEL, race_id
 
 KEY = SshKey("ada", "ssh-ed25519 AAAA")
-OPTIONS = UpOptions("v3-8", "n1", None, "jax", False, "default", None, "ada")
+OPTIONS = UpOptions("v3-8", "n1", "ada", framework="jax")
 A, B, C = "us-central1-a", ZONE, "europe-west4-a"
 
 
@@ -53,7 +54,7 @@ def planned(
     provider: MemoryProvider, *zones: str, search: dict[str, Any] | None = None, **options: Any
 ) -> UpPlan:
     chosen = Search(zones or (B,), **(search or {}))
-    return plan_up(provider, KEY, replace(OPTIONS, **options), chosen)
+    return plan_up(provider, KEY, msgspec.structs.replace(OPTIONS, **options), chosen)
 
 
 def in_zone(zone: str, race: str = "", **fields: Any) -> Node:

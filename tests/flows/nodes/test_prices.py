@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 
+import msgspec
+
 from tests.flows.nodes.memory_provider import ZONE, MemoryProvider, node
 from tpuctl.accelerators import accelerator
 from tpuctl.catalogue.prices import OwnPrice, Price, Rate, RateList
@@ -12,15 +14,12 @@ from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.errors import ConfigError
 from tpuctl.flows.nodes.options import UpOptions, creation
 from tpuctl.flows.nodes.prices import RESERVED, Prices
-from tpuctl.nodes import NodeSettings, SshKey
+from tpuctl.nodes import NodeSpec, SshKey
 
 RATES = RateList(
     (Rate("v3", False, None, ("us-central1",), Decimal(2), "USD", "v3"),), "the list", "2026-11-22T12:00:00Z"
 )
-OPTIONS = UpOptions(
-    accelerator="v3-8", name="n1", runtime=None, framework="jax", spot=False, network="default",
-    service_account=None, owner="ada@example.com",
-)  # fmt: skip
+OPTIONS = UpOptions("v3-8", "n1", "ada@example.com", framework="jax")
 
 
 def prices(*own: OwnPrice) -> Prices:
@@ -35,15 +34,18 @@ def price_of(options: UpOptions) -> Price:
 
 def test_a_request_costs_all_its_slices() -> None:
     assert price_of(OPTIONS).amount == 8
-    assert price_of(replace(OPTIONS, slices=3)).amount == 24
+    assert price_of(msgspec.structs.replace(OPTIONS, slices=3)).amount == 24
 
 
 def test_spot_costs_what_spot_costs_or_is_unknown() -> None:
-    assert price_of(replace(OPTIONS, spot=True)).amount is None
+    assert price_of(msgspec.structs.replace(OPTIONS, spot=True)).amount is None
 
 
 def test_reserved_capacity_has_a_contract_of_its_own() -> None:
-    for options in (replace(OPTIONS, reserved=True), replace(OPTIONS, reservation="r1")):
+    for options in (
+        msgspec.structs.replace(OPTIONS, reserved=True),
+        msgspec.structs.replace(OPTIONS, reservation="r1"),
+    ):
         assert str(price_of(options)) == "unknown: reserved capacity costs what its contract says"
 
 
@@ -89,7 +91,7 @@ def test_a_record_gets_the_price_that_this_machine_knows_without_asking() -> Non
 
 
 def test_reserved_capacity_is_recorded_as_what_nobody_knows() -> None:
-    machine = replace(node("n1", accelerator="v3-8"), settings=NodeSettings(reserved=True))
+    machine = replace(node("n1", accelerator="v3-8"), spec=NodeSpec(reserved=True))
     record = prices().recorded(machine)
     assert record is not None
     assert record.price == prices().of(machine) == RESERVED

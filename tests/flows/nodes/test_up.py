@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
+import msgspec
 import pytest
 
 from tests.flows.nodes.memory_provider import ZONE, MemoryProvider, MemorySsh, node
@@ -30,15 +30,12 @@ from tpuctl.flows.nodes.up import requests, up
 from tpuctl.nodes import Change, HttpRequest, Node, NodeId, NodeRequest, NodeState, SshKey, owner_label
 
 KEY = SshKey("ada", "ssh-ed25519 AAAA")
-OPTIONS = UpOptions(
-    accelerator="v3-8", name="n1", runtime=None, framework="jax", spot=False, network="default",
-    service_account=None, owner="ada@x.org",
-)  # fmt: skip
+OPTIONS = UpOptions("v3-8", "n1", "ada@x.org", framework="jax")
 OWN = {"managed-by": "tpuctl", "tpuctl-owner": owner_label(OPTIONS.owner)}
 
 
 def planned(provider: MemoryProvider, *, zone: str = ZONE, **options: object) -> UpPlan:
-    return plan_up(provider, KEY, replace(OPTIONS, **options), Search((zone,)))  # type: ignore[arg-type]
+    return plan_up(provider, KEY, msgspec.structs.replace(OPTIONS, **options), Search((zone,)))  # type: ignore[arg-type]
 
 
 class TestPlan:

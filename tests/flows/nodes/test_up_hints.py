@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.flows.nodes.memory_provider import ZONE, MemoryProvider, MemorySsh, node, queued_resource
@@ -48,7 +49,7 @@ def raised(error: BaseException, search: Search, **options: Any) -> TpuctlError:
 
     provider.on_create = fail
     provider.list_accelerator_types = lambda zone: ["v3-8"]  # type: ignore[method-assign]
-    plan = plan_up(provider, KEY, replace(OPTIONS, **options), search)
+    plan = plan_up(provider, KEY, msgspec.structs.replace(OPTIONS, **options), search)
     with pytest.raises(TpuctlError) as caught:
         up(provider, MemorySsh(), plan, lambda line: None)  # type: ignore[arg-type]
     return caught.value

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -29,37 +27,31 @@ LARGEST_FILE = 1 << 20
 
 def with_up_options(command: Command) -> Command:
     """Pass a command with `creation_options` an UpOptions as second argument, in place of their values."""
-    names = [name for name in inspect.signature(_up_options).parameters if name != "session"]
+    names = _names(OPTIONS)
 
     @functools.wraps(command)
-    def wrapper(session: Session, **parameters: Any) -> object:
-        options = _up_options(session, **{name: parameters.pop(name) for name in names})
+    def wrapper(session: Session, **values: Any) -> object:
+        options = _up_options(session, **{name: values.pop(name) for name in names})
         warn_of_secrets(options)
-        return command(session, options, **parameters)
+        return command(session, options, **values)
 
     return wrapper  # type: ignore[return-value]  # the wrapper stands for the command
 
 
 def with_machine(command: Command) -> Command:
     """Pass a command with `machine_options` a Machine as second argument, in place of their values."""
-    parameters = inspect.signature(_up_options).parameters
-    names = [name for name in parameters if name not in ("session", *OF_THE_RUN, *OF_A_NODE_ALONE)]
+    names = _names(MACHINE_OPTIONS)
 
     @functools.wraps(command)
     def wrapper(session: Session, **values: Any) -> object:
         own = {name: values.pop(name) for name in names}
-        return command(session, functools.partial(_up_options, session, **OF_A_NODE_ALONE, **own), **values)
+        return command(session, functools.partial(_up_options, session, **own), **values)
 
     return wrapper  # type: ignore[return-value]  # the wrapper stands for the command
 
 
 Machine = Callable[..., UpOptions]
 """Returns the options of the node for an `accelerator`, a `name` and a `framework`; raises UsageError."""
-OF_THE_RUN = ("accelerator", "name", "framework")
-OF_A_NODE_ALONE: Mapping[str, Any] = {
-    "slices": 1, "topology": "", "boot_disk": None, "flex_start": False,
-}  # fmt: skip
-"""Parameters that `machine_options` leave at these values."""
 
 
 def creation_options(command: Command) -> Command:
@@ -69,13 +61,18 @@ def creation_options(command: Command) -> Command:
 
 def machine_options(command: Command) -> Command:
     """Give a command those of them that say what kind of node a single slice is."""
-    return _with(command, [option for option in OPTIONS if option not in OF_UP_ALONE])
+    return _with(command, MACHINE_OPTIONS)
 
 
-def _with(command: Command, options: Sequence[Callable[[Command], Command]]) -> Command:
+def _with(command: Command, options: Sequence[Callable[[Any], Any]]) -> Command:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def _names(options: Sequence[Callable[[Any], Any]]) -> list[str]:
+    """Return the names of the parameters that these options give a command."""
+    return [str(parameter.name) for parameter in click.command(_with(lambda **_: None, options)).params]
 
 
 OF_UP_ALONE = (
@@ -167,43 +164,26 @@ OPTIONS = (
 )
 
 
+MACHINE_OPTIONS = [option for option in OPTIONS if option not in OF_UP_ALONE]
+
+
 def _up_options(
-    session: Session, *, accelerator: str | None, name: str | None, runtime: str | None, framework: str,
-    spot: bool, queued: bool | None, reserved: bool, reservation: str, slices: int,
-    valid_until: timedelta | datetime | None,
-    topology: str, labels: tuple[str, ...], tags: tuple[str, ...], network: str | None,
-    subnetwork: str | None, internal_ips: bool, service_account: str | None, scopes: tuple[str, ...],
-    data_disks: tuple[str, ...], boot_disk: str | None, flex_start: bool, startup_script: Path | None,
-    metadata: tuple[str, ...], secure_boot: bool,
+    session: Session, *, accelerator: str | None, boot_disk: str | None = None, flex_start: bool = False,
+    **values: Any,
 ) -> UpOptions:  # fmt: skip
     """Return the options as the command line and the configuration say; raises UsageError."""
     _refuse_boot_disk(boot_disk)
     _refuse_flex_start(is_asked=flex_start)
-    machine = creation.Machine(
-        accelerator=accelerator,
-        name=name,
-        runtime=runtime,
-        framework=framework,
-        spot=spot,
-        queued=queued,
-        reserved=reserved,
-        reservation=reservation,
-        slices=slices,
-        valid_until=valid_until,
-        topology=topology,
-        labels=_pairs("--label", _parts(labels)),
-        tags=tuple(_parts(tags)),
-        network=network,
-        subnetwork=subnetwork,
-        internal_ips=internal_ips,
-        service_account=service_account,
-        scopes=tuple(_parts(scopes)),
-        data_disks=data_disks,
-        startup_script=_content(startup_script, "--startup-script") if startup_script else "",
-        metadata=_metadata(metadata),
-        secure_boot=secure_boot,
-    )
-    return creation.up_options(session.context, machine, session.typed)
+    script: Path | None = values["startup_script"]
+    read = {
+        "labels": _pairs("--label", _parts(values["labels"])),
+        "tags": _parts(values["tags"]),
+        "scopes": _parts(values["scopes"]),
+        "startup_script": _content(script, "--startup-script") if script else None,
+        "metadata": _metadata(values["metadata"]),
+    }
+    options = cast("creation.NodeOptions", {**values, **read})
+    return creation.up_options(session.context, accelerator, options, session.typed)
 
 
 def _refuse_boot_disk(size: str | None) -> None:

@@ -97,7 +97,7 @@ def ask(
     if plan.existing is None:
         show_plan(session, plan, more)
         note_far_zones(session, plan)
-        if plan.request.service_account is None:
+        if not plan.request.service_account:
             output.note(f"{DEFAULT_ACCOUNT}.")
         if warning := bucket_access.warning(session.cloud, plan.request.service_account):
             output.note(warning)

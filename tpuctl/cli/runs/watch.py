@@ -91,7 +91,7 @@ def _ask(session: Session, stored: StoredRun, *, yes: bool) -> None:
     chosen = {
         "service account": machine.service_account or "the project's default",
         "scopes": ", ".join(machine.scopes),
-        "disks": ", ".join(disk.source for disk in machine.disks),
+        "disks": ", ".join(disk.source for disk in machine.data_disks),
         "metadata": ", ".join(machine.metadata),
         "startup script": machine.startup_script,
     }

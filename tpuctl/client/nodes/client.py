@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
-from typing import Literal, TypedDict, Unpack
+from typing import Unpack
 
 from tpuctl.client.calls import Call, Stop
 from tpuctl.client.context import Context
 from tpuctl.client.nodes import changes, creation, hosts, overview
+from tpuctl.client.nodes.creation import NodeOptions
 from tpuctl.client.nodes.node import Node, OutputCallback
 from tpuctl.client.nodes.plans import DownPlan, NodePlan
 from tpuctl.client.nodes.records import CommandResult, CopyResult, NodeInfo, PathLike
@@ -24,49 +24,6 @@ from tpuctl.flows.nodes.lookup import find_decided
 from tpuctl.flows.remote.copy_paths import parse_copy
 from tpuctl.flows.remote.workers import WorkerSet
 from tpuctl.parallel import values
-
-
-class NodeOptions(TypedDict, total=False):
-    """The options of `up` and `plan_up`; what is left out is as on the command line."""
-
-    name: str
-    """By default USER-ACCELERATOR."""
-    zones: Sequence[str]
-    """Zones or regions, or `any`, tried in this order; by default the configured zone."""
-    runtime: str
-    framework: Literal["tensorflow", "jax", "pytorch"]
-    spot: bool
-    queued: bool
-    reserved: bool
-    reservation: str
-    slices: int
-    valid_until: datetime
-    topology: str
-    labels: Mapping[str, str]
-    tags: Sequence[str]
-    network: str
-    subnetwork: str
-    internal_ips: bool
-    service_account: str
-    scopes: Sequence[str]
-    data_disks: Sequence[str]
-    """Names of disks, each with `:ro` for read-only."""
-    startup_script: str
-    """Its text."""
-    metadata: Mapping[str, str]
-    secure_boot: bool
-    ttl: Span
-    """Delete it that long after its creation."""
-    idle: Span
-    """Delete it after that long without use."""
-    max_cost: Decimal | float
-    """Delete it when it has cost that much, at its price now: a `ttl` that follows from it."""
-    race: bool
-    """Wait in the queues of all zones, and keep the first TPU."""
-    wait_capacity: Span
-    """Keep trying for so long while there is no capacity."""
-    detach: bool
-    """Return as soon as it is requested: `node.wait()` waits for it."""
 
 
 class NodeClient:
@@ -96,7 +53,7 @@ class NodeClient:
     def _planned(self, accelerator: str | None, options: NodeOptions) -> NodePlan:
         check_options(options, NodeOptions)
         check_least("slices", options.get("slices"), 1)
-        made = creation.up_options(self._context, _machine(accelerator, options))
+        made = creation.up_options(self._context, accelerator, options)
         search = creation.search_of(
             self._context, made, tuple(options.get("zones", ())), race=options.get("race", False),
             wait=seconds(options.get("wait_capacity", 0)), detach=options.get("detach", False),
@@ -190,30 +147,3 @@ def _lifetime(options: NodeOptions) -> Lifetime:
         raise UsageError(f"max_cost is {amount!r}, and no amount of money.", hint="For instance max_cost=20.")
     require_budget(ttl if "ttl" in options else None, max_cost if "max_cost" in options else None)
     return Lifetime(math.ceil(ttl), math.ceil(idle), max_cost)
-
-
-def _machine(accelerator: str | None, options: NodeOptions) -> creation.Machine:
-    return creation.Machine(
-        accelerator=accelerator,
-        name=options.get("name"),
-        runtime=options.get("runtime"),
-        framework=options.get("framework", "tensorflow"),
-        spot=options.get("spot", False),
-        queued=options.get("queued"),
-        reserved=options.get("reserved", False),
-        reservation=options.get("reservation", ""),
-        slices=options.get("slices", 1),
-        valid_until=options.get("valid_until"),
-        topology=options.get("topology", ""),
-        labels=options.get("labels", {}),
-        tags=tuple(options.get("tags", ())),
-        network=options.get("network"),
-        subnetwork=options.get("subnetwork"),
-        internal_ips=options.get("internal_ips", False),
-        service_account=options.get("service_account"),
-        scopes=tuple(options.get("scopes", ())),
-        data_disks=tuple(options.get("data_disks", ())),
-        startup_script=options.get("startup_script", ""),
-        metadata=options.get("metadata", {}),
-        secure_boot=options.get("secure_boot", False),
-    )

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from math import inf
+from typing import Any, Literal, TypedDict
+
+from msgspec.structs import replace
 
 from tpuctl import accelerators, clock
 from tpuctl.accelerators import Accelerator
 from tpuctl.catalogue.regions import BucketLocation
 from tpuctl.client.context import Context
 from tpuctl.client.nodes.changes import note_preemptions, note_requests
+from tpuctl.client.spans import Span
 from tpuctl.config import subnetworks
 from tpuctl.config.formats import normalize
 from tpuctl.errors import ConfigError, TpuctlError, UsageError
@@ -30,67 +33,78 @@ from tpuctl.flows.progress import Report
 from tpuctl.nodes import DataDisk, HttpRequest
 
 
-@dataclass(frozen=True)
-class Machine:
-    """What kind of node is asked for; None and empty leave it to the configuration, or to tpuctl."""
+class NodeOptions(TypedDict, total=False):
+    """The options of `up` and `plan_up`; what is left out is as on the command line."""
 
-    accelerator: str | None = None
-    name: str | None = None
-    runtime: str | None = None
-    framework: str = "tensorflow"
-    spot: bool = False
-    queued: bool | None = None
-    reserved: bool = False
-    reservation: str = ""
-    slices: int = 1
-    valid_until: timedelta | datetime | None = None
-    """Since now, or a time."""
-    topology: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    tags: tuple[str, ...] = ()
-    network: str | None = None
-    subnetwork: str | None = None
-    internal_ips: bool = False
-    service_account: str | None = None
-    scopes: tuple[str, ...] = ()
-    data_disks: Sequence[str] = ()
-    """Names, each with `:ro` for read-only."""
-    startup_script: str = ""
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    secure_boot: bool = False
+    name: str
+    """By default USER-ACCELERATOR."""
+    zones: Sequence[str]
+    """Zones or regions, or `any`, tried in this order; by default the configured zone."""
+    runtime: str
+    framework: Literal["tensorflow", "jax", "pytorch"]
+    spot: bool
+    queued: bool
+    reserved: bool
+    reservation: str
+    slices: int
+    valid_until: datetime | timedelta
+    """Give up the place in the queue then; a span begins now."""
+    topology: str
+    labels: Mapping[str, str]
+    tags: Sequence[str]
+    network: str
+    subnetwork: str
+    internal_ips: bool
+    service_account: str
+    scopes: Sequence[str]
+    data_disks: Sequence[str]
+    """Names of disks, each with `:ro` for read-only."""
+    startup_script: str
+    """Its text."""
+    metadata: Mapping[str, str]
+    secure_boot: bool
+    ttl: Span
+    """Delete it that long after its creation."""
+    idle: Span
+    """Delete it after that long without use."""
+    max_cost: Decimal | float
+    """Delete it when it has cost that much, at its price now: a `ttl` that follows from it."""
+    race: bool
+    """Wait in the queues of all zones, and keep the first TPU."""
+    wait_capacity: Span
+    """Keep trying for so long while there is no capacity."""
+    detach: bool
+    """Return as soon as it is requested: `node.wait()` waits for it."""
 
 
-def up_options(context: Context, machine: Machine, typed: tuple[str, ...] = ()) -> UpOptions:
-    """Return what is asked for together with the configuration; raises UsageError."""
+OF_THE_SEARCH = {"zones", "race", "wait_capacity", "detach", "ttl", "idle", "max_cost", "internal_ips"}
+"""Options that are no fields of UpOptions."""
+
+
+def up_options(
+    context: Context, accelerator: str | None, options: NodeOptions, typed: tuple[str, ...] = ()
+) -> UpOptions:
+    """Return what is asked for together with the configuration; raises UsageError.
+
+    None stands for an option that is left out.
+    """
     config = context.config
-    kind = _type(context, machine.accelerator, machine.topology)
-    return UpOptions(
-        accelerator=kind.type,
-        name=machine.name or default_name(config.require("ssh_user"), kind.type),
-        runtime=machine.runtime,
-        framework=machine.framework,
-        spot=machine.spot,
-        network=_setting(context, "network", machine.network) or "default",
-        service_account=_setting(context, "service_account", machine.service_account),
-        owner=context.owner,
-        subnetwork=_setting(context, "subnetwork", machine.subnetwork),
-        subnetworks={} if machine.subnetwork else subnetworks.of_config(config),
-        external_ips=config.require_bool("external_ips") and not machine.internal_ips,
-        queued=machine.queued,
-        reserved=machine.reserved,
-        reservation=machine.reservation,
-        slices=machine.slices,
-        valid_until=_moment(context, machine.valid_until),
-        topology=machine.topology,
-        labels=machine.labels,
-        tags=machine.tags,
-        scopes=machine.scopes,
-        data_disks=tuple(_disk(disk) for disk in machine.data_disks),
-        startup_script=machine.startup_script,
-        metadata=machine.metadata,
-        secure_boot=machine.secure_boot,
-        typed=typed,
-    )
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    kind = _type(context, accelerator, given.get("topology", ""))
+    resolved = {
+        "name": given.get("name") or default_name(config.require("ssh_user"), kind.type),
+        "network": _setting(context, "network", given.get("network")) or "default",
+        "subnetwork": _setting(context, "subnetwork", given.get("subnetwork")),
+        "subnetworks": {} if given.get("subnetwork") else subnetworks.of_config(config),
+        "external_ips": config.require_bool("external_ips") and not given.get("internal_ips"),
+        "service_account": _setting(context, "service_account", given.get("service_account")),
+        "valid_until": _moment(context, given.get("valid_until")),
+        "tags": tuple(given.get("tags", ())),
+        "scopes": tuple(given.get("scopes", ())),
+        "data_disks": tuple(_disk(disk) for disk in given.get("data_disks", ())),
+    }
+    plain = {name: value for name, value in given.items() if name not in OF_THE_SEARCH}
+    return UpOptions(accelerator=kind.type, owner=context.owner, typed=typed, **{**plain, **resolved})
 
 
 def search_of(
@@ -229,10 +243,10 @@ def _moment(context: Context, value: timedelta | datetime | None) -> str:
     return clock.iso(moment)
 
 
-def _setting(context: Context, name: str, flag: str | None) -> str | None:
+def _setting(context: Context, name: str, flag: str | None) -> str:
     """Return what an option says, else the configuration; raises UsageError for a malformed option."""
     if flag is None:
-        return context.config.get(name)
+        return context.config.get(name) or ""
     return normalize(name, flag, f"--{name.replace('_', '-')}")
 
 

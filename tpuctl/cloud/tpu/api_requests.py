@@ -107,7 +107,7 @@ def _node(request: NodeRequest) -> tpu_v2.Node:
         metadata=_metadata(request),
         network_config=tpu_v2.NetworkConfig(
             network=request.network,
-            subnetwork=request.subnetwork or "",
+            subnetwork=request.subnetwork,
             enable_external_ips=request.external_ips,
         ),
         scheduling_config=tpu_v2.SchedulingConfig(spot=request.spot, reserved=request.reserved),
@@ -121,7 +121,7 @@ def _node(request: NodeRequest) -> tpu_v2.Node:
         node.accelerator_type = request.accelerator
     if request.service_account or request.scopes:
         scopes = scope_urls(request.scopes) or (CLOUD_PLATFORM,)
-        node.service_account = tpu_v2.ServiceAccount(email=request.service_account or "", scope=scopes)
+        node.service_account = tpu_v2.ServiceAccount(email=request.service_account, scope=scopes)
     if request.secure_boot:
         node.shielded_instance_config = tpu_v2.ShieldedInstanceConfig(enable_secure_boot=True)
     return node

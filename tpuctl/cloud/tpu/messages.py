@@ -22,7 +22,7 @@ from tpuctl.nodes import (
     DataDisk,
     Node,
     NodeId,
-    NodeSettings,
+    NodeSpec,
     NodeState,
     QueuedResource,
     QueuedResourceId,
@@ -64,7 +64,7 @@ def read_node(message: tpu_v2.Node) -> Node:
         labels=dict(message.labels),
         metadata=dict(message.metadata),
         queued_resource=message.queued_resource.rpartition("/")[2],
-        settings=read_settings(message),
+        spec=read_spec(message),
     )
 
 
@@ -189,12 +189,12 @@ def _address(endpoint: tpu_v2.NetworkEndpoint) -> str:
 # Reads what the creator of a node chose of it, so that another one like it can be made.
 
 
-def read_settings(message: tpu_v2.Node) -> NodeSettings:
+def read_spec(message: tpu_v2.Node) -> NodeSpec:
     """Return the settings of a node of the API: names in its own project without the project."""
     plain = tpu_v2.Node.pb(message)
     network, account = plain.network_config, plain.service_account
     own = f"projects/{parse_node_name(plain.name, '').project}/"
-    return NodeSettings(
+    return NodeSpec(
         network=_short(network.network, own) or "default",
         subnetwork=_short(network.subnetwork, own),
         external_ips=network.enable_external_ips,

@@ -136,7 +136,7 @@ def _of_disks(disks: Sequence[Disk], inventory: Inventory) -> Iterator[Bill]:
     """Yield the disks of the project, and those of other projects that its TPUs have."""
     holders: dict[str, list[str]] = {}
     for node in inventory.nodes:
-        for disk in node.settings.data_disks:
+        for disk in node.spec.data_disks:
             holders.setdefault(f"{node.zone}/{disk.source.rpartition('/')[2]}", []).append(node.name)
     for each in disks:
         users = [*holders.pop(f"{each.place}/{each.name}", []), *each.users]

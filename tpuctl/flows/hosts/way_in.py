@@ -59,7 +59,7 @@ def outside_warning(cloud: Cloud, request: NodeRequest) -> str:
 
 
 def _outside_warning(cloud: Cloud, request: NodeRequest) -> str:
-    name, account = request.network.rpartition("/")[2], request.service_account or ""
+    name, account = request.network.rpartition("/")[2], request.service_account
     if cloud.is_ssh_open(request.network, request.tags, account):
         return ""
     project = cloud.config.require("project")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import field
 
 from tpuctl import durations
 from tpuctl.accelerators import Accelerator, accelerator
@@ -22,8 +23,8 @@ from tpuctl.nodes import (
     CreateNode,
     CreateQueuedResource,
     Creation,
-    DataDisk,
     NodeRequest,
+    NodeSpec,
     QueuedResourceRequest,
     SshKey,
     owner_label,
@@ -35,41 +36,29 @@ ANY_RESERVATION = "-"
 """Any reservation of the project that fits."""
 
 
-@dataclass(frozen=True)
-class UpOptions:
-    """The options of `up`, configuration included: the same for every zone."""
+class UpOptions(NodeSpec, frozen=True):
+    """The options of `up`, configuration included: the same for every zone.
+
+    tpuctl's own labels and metadata are added to these; their keys are refused.
+    """
 
     accelerator: str
     name: str
-    runtime: str | None
-    """None for the newest one of the framework."""
-    framework: str
-    spot: bool
-    network: str
-    service_account: str | None
     owner: str
     """The account whose node it will be."""
-    subnetwork: str | None = None
-    subnetworks: Mapping[str, str] = field(default_factory=dict)
+    runtime: str | None = None
+    """None for the newest one of the framework."""
+    framework: str = "tensorflow"
+    spot: bool = False
+    subnetworks: Mapping[str, str] = {}
     """Region -> subnetwork, in the place of `subnetwork`; other regions are not used."""
-    external_ips: bool = True
     queued: bool | None = None
     """Whether to wait in the queue; None for where a node cannot be created directly."""
-    reserved: bool = False
     reservation: str = ""
     slices: int = 1
     valid_until: str = ""
     """ISO-8601, UTC; empty for no limit."""
-    topology: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    """Besides tpuctl's own, whose keys are refused."""
-    tags: tuple[str, ...] = ()
-    scopes: tuple[str, ...] = ()
-    data_disks: tuple[DataDisk, ...] = ()
-    startup_script: str = ""
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    """Besides tpuctl's own, whose keys are refused."""
-    secure_boot: bool = False
+    labels: Mapping[str, str] = {}
     lifetime: Lifetime = field(default_factory=Lifetime)
     typed: tuple[str, ...] = ()
     """The words of the command line, but those that only say how it is shown; for hints."""
@@ -181,15 +170,21 @@ def is_own(key: str) -> bool:
 def _node_request(
     provider: Provider, options: UpOptions, zone: str, runtime: str, ssh_key: SshKey
 ) -> NodeRequest:
+    spec = {
+        **options.chosen,
+        "subnetwork": subnetwork_in(zone, options.subnetwork, options.subnetworks),
+        "metadata": {
+            **options.metadata,
+            OWNER_METADATA: options.owner,
+            **options.lifetime.metadata(options.bucket),
+        },
+        "startup_script": options.lifetime.startup_script(options.startup_script),
+    }
     return NodeRequest(
         id=provider.node_id(zone, options.name),
         accelerator=options.type.type,
         runtime=runtime,
         spot=options.spot,
-        network=options.network,
-        subnetwork=subnetwork_in(zone, options.subnetwork, options.subnetworks),
-        external_ips=options.external_ips,
-        service_account=options.service_account,
         labels={
             **options.labels,
             LABEL: LABEL_VALUE,
@@ -198,17 +193,6 @@ def _node_request(
             **({RESTART_LABEL: options.restart} if options.restart else {}),
             **options.lifetime.marks,
         },
-        metadata={
-            **options.metadata,
-            OWNER_METADATA: options.owner,
-            **options.lifetime.metadata(options.bucket),
-        },
         ssh_key=ssh_key,
-        reserved=options.reserved,
-        topology=options.topology,
-        scopes=options.scopes,
-        tags=options.tags,
-        data_disks=options.data_disks,
-        startup_script=options.lifetime.startup_script(options.startup_script),
-        secure_boot=options.secure_boot,
+        **spec,
     )

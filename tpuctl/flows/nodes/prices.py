@@ -79,7 +79,7 @@ class Prices:
 
 def _is_reserved(item: Node | QueuedResource | Tpu) -> bool:
     if isinstance(item, Node):
-        return item.settings.reserved
+        return item.spec.reserved
     return isinstance(item, QueuedResource) and bool(item.reservation)
 
 

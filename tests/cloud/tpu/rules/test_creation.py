@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from tests.cloud.tpu.test_client import NODE, REQUEST
 from tpuctl.cloud.tpu.rules import check_creation
@@ -28,7 +29,7 @@ DISK = "projects/p/zones/europe-west4-a/disks/d"
 
 def check(**fields: object) -> None:
     """Check the creation of a node with these fields."""
-    check_creation(CreateNode(replace(REQUEST, **fields)))  # type: ignore[arg-type]
+    check_creation(CreateNode(structs.replace(REQUEST, **fields)))  # type: ignore[arg-type]
 
 
 def check_queued(node: NodeRequest = REQUEST, **fields: object) -> None:
@@ -82,11 +83,11 @@ def test_other_names_are_refused(name: str) -> None:
 
 
 def test_the_last_slice_has_a_name_too() -> None:
-    fitting = replace(REQUEST, id=replace(NODE, name="a" * 61))
+    fitting = structs.replace(REQUEST, id=replace(NODE, name="a" * 61))
     check_queued(fitting, slices=10)
     with pytest.raises(UsageError, match=r"'a{61}-0' to 'a{61}-10'"):
         check_queued(fitting, slices=11)
-    check_queued(replace(REQUEST, id=replace(NODE, name="a" * 63)))
+    check_queued(structs.replace(REQUEST, id=replace(NODE, name="a" * 63)))
 
 
 def test_metadata_within_the_limits() -> None:
@@ -157,12 +158,12 @@ def test_a_disk_twice_is_refused_however_it_is_named() -> None:
 
 
 def test_several_hosts_share_a_disk_read_only() -> None:
-    slice_of_4 = replace(REQUEST, accelerator="v3-32", data_disks=(DataDisk("a"),))
+    slice_of_4 = structs.replace(REQUEST, accelerator="v3-32", data_disks=(DataDisk("a"),))
     with pytest.raises(UsageError, match=r"^4 hosts can share disk 'a' only if nobody writes to it\.$"):
         check_creation(CreateNode(slice_of_4))
-    check_creation(CreateNode(replace(slice_of_4, data_disks=(DataDisk("a", read_only=True),))))
+    check_creation(CreateNode(structs.replace(slice_of_4, data_disks=(DataDisk("a", read_only=True),))))
     with pytest.raises(UsageError, match=r"^2 hosts can share"):
-        check_queued(replace(REQUEST, data_disks=(DataDisk("a"),)), slices=2)
+        check_queued(structs.replace(REQUEST, data_disks=(DataDisk("a"),)), slices=2)
 
 
 def test_scopes_are_urls_or_names_of_gcloud() -> None:
@@ -209,13 +210,13 @@ def test_spot_and_reserved_exclude_each_other() -> None:
     with pytest.raises(UsageError, match="spot or uses reserved capacity, not both"):
         check(spot=True, reserved=True)
     with pytest.raises(UsageError, match="not both"):
-        check_queued(replace(REQUEST, spot=True), reservation="r1")
+        check_queued(structs.replace(REQUEST, spot=True), reservation="r1")
 
 
 def test_a_spot_tpu_that_uses_no_reservation_is_accepted() -> None:
     check(spot=True)
     check(reserved=True)
-    check_queued(replace(REQUEST, spot=True))
+    check_queued(structs.replace(REQUEST, spot=True))
     check_queued(reservation="r1")
 
 

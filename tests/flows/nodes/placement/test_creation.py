@@ -35,9 +35,7 @@ from tpuctl.nodes import (
     SshKey,
 )
 
-REQUEST = NodeRequest(
-    NodeId("memory", "p", ZONE, "n1"), "v3-8", "image-2", False, "default", None, {}, SshKey("ada", "key")
-)
+REQUEST = NodeRequest(NodeId("memory", "p", ZONE, "n1"), "v3-8", "image-2", False, {}, SshKey("ada", "key"))
 NODE = CreateNode(REQUEST)
 QUEUED = QueuedResourceId("memory", "p", ZONE, "q1")
 QUEUE = CreateQueuedResource(QueuedResourceRequest(QUEUED, REQUEST))

@@ -137,7 +137,7 @@ def _zone(change: Any) -> str:
 
 def request(zone: str) -> CreateQueuedResource:
     identity = NodeId("memory", "p", zone, "n1")
-    pattern = NodeRequest(identity, "v3-8", "image-2", False, "default", None, {}, SshKey("ada", "key"))
+    pattern = NodeRequest(identity, "v3-8", "image-2", False, {}, SshKey("ada", "key"))
     return CreateQueuedResource(QueuedResourceRequest(QueuedResourceId("memory", "p", zone, "n1"), pattern))
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
+import msgspec
 import pytest
 
 from tests.flows.nodes.memory_provider import MemorySsh
@@ -59,7 +59,7 @@ def run(
     wait: float = 0.0, detach: bool = False,
 ) -> Allocation:  # fmt: skip
     search = Search(zones, zones, wait=wait, detach=detach)
-    plan = plan_up(provider, KEY, replace(OPTIONS, owner="ada", queued=queued), search)
+    plan = plan_up(provider, KEY, msgspec.structs.replace(OPTIONS, owner="ada", queued=queued), search)
     report = [].append if reports is None else reports.append  # type: ignore[var-annotated]
     return up(provider, MemorySsh(), plan, report)  # type: ignore[arg-type]
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from tests.flows.nodes.memory_provider import MemorySsh, queued_resource
@@ -72,7 +73,7 @@ def run_up(
     queued: bool = False,
 ) -> Allocation:
     search = Search(zones, zones, race=race, wait=3600.0)
-    plan = plan_up(provider, KEY, replace(OPTIONS, owner=owner, queued=queued), search)
+    plan = plan_up(provider, KEY, msgspec.structs.replace(OPTIONS, owner=owner, queued=queued), search)
     return up(provider, MemorySsh(), plan, report)  # type: ignore[arg-type]
 
 
@@ -201,7 +202,9 @@ def test_a_race_whose_zones_another_owner_takes_names_the_owner_and_the_next_com
         def _create_queued(self, request: QueuedResourceRequest) -> Operation:
             labels = {**request.node.labels, OWNER_LABEL: owner_label("bob")}
             labels.pop(RACE_LABEL)
-            super()._create_queued(replace(request, node=replace(request.node, labels=labels)))
+            super()._create_queued(
+                replace(request, node=msgspec.structs.replace(request.node, labels=labels))
+            )
             raise ConflictError("It exists.")
 
     provider = Taken({A: 0, B: 0, C: 0})

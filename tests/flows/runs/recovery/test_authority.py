@@ -22,7 +22,7 @@ from tpuctl.flows.runs.recovery.step import step
 from tpuctl.flows.runs.recovery.watch import Watcher
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch_values
-from tpuctl.recovery.records import Disk
+from tpuctl.nodes import DataDisk
 from tpuctl.runs import BY_SILENCE, LOST, Run, Tpu, Verdict, encode
 from tpuctl.worker.records import FINISHED
 
@@ -139,7 +139,7 @@ class TestLimits:
             ({"zones": ("us-east1-d",)}, f"a TPU in us-east1-d, and watch_zones are {ZONE}"),
             ({"startup_script": "#!/bin/sh", "tags": ("open",)}, "its own tags and startup script"),
             ({"metadata": {"x": "1"}}, "its own metadata"),
-            ({"disks": (Disk("photos"),)}, "its own disks"),
+            ({"data_disks": (DataDisk("photos"),)}, "its own data disks"),
             ({"topology": "2x2x4"}, "its own topology"),
             ({"reserved": True}, "its own reserved"),
         ],

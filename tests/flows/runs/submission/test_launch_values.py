@@ -27,7 +27,7 @@ from tpuctl.flows.runs.submission.launch_values import (
 )
 from tpuctl.flows.runs.submission.plan import SubmitPlan
 from tpuctl.flows.runs.submission.specs import Launch
-from tpuctl.nodes import NodeSettings
+from tpuctl.nodes import NodeSpec
 from tpuctl.recovery.records import Machine, Restarts
 from tpuctl.runs import NOT_STORED, Run, Tpu
 
@@ -222,9 +222,9 @@ class TestKept:
 
     def test_are_the_metadata_and_the_script_that_the_machine_leaves_out(self, path: Path) -> None:
         hidden = msgspec.structs.replace(MACHINE, metadata={"pw": NOT_STORED}, startup_script=NOT_STORED)
-        settings = NodeSettings(metadata={"pw": "1", "color": "blue"}, startup_script="#!x")
+        spec = NodeSpec(metadata={"pw": "1", "color": "blue"}, startup_script="#!x")
         record = msgspec.structs.replace(self.RESTARTING, machine=hidden, environment={})
-        self.keep(record, node=node(settings=settings))
+        self.keep(record, node=node(spec=spec))
         values = kept("b", record)
         assert values
         assert (values.metadata, values.startup_script) == ({"pw": "1"}, "#!x")

@@ -16,8 +16,8 @@ from tpuctl.flows.runs.submission.restart_policy import (
     users_metadata,
 )
 from tpuctl.job_header import ToolTable
-from tpuctl.nodes import DataDisk, Node, NodeId, NodeSettings
-from tpuctl.recovery.records import Disk, Machine, Restarts
+from tpuctl.nodes import DataDisk, Node, NodeId, NodeSpec
+from tpuctl.recovery.records import Machine, Restarts
 from tpuctl.runs import NOT_STORED
 
 SPOT, PLAIN = node(spot=True), node()
@@ -27,9 +27,9 @@ SUBNETWORKS = {"us-central1": "lab-us", "europe-west4": "lab-eu", "asia-east1": 
 GITHUB = "ghp" + "_" + "a1B2" * 9
 
 
-def in_zone(zone: str, **settings: object) -> Node:
+def in_zone(zone: str, **spec: object) -> Node:
     return node(
-        id=NodeId("memory", "p", zone, "n1", "uid-0"), settings=NodeSettings(**settings),  # type: ignore[arg-type]
+        id=NodeId("memory", "p", zone, "n1", "uid-0"), spec=NodeSpec(**spec),  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -70,37 +70,37 @@ class TestPolicy:
 
 class TestMachine:
     def test_it_is_one_like_the_node(self) -> None:
-        settings = NodeSettings(
+        spec = NodeSpec(
             network="lab", subnetwork="lab-eu", external_ips=False, service_account="own@p", scopes=("a",),
             tags=("t",), topology="2x4", secure_boot=True, reserved=True,
             data_disks=(DataDisk("projects/p/zones/z/disks/photos", read_only=True),),
         )  # fmt: skip
-        made = replace(SPOT, settings=settings, metadata={"tpuctl-ttl": "3600s", "tpuctl-idle": "60s"})
+        made = replace(SPOT, spec=spec, metadata={"tpuctl-ttl": "3600s", "tpuctl-idle": "60s"})
         assert machine_like(made, RestartRequest(max_price="2.5"), "jax", "ada") == Machine(
             accelerator="v3-8", zones=("us-central1-b",), spot=True, runtime="image-2", owner="ada",
             framework="jax", max_price="2.5", network="lab", subnetwork="lab-eu", external_ips=False,
             service_account="own@p", scopes=("a",), tags=("t",), topology="2x4", secure_boot=True,
-            reserved=True, disks=(Disk("projects/p/zones/z/disks/photos", read_only=True),),
+            reserved=True, data_disks=(DataDisk("projects/p/zones/z/disks/photos", read_only=True),),
             ttl=3600, idle=60,
         )  # fmt: skip
 
     def test_labels_and_metadata_of_tpuctl_are_given_anew(self) -> None:
-        settings = NodeSettings(metadata={"color": "blue", "tpuctl-owner": "ada"})
-        made = replace(PLAIN, labels={**PLAIN.labels, "team": "vision"}, settings=settings)
+        spec = NodeSpec(metadata={"color": "blue", "tpuctl-owner": "ada"})
+        made = replace(PLAIN, labels={**PLAIN.labels, "team": "vision"}, spec=spec)
         machine = machine_like(made, RestartRequest(), "jax", "ada")
         assert (machine.labels, machine.metadata) == ({"team": "vision"}, {"color": "blue"})
         assert users_metadata(made) == {"color": "blue"}
 
     def test_what_looks_like_a_secret_is_not_recorded(self) -> None:
-        settings = NodeSettings(
+        spec = NodeSpec(
             metadata={"color": "blue", "db-password": "x7", "note": f"use {GITHUB}"},
             startup_script=f"#!/bin/sh\nexport TOKEN={GITHUB}\n",
         )
-        machine = machine_like(replace(PLAIN, settings=settings), RestartRequest(), "jax", "ada")
+        machine = machine_like(replace(PLAIN, spec=spec), RestartRequest(), "jax", "ada")
         assert machine.metadata == {"color": "blue", "db-password": NOT_STORED, "note": NOT_STORED}
         assert machine.startup_script == NOT_STORED
-        plain = NodeSettings(startup_script="#!/bin/sh\necho ready\n")
-        kept = machine_like(replace(PLAIN, settings=plain), RestartRequest(), "jax", "ada")
+        plain = NodeSpec(startup_script="#!/bin/sh\necho ready\n")
+        kept = machine_like(replace(PLAIN, spec=plain), RestartRequest(), "jax", "ada")
         assert kept.startup_script == "#!/bin/sh\necho ready\n"
 
     @pytest.mark.parametrize("text", ["soon", "", "-1s"])
@@ -115,8 +115,8 @@ class TestMachine:
 
     def test_a_disk_keeps_it_in_its_zone(self) -> None:
         disks = (DataDisk("projects/p/zones/us-central1-b/disks/photos"),)
-        made = replace(PLAIN, settings=NodeSettings(data_disks=disks))
-        assert machine_like(made, RestartRequest(zones=("us-central1-b",)), "jax", "ada").disks
+        made = replace(PLAIN, spec=NodeSpec(data_disks=disks))
+        assert machine_like(made, RestartRequest(zones=("us-central1-b",)), "jax", "ada").data_disks
         with pytest.raises(UsageError) as error:
             machine_like(made, RestartRequest(zones=(EU,)), "jax", "ada")
         assert error.value.message == f"'n1' has disk 'photos', which a TPU in {EU} cannot have."

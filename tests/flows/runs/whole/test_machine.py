@@ -101,10 +101,7 @@ class TestAcquire:
         return [
             plan_up(
                 provider, key,
-                UpOptions(
-                    accelerator=name, name=f"n-{name}", runtime=None, framework="jax", spot=False,
-                    network="default", service_account=None, owner="ada",
-                ),
+                UpOptions(name, f"n-{name}", "ada", framework="jax"),
                 Search((ZONE,)),
             )
             for name in types

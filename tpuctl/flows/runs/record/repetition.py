@@ -199,7 +199,7 @@ def _machine(record: Run, node: Node, owner: str) -> Machine:
     before = record.machine
     ceiling = before.max_price if before else ""
     machine = machine_like(node, RestartRequest(max_price=ceiling), record.framework, owner)
-    if before is None or machine.disks or before.accelerator != machine.accelerator:
+    if before is None or machine.data_disks or before.accelerator != machine.accelerator:
         return machine
     zones = tuple(dict.fromkeys((*machine.zones, *before.zones)))
     return msgspec.structs.replace(machine, zones=zones)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
     from tpuctl.cloud.storage import Bucket
 
-OWN_CHOICES = ("topology", "tags", "disks", "metadata", "startup_script", "reserved")
+OWN_CHOICES = ("topology", "tags", "data_disks", "metadata", "startup_script", "reserved")
 """Parts of a machine that no limit allows: they run as root, reach further, or cost more."""
 
 

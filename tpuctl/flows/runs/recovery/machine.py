@@ -29,7 +29,7 @@ from tpuctl.flows.runs.recovery.authority import own_node
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch_values
-from tpuctl.nodes import RESTART_LABEL, DataDisk, Node, NodeId, NodeState, QueuedResource
+from tpuctl.nodes import RESTART_LABEL, Node, NodeId, NodeState, QueuedResource
 from tpuctl.recovery.records import Machine
 from tpuctl.runs import Tpu
 
@@ -234,26 +234,15 @@ def options_of(recipe: Machine, run: str, name: str, bucket: str) -> UpOptions:
         runtime=recipe.runtime,
         framework=recipe.framework,
         spot=recipe.spot,
-        network=recipe.network,
-        service_account=recipe.service_account or None,
         owner=recipe.owner,
-        subnetwork=recipe.subnetwork or None,
         subnetworks=recipe.subnetworks,
-        external_ips=recipe.external_ips,
         queued=recipe.queued,
         lifetime=Lifetime(recipe.ttl, recipe.idle if has_end else NET),
         bucket=bucket,
         restart=run,
         typed=("watch", run),
         labels=recipe.labels,
-        metadata=recipe.metadata,
-        startup_script=recipe.startup_script,
-        tags=recipe.tags,
-        scopes=recipe.scopes,
-        data_disks=tuple(DataDisk(disk.source, disk.read_only) for disk in recipe.disks),
-        topology=recipe.topology,
-        secure_boot=recipe.secure_boot,
-        reserved=recipe.reserved,
+        **recipe.chosen,
     )
 
 

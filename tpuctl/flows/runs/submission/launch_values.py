@@ -114,7 +114,7 @@ def _hidden_settings(machine: Machine | None, node: Node) -> tuple[dict[str, str
     stored = machine.metadata if machine else {}
     metadata = {key: value for key, value in users_metadata(node).items() if stored.get(key) == NOT_STORED}
     has_script = machine is not None and machine.startup_script == NOT_STORED
-    return metadata, users_script(node.settings.startup_script) if has_script else ""
+    return metadata, users_script(node.spec.startup_script) if has_script else ""
 
 
 def restored_machine(bucket: str, run: Run, machine: Machine) -> Machine:

@@ -18,7 +18,7 @@ from tpuctl.keeper.records import IDLE, TTL
 from tpuctl.masking.names import is_secret
 from tpuctl.masking.text import secrets_in
 from tpuctl.nodes import Node
-from tpuctl.recovery.records import Disk, Machine, Restarts
+from tpuctl.recovery.records import Machine, Restarts
 from tpuctl.runs import NOT_STORED
 
 UNLIMITED = "unlimited"
@@ -105,7 +105,7 @@ def _with_subnetworks(machine: Machine, configured: Mapping[str, str]) -> Machin
     if table and machine.subnetwork:
         table[own] = machine.subnetwork
     for zone in machine.zones:
-        subnetwork_in(zone, machine.subnetwork or None, table)
+        subnetwork_in(zone, machine.subnetwork, table)
     return msgspec.structs.replace(machine, subnetworks=table)
 
 
@@ -116,36 +116,29 @@ def moved(machine: Machine | None, node: Node) -> Machine | None:
 
 def _with_settings(machine: Machine, node: Node) -> Machine:
     """Return a machine with what its creator chose of a node."""
-    settings = node.settings
+    spec = node.spec
     zones = tuple(dict.fromkeys((node.zone, *machine.zones)))
-    if settings.data_disks and len(zones) > 1:
+    if spec.data_disks and len(zones) > 1:
         raise UsageError(
-            f"'{node.name}' has disk '{settings.data_disks[0].source.rpartition('/')[2]}', which a TPU in"
+            f"'{node.name}' has disk '{spec.data_disks[0].source.rpartition('/')[2]}', which a TPU in"
             f" {zones[1]} cannot have.",
             hint=f"Leave out --restart-zone: a disk is attached in its own zone, {node.zone}, only.",
         )
     return msgspec.structs.replace(
         machine,
+        **{
+            **spec.chosen,
+            "metadata": {
+                key: NOT_STORED if is_secret(key, value) or secrets_in(value) else value
+                for key, value in users_metadata(node).items()
+            },
+            "startup_script": _stored_script(users_script(spec.startup_script)),
+        },
         accelerator=node.accelerator,
         zones=zones,
         runtime=node.runtime,
         queued=bool(node.queued_resource),
-        network=settings.network,
-        subnetwork=settings.subnetwork,
-        external_ips=settings.external_ips,
-        service_account=settings.service_account,
-        scopes=settings.scopes,
-        tags=settings.tags,
-        disks=tuple(Disk(disk.source, disk.read_only) for disk in settings.data_disks),
-        topology=settings.topology,
-        secure_boot=settings.secure_boot,
-        reserved=settings.reserved,
         labels={key: value for key, value in node.labels.items() if not is_own(key)},
-        metadata={
-            key: NOT_STORED if is_secret(key, value) or secrets_in(value) else value
-            for key, value in users_metadata(node).items()
-        },
-        startup_script=_stored_script(users_script(settings.startup_script)),
         ttl=_seconds(node, TTL),
         idle=_seconds(node, IDLE),
     )
@@ -153,7 +146,7 @@ def _with_settings(machine: Machine, node: Node) -> Machine:
 
 def users_metadata(node: Node) -> dict[str, str]:
     """Return the metadata of a node that its user chose."""
-    return {key: value for key, value in node.settings.metadata.items() if not is_own(key)}
+    return {key: value for key, value in node.spec.metadata.items() if not is_own(key)}
 
 
 def _stored_script(script: str) -> str:
