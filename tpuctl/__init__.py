@@ -29,12 +29,14 @@ if TYPE_CHECKING:
         CostGroup,
         CostReport,
         Curve,
+        LogCallback,
         LogLine,
         Metrics,
         Point,
         RunCopy,
         RunEnd,
         RunInfo,
+        RunResult,
         WatchEvent,
     )
     from tpuctl.client.runs.run import Run
@@ -56,8 +58,8 @@ _PLACES = {
     "client.runs.client": ("SubmitOptions",),
     "client.runs.plans": ("RunPlan",),
     "client.runs.records": (
-        "AttemptInfo", "CostGroup", "CostReport", "Curve", "LogLine", "Metrics", "Point", "RunCopy", "RunEnd",
-        "RunInfo", "WatchEvent",
+        "AttemptInfo", "CostGroup", "CostReport", "Curve", "LogCallback", "LogLine", "Metrics", "Point",
+        "RunCopy", "RunEnd", "RunInfo", "RunResult", "WatchEvent",
     ),
     "client.runs.run": ("Run",),
     "client.spans": ("Span",),
@@ -68,10 +70,10 @@ _PLACES = {
 
 __all__ = [
     "AttemptInfo", "Client", "CommandResult", "CopyResult", "Cost", "CostGroup", "CostReport", "Curve",
-    "Dataset", "DatasetCopy", "DatasetInfo", "DownPlan", "Example", "Fact", "Listing", "LogLine",
-    "Metrics", "Node", "NodeInfo", "NodeOptions", "NodePlan", "OutputCallback", "Picture", "Point",
-    "Progress", "ProgressCallback", "Record", "RequestInfo", "Run", "RunCopy", "RunEnd", "RunInfo",
-    "RunPlan", "Span", "SplitInfo", "Stop", "SubmitOptions", "UploadOptions", "WatchEvent",
+    "Dataset", "DatasetCopy", "DatasetInfo", "DownPlan", "Example", "Fact", "Listing", "LogCallback",
+    "LogLine", "Metrics", "Node", "NodeInfo", "NodeOptions", "NodePlan", "OutputCallback", "Picture",
+    "Point", "Progress", "ProgressCallback", "Record", "RequestInfo", "Run", "RunCopy", "RunEnd", "RunInfo",
+    "RunPlan", "RunResult", "Span", "SplitInfo", "Stop", "SubmitOptions", "UploadOptions", "WatchEvent",
     "WorkerResult", "__version__", "errors", "testing",
 ]  # fmt: skip
 

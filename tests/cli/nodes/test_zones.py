@@ -14,7 +14,8 @@ import pytest
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.catalogue.prices import Price
 from tpuctl.cli.nodes.lifetime_options import lifetime_text
-from tpuctl.cli.nodes.zone_options import note_order, price_text, zone_facts
+from tpuctl.cli.nodes.zone_options import note_order, zone_facts
+from tpuctl.client.nodes.creation import price_text
 from tpuctl.cloud.tpu import sending
 from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.nodes.placement import rounds
@@ -296,9 +297,9 @@ def test_a_price_is_that_of_the_first_zone_and_from_least_to_most_elsewhere(
     amounts: list[str | None], elsewhere: str
 ) -> None:
     prices = [Price(Decimal(amount) if amount else None, "USD") for amount in amounts]
-    session: Any = SimpleNamespace(prices=SimpleNamespace(of_creation=prices.__getitem__))
+    context: Any = SimpleNamespace(prices=SimpleNamespace(of_creation=prices.__getitem__))
     plan: Any = SimpleNamespace(creations=range(len(prices)))
-    assert price_text(session, plan) == f"{prices[0]}{elsewhere}"
+    assert price_text(context, plan) == f"{prices[0]}{elsewhere}"
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,9 @@ from tests.crashes.world import Killed
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import runs
 from tpuctl.cli.main import run
-from tpuctl.cli.runs import steps
+from tpuctl.cli.runs import run as run_command
 from tpuctl.cli.session import Session
+from tpuctl.client.runs import whole
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.nodes.placement import rounds
@@ -52,7 +53,7 @@ def meanwhile(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Callable[[Call
     """Lets something happen once a run's log has begun, and before it is followed."""
 
     def during(act: Callable[[], None]) -> None:
-        real = steps.follow_to_end
+        real = run_command.follow_to_end
 
         def follow(session: Session, stored: StoredRun) -> Verdict:
             await_states(bucket, stored.name, RUNNING)
@@ -60,7 +61,7 @@ def meanwhile(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Callable[[Call
             act()
             return real(session, stored)
 
-        monkeypatch.setattr(steps, "follow_to_end", follow)
+        monkeypatch.setattr(run_command, "follow_to_end", follow)
 
     return during
 
@@ -256,7 +257,7 @@ def test_a_spot_run_is_started_again_after_a_preemption_and_ends_as_any(
         HEADER + "import os, time\nattempt = int(os.environ['TPUCTL_ATTEMPT'])\nprint('attempt', attempt)\n"
         "if attempt == 1: time.sleep(600)\n"
     )
-    real, attempts = steps.follow_to_end, list[int]()
+    real, attempts = run_command.follow_to_end, list[int]()
 
     def follow(session: Session, stored: StoredRun) -> Verdict:
         attempts.append(stored.last_attempt().number)
@@ -268,11 +269,11 @@ def test_a_spot_run_is_started_again_after_a_preemption_and_ends_as_any(
     def kill(*_: object) -> None:
         raise Killed
 
-    monkeypatch.setattr(steps, "follow_to_end", follow)
+    monkeypatch.setattr(run_command, "follow_to_end", follow)
     command = ("run", "job.py", "--up", "--spot", "--down", "--name", "r1", "--yes")
     if is_killed:
         with monkeypatch.context() as patch:
-            patch.setattr(steps, "await_restart", kill)
+            patch.setattr(whole, "await_restart", kill)
             with pytest.raises(Killed):
                 tpuctl(*command)
         planned = tpuctl(*command, "--dry-run").out
@@ -293,13 +294,13 @@ def test_two_of_one_name_at_once_are_as_good_as_one(
         f"{HEADER}import pathlib, time\nprint('hello')\n"
         f"while not pathlib.Path({str(Path.cwd() / 'go')!r}).exists(): time.sleep(0.05)\n"
     )
-    both, real = threading.Barrier(2, lambda: Path("go").touch()), steps.follow_to_end
+    both, real = threading.Barrier(2, lambda: Path("go").touch()), run_command.follow_to_end
 
     def follow(session: Session, stored: StoredRun) -> Verdict:
         both.wait(120)
         return real(session, stored)
 
-    monkeypatch.setattr(steps, "follow_to_end", follow)
+    monkeypatch.setattr(run_command, "follow_to_end", follow)
     command = ("run", "job.py", "--up", "--down", "--yes", "--name", "r1", "--to")
     results = fanout(lambda folder: run([*command, folder]), ["a", "b"])
     assert [result.value for result in results] == [0, 0]
@@ -318,7 +319,7 @@ def test_ctrl_c_says_what_goes_on_and_the_same_command_continues(
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    real = steps.follow_to_end
+    real = run_command.follow_to_end
     meanwhile(interrupt)
     result = tpuctl("run", "long.py", "--up", "--down", "--name", "r1", "--yes")
     assert result.code == 130
@@ -329,7 +330,7 @@ def test_ctrl_c_says_what_goes_on_and_the_same_command_continues(
         "Delete the node: tpuctl down r1",
     ):
         assert text in result.err
-    monkeypatch.setattr(steps, "follow_to_end", real)
+    monkeypatch.setattr(run_command, "follow_to_end", real)
     assert tpuctl("cancel", "r1", "--yes", "--grace", "0s").code == 0
     ended = tpuctl("run", "long.py", "--up", "--down", "--name", "r1")
     assert ended.code == 4

@@ -13,7 +13,6 @@ from tpuctl.cli.nodes.table import allocation_table, show_inventory
 from tpuctl.cli.nodes.zone_options import (
     note_far_zones,
     note_order,
-    price_text,
     wait_option,
     zone_facts,
 )
@@ -136,7 +135,7 @@ def show_plan(session: Session, plan: UpPlan, more: Mapping[str, str] = NO_FACTS
         "runtime": request.runtime,
         "spot": "yes" if request.spot else "no",
         **_queue_facts(plan),
-        "price per hour": price_text(session, plan),
+        "price per hour": creation.price_text(session.context, plan),
         "time to live": lifetime_text(plan.options.lifetime),
     }
     output.facts({**content, **more}, err=True)

@@ -47,16 +47,6 @@ def note_order(plan: UpPlan) -> None:
         output.note("Each create is sent only if there is no capacity in the zones before it.")
 
 
-def price_text(session: Session, plan: UpPlan) -> str:
-    """Return what the TPU costs per hour in the first zone, and from how much to how much in the others."""
-    first, *others = (session.prices.of_creation(each) for each in plan.creations)
-    amounts = sorted((price.amount, price.short) for price in others if price.amount is not None)
-    if all(price.amount == first.amount for price in others) or not amounts:
-        return str(first)
-    low, high = amounts[0][1], amounts[-1][1]
-    return f"{first}; elsewhere {low if low == high else f'{low} to {high}'}"
-
-
 def note_far_zones(session: Session, plan: UpPlan) -> None:
     """Warn, in one sentence, of the bill for traffic between the bucket and regions that may be used."""
     location, bucket = creation.bucket_location(session.context), session.config.get("bucket")

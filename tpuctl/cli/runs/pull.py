@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -12,10 +12,9 @@ from tpuctl.cli.progress import resumable, show_transfer
 from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import OUTPUT_PATH
 from tpuctl.client.runs import steps
-from tpuctl.errors import StateError, UsageError
+from tpuctl.errors import UsageError
 from tpuctl.flows.runs import consequences
 from tpuctl.flows.runs import pull as flow
-from tpuctl.flows.runs.local_copy.copy import Refusal
 from tpuctl.flows.runs.local_copy.selection import PARTS, Selection
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -94,7 +93,9 @@ def _finish(session: Session, stored: StoredRun, result: flow.PullResult, state:
     elif not result.refused:
         output.json(content)
     if result.refused:
-        raise left_out(stored, result.refused, content)
+        error = flow.left_out(stored, result.refused)
+        error.result = content
+        raise error
 
 
 def steps_of(checkpoints: Sequence[flow.Copied]) -> str:
@@ -104,17 +105,6 @@ def steps_of(checkpoints: Sequence[flow.Copied]) -> str:
     count = "1 checkpoint" if len(checkpoints) == 1 else f"{len(checkpoints)} checkpoints"
     named = ", ".join(map(str, steps)) if len(steps) <= MOST_REASONS else f"{steps[0]} to {steps[-1]}"
     return f"{count} ({size})" + (f", step {named}" if steps else "")
-
-
-def left_out(run: StoredRun, refused: Sequence[Refusal], content: Mapping[str, object]) -> StateError:
-    """Return the error of an incomplete copy, as of other programs that copy many files."""
-    count = "1 object" if len(refused) == 1 else f"{len(refused)} objects"
-    error = StateError(
-        f"{count} of run '{run.name}' cannot be written to this disk; everything else is there.",
-        hint=f"See who wrote them: gcloud storage ls --full --recursive gs://{run.bucket.name}/{run.paths.folder}",
-    )
-    error.result = content
-    return error
 
 
 def _content(run: str, result: flow.PullResult, *, ended: bool) -> dict[str, object]:

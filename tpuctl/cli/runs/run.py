@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +10,13 @@ import click
 
 from tpuctl import accelerators
 from tpuctl.cli import output
-from tpuctl.cli.nodes.creation_options import Machine, machine_options, with_machine
+from tpuctl.cli.nodes.creation_options import Machine, machine_options, warn_of_secrets, with_machine
 from tpuctl.cli.nodes.lifetime_options import lifetime_options, with_net
+from tpuctl.cli.nodes.up import ask, show_plan
 from tpuctl.cli.nodes.zone_options import wait_option
-from tpuctl.cli.runs.busy import policy_options
-from tpuctl.cli.runs.outset import WholeRun
-from tpuctl.cli.runs.steps import Steps
+from tpuctl.cli.progress import show_late_count, show_steps
+from tpuctl.cli.runs.busy import on_free_node, policy_options
+from tpuctl.cli.runs.logs import follow_to_end
 from tpuctl.cli.runs.submission_options import submission_options, with_request
 from tpuctl.cli.session import (
     Session,
@@ -26,11 +28,15 @@ from tpuctl.cli.session import (
 )
 from tpuctl.cli.value_types import OUTPUT_PATH
 from tpuctl.client.runs.busy import Policy
+from tpuctl.client.runs.whole import Ending, Steps, WholeRun
 from tpuctl.errors import UsageError
 from tpuctl.flows.nodes.lifetime import Lifetime
-from tpuctl.flows.runs.submission.plan import SubmitRequest
+from tpuctl.flows.nodes.plan import UpPlan
+from tpuctl.flows.runs import consequences
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest
 from tpuctl.flows.runs.whole.stage import new_name
-from tpuctl.runs import check_name
+from tpuctl.runs import Verdict, check_name
 from tpuctl.shells import again, with_options
 
 OF_THE_HEADER = "header"
@@ -95,32 +101,99 @@ def run(
     Example:
       tpuctl run jobs/digits.py --up v3-8 --spot --down -- --epochs 30
     """
-    _check(request, types, is_deleted=is_deleted)
     name = check_name(request.name) if request.name else new_name(request.script, session.now)
     typed = with_options(session.typed or ("run", str(request.script)), {"--name": name})
     whole = WholeRun(
         name, replace(request, name=name), typed, folder or Path(name), types, machine, zones,
-        wait_capacity, with_net(lifetime) if is_deleted else lifetime, is_deleted, policy, yes,
+        wait_capacity, with_net(lifetime) if is_deleted else lifetime, is_deleted, policy,
         is_named=bool(request.name),
     )  # fmt: skip
-    steps = Steps(session, whole)
+    steps = Steps(session.context, whole, Screen(session, whole, yes=yes))
     if dry_run:
-        steps.show_plan()
+        output.requests(steps.requests(), as_json=session.as_json)
         return
     if not request.name:
         output.note(f"Run '{name}'. After an interruption this continues it: {again(typed)}")
-    steps.go()
+    ending = steps.go()
+    session.listed.remove("nodes", ending.deleted)
+    _show_end(session, ending)
 
 
-def _check(request: SubmitRequest, types: tuple[str, ...] | None, *, is_deleted: bool) -> None:
-    """Raise UsageError for options that contradict each other."""
-    if types is None and is_deleted:
-        raise UsageError(
-            "--down deletes the TPU of --up, and there is no --up.",
-            hint="Add --up TYPE; a TPU that you have is deleted by 'tpuctl down'.",
-        )
-    if types is not None and (request.tpu or request.accelerator):
-        option = "--tpu" if request.tpu else "--accelerator"
-        raise UsageError(
-            f"--up creates a TPU, and {option} is for one that exists.", hint="Remove one of them."
-        )
+class Screen:
+    """Shows the steps on the terminal, and asks the user."""
+
+    note = staticmethod(output.note)
+    steps = staticmethod(show_steps)
+    count = staticmethod(show_late_count)
+
+    def __init__(self, session: Session, whole: WholeRun, *, yes: bool) -> None:
+        self._session = session
+        self._whole = whole
+        self._yes = yes
+
+    def show_node(self, plan: UpPlan) -> None:
+        """Show what a dry run would create, and what it costs."""
+        warn_of_secrets(plan.options)
+        show_plan(self._session, plan, self._facts)
+
+    def admit_node(self, plan: UpPlan) -> None:
+        """Show what is created, and ask; raises DeclinedError."""
+        end = ", and delete it afterwards" if self._whole.is_deleted else ""
+        question = f"Create {plan.options.name}, run {self._whole.request.script} there{end}?"
+        warn_of_secrets(plan.options)
+        ask(self._session, plan, yes=self._yes, more=self._facts, question=question)
+
+    @property
+    def _facts(self) -> Mapping[str, str]:
+        """What is shown besides the node that is made."""
+        end = "is deleted" if self._whole.is_deleted else "stays, and bills, until 'tpuctl down'"
+        return {
+            "run": f"{self._whole.run}: {self._whole.request.script}",
+            "results": str(self._whole.folder),
+            "afterwards": f"the TPU {end}",
+        }
+
+    def on_free_node(self, plan: SubmitPlan) -> SubmitPlan:
+        """Return the plan for a free node, or to wait in line; a user at a terminal is asked about that."""
+        return on_free_node(self._session, plan, self._whole.policy, self._whole.typed)
+
+    def follow(self, run: StoredRun) -> Verdict:
+        """Show the log until the run ends, and return how it ended."""
+        return follow_to_end(self._session, run)
+
+    def made(self, kind: str, name: str) -> None:
+        """Keep a name for the shell's completion."""
+        self._session.listed.add(kind, name)
+
+
+def _show_end(session: Session, ending: Ending) -> None:
+    """Say how it ended, what is here, and what bills; raises the error of a run that did not succeed."""
+    verdict, pulled = ending.verdict, ending.pulled
+    if session.as_json:
+        output.json_line({
+            "run": verdict.run, "outcome": verdict.outcome, "evidence": verdict.evidence,
+            "exit_code": verdict.exit_code, "folder": str(pulled.folder), "files": pulled.files,
+            "bytes": pulled.size, "uncommitted": list(pulled.uncommitted), "deleted": list(ending.deleted),
+            "kept": ending.kept,
+        })  # fmt: skip
+    else:
+        _show_files(ending)
+    error = consequences.error_of(verdict)
+    if error:
+        raise error
+    output.note(consequences.success_of(verdict))
+
+
+def _show_files(ending: Ending) -> None:
+    pulled = ending.pulled
+    content: dict[str, object] = {
+        "files": f"{pulled.files} ({output.format_bytes(pulled.size)}), verified",
+        "where": pulled.folder,
+    }
+    if pulled.uncommitted:
+        content["skipped"] = f"{len(pulled.uncommitted)} files of unfinished checkpoints"
+    output.facts(content, err=True)
+    if ending.deleted:
+        output.note(f"Deleted {', '.join(ending.deleted)}.")
+    if ending.kept:
+        output.note(ending.kept)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
 from typing import Unpack
 
 from tpuctl.client.calls import Call, Stop
@@ -16,10 +14,8 @@ from tpuctl.client.nodes.plans import DownPlan, NodePlan
 from tpuctl.client.nodes.records import CommandResult, CopyResult, NodeInfo, PathLike
 from tpuctl.client.options import check_least, check_options
 from tpuctl.client.records import Progress, ProgressCallback
-from tpuctl.client.spans import Span, length, seconds
+from tpuctl.client.spans import Span, seconds
 from tpuctl.display.listing import Listing
-from tpuctl.errors import UsageError
-from tpuctl.flows.nodes.lifetime import Lifetime, require_budget
 from tpuctl.flows.nodes.lookup import find_decided
 from tpuctl.flows.remote.copy_paths import parse_copy
 from tpuctl.flows.remote.workers import WorkerSet
@@ -58,7 +54,9 @@ class NodeClient:
             self._context, made, tuple(options.get("zones", ())), race=options.get("race", False),
             wait=seconds(options.get("wait_capacity", 0)), detach=options.get("detach", False),
         )  # fmt: skip
-        return NodePlan(self._context, creation.plan(self._context, made, _lifetime(options), search))
+        return NodePlan(
+            self._context, creation.plan(self._context, made, creation.lifetime_of(options), search)
+        )
 
     def nodes(self, *, all_users: bool = False) -> Listing[NodeInfo]:
         """Return your TPUs, and requests for TPUs that wait, in every zone or in that of the client.
@@ -133,17 +131,3 @@ class NodeClient:
             CopyResult(worker, one.files, one.bytes, one.kept, tuple(one.left_out))
             for worker, one in zip(workers_of, copied, strict=True)
         )
-
-
-def _lifetime(options: NodeOptions) -> Lifetime:
-    """Return when a TPU ends; raises UsageError for a value that is none, and for 0 where it is named."""
-    ttl, idle = length(options.get("ttl", 0)), length(options.get("idle", 0))
-    amount = options.get("max_cost", 0)
-    try:
-        max_cost = Decimal(str(amount))
-    except InvalidOperation:
-        max_cost = Decimal("nan")
-    if not max_cost.is_finite() or max_cost < 0:
-        raise UsageError(f"max_cost is {amount!r}, and no amount of money.", hint="For instance max_cost=20.")
-    require_budget(ttl if "ttl" in options else None, max_cost if "max_cost" in options else None)
-    return Lifetime(math.ceil(ttl), math.ceil(idle), max_cost)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
-from math import inf
+from decimal import Decimal, InvalidOperation
+from math import ceil, inf
 from typing import Any, Literal, TypedDict
 
 from msgspec.structs import replace
@@ -15,14 +15,14 @@ from tpuctl.accelerators import Accelerator
 from tpuctl.catalogue.regions import BucketLocation
 from tpuctl.client.context import Context
 from tpuctl.client.nodes.changes import note_preemptions, note_requests
-from tpuctl.client.spans import Span
+from tpuctl.client.spans import Span, length
 from tpuctl.config import subnetworks
 from tpuctl.config.formats import normalize
 from tpuctl.errors import ConfigError, TpuctlError, UsageError
 from tpuctl.flows.nodes import up as flow
 from tpuctl.flows.nodes.expiry import require_time_left
 from tpuctl.flows.nodes.inventory import Allocation
-from tpuctl.flows.nodes.lifetime import Lifetime
+from tpuctl.flows.nodes.lifetime import Lifetime, require_budget
 from tpuctl.flows.nodes.options import UpOptions
 from tpuctl.flows.nodes.placement.creation import zone_of
 from tpuctl.flows.nodes.placement.search import Search, Terms, expand, is_zone
@@ -105,6 +105,20 @@ def up_options(
     }
     plain = {name: value for name, value in given.items() if name not in OF_THE_SEARCH}
     return UpOptions(accelerator=kind.type, owner=context.owner, typed=typed, **{**plain, **resolved})
+
+
+def lifetime_of(options: NodeOptions) -> Lifetime:
+    """Return when a TPU ends; raises UsageError for a value that is none, and for 0 where it is named."""
+    ttl, idle = length(options.get("ttl", 0)), length(options.get("idle", 0))
+    amount = options.get("max_cost", 0)
+    try:
+        max_cost = Decimal(str(amount))
+    except InvalidOperation:
+        max_cost = Decimal("nan")
+    if not max_cost.is_finite() or max_cost < 0:
+        raise UsageError(f"max_cost is {amount!r}, and no amount of money.", hint="For instance max_cost=20.")
+    require_budget(ttl if "ttl" in options else None, max_cost if "max_cost" in options else None)
+    return Lifetime(ceil(ttl), ceil(idle), max_cost)
 
 
 def search_of(
@@ -195,6 +209,16 @@ def plan_of(context: Context, options: UpOptions, search: Search) -> UpPlan:
     if location := bucket_location(context):
         location.require_near(*map(zone_of, planned.creations))
     return planned
+
+
+def price_text(context: Context, plan: UpPlan) -> str:
+    """Return what the TPU costs per hour in the first zone, and from how much to how much in the others."""
+    first, *others = (context.prices.of_creation(each) for each in plan.creations)
+    amounts = sorted((price.amount, price.short) for price in others if price.amount is not None)
+    if all(price.amount == first.amount for price in others) or not amounts:
+        return str(first)
+    low, high = amounts[0][1], amounts[-1][1]
+    return f"{first}; elsewhere {low if low == high else f'{low} to {high}'}"
 
 
 def requests(context: Context, planned: UpPlan) -> list[HttpRequest]:

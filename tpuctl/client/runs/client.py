@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal, TypedDict, Unpack, get_args
@@ -10,6 +11,7 @@ from typing import Literal, TypedDict, Unpack, get_args
 from tpuctl import clock
 from tpuctl.client.calls import Call, Stop
 from tpuctl.client.context import Context
+from tpuctl.client.nodes.creation import NodeOptions
 from tpuctl.client.options import (
     check_choices,
     check_least,
@@ -20,15 +22,27 @@ from tpuctl.client.options import (
 )
 from tpuctl.client.records import Cost, ProgressCallback
 from tpuctl.client.runs import starting, steps
+from tpuctl.client.runs.busy import Policy
 from tpuctl.client.runs.plans import RunPlan, planned
-from tpuctl.client.runs.records import CostGroup, CostReport, RunInfo, WatchEvent
+from tpuctl.client.runs.records import (
+    CostGroup,
+    CostReport,
+    LogCallback,
+    RunCopy,
+    RunEnd,
+    RunInfo,
+    RunResult,
+    WatchEvent,
+)
 from tpuctl.client.runs.requests import submit_request
 from tpuctl.client.runs.run import Run
 from tpuctl.client.spans import Span, length
 from tpuctl.display.listing import Listing
 from tpuctl.flows.runs.state import LABELS
+from tpuctl.flows.runs.submission.plan import SubmitRequest
+from tpuctl.flows.runs.whole.stage import new_name
 from tpuctl.masking.arguments import masked_arguments
-from tpuctl.runs import SUCCEEDED
+from tpuctl.runs import SUCCEEDED, check_name
 from tpuctl.shells import with_options
 from tpuctl.upkeep.notes import TagCondition
 
@@ -111,17 +125,55 @@ class RunClient:
     def _planned_run(
         self, script: Path, arguments: Sequence[str], options: SubmitOptions, call: Call
     ) -> RunPlan:
+        request, policy, words = self._requested(script, arguments, options)
+        chosen = {"--name": request.name, "--tpu": request.tpu}
+        typed = with_options(("submit", *words), {name: value for name, value in chosen.items() if value})
+        return planned(self._context, request, policy, typed, call)
+
+    def _requested(
+        self, script: Path, arguments: Sequence[str], options: SubmitOptions
+    ) -> tuple[SubmitRequest, Policy, tuple[str, ...]]:
+        """Return what is to run, what to do about a busy TPU, and script and arguments as they are typed."""
         check_options(options, SubmitOptions)
         check_texts("arguments", arguments)
         check_values("environment", options.get("environment", {}))
         check_values("secrets", options.get("secrets", {}))
         request, policy = submit_request(self._context, script, tuple(arguments), options)
         path = f"./{script}" if str(script).startswith("-") else str(script)
-        typed = with_options(
-            ("submit", path, *(("--", *masked_arguments(arguments).arguments) if arguments else ())),
-            {name: value for name, value in (("--name", request.name), ("--tpu", request.tpu)) if value},
+        shown = masked_arguments(arguments).arguments
+        return request, policy, (path, *(("--", *shown) if shown else ()))
+
+    def run_script(
+        self, script: str | Path, arguments: Sequence[str] = (), *, up: str | Sequence[str] | None = None,
+        down: bool = False, to: str | Path | None = None, machine: NodeOptions | None = None,
+        log: LogCallback | None = None, progress: ProgressCallback | None = None, stop: Stop | None = None,
+        **options: Unpack[SubmitOptions],
+    ) -> RunResult:  # fmt: skip
+        """Run a script from nothing to its results: create a TPU, submit, follow, pull, and delete the TPU.
+
+        Each step is done unless it is done already: the same call with the same `name` goes on after a kill,
+        from any machine. `up` has the types of the TPU to make, the first with capacity, or is empty for
+        those of the script's header; without it a TPU that fits is used. `machine` has more options of a TPU
+        that is made, and `down` deletes it at the end, also of a failure. Files go to `to`, by default a
+        folder of the run's name, and lines to `log` as they come. The end may be a failure: see `end.error`.
+        Raises what `up`, `submit` and `pull` raise; the error says what goes on, and what bills.
+        """
+        from tpuctl.client.runs import whole  # noqa: PLC0415  slow to import
+
+        self._context.require_chosen_project()
+        with Call(progress, stop).running() as call:
+            request, policy, typed = self._requested(Path(script), arguments, options)
+            name = check_name(request.name) if request.name else new_name(request.script, clock.now())
+            types = (up,) if isinstance(up, str) else up
+            asked = whole.WholeRun(
+                name, replace(request, name=name), whole.typed_words(typed, name, types, is_deleted=down),
+                Path(to or name), types, *whole.of_machine(self._context, machine or {}, is_deleted=down),
+                is_deleted=down, policy=policy, is_named=bool(request.name),
+            )  # fmt: skip
+            ending = whole.Steps(self._context, asked, whole.CallScreen(self._context, asked, call, log)).go()
+        return RunResult(
+            RunEnd._of(ending.verdict), RunCopy._of(name, ending.pulled), ending.deleted, ending.kept
         )
-        return planned(self._context, request, policy, typed, call)
 
     def runs(
         self, *, states: Sequence[str] = (), datasets: Sequence[str] = (), since: Span | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -138,6 +138,10 @@ class LogLine(Record):
     """Without its line end; what is no UTF-8 is replaced."""
 
 
+LogCallback = Callable[[LogLine], None]
+"""Takes a line of a log as it comes."""
+
+
 @dataclass(frozen=True)
 class Point(Record):
     """A value of a metric."""
@@ -218,6 +222,18 @@ class RunCopy(Record):
             tuple((each.name, each.reason) for each in result.unfinished),
             tuple((each.name, each.reason) for each in result.refused),
         )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RunResult(Record):
+    """What `run_script` has left: how the run ended, its files, and its TPU."""
+
+    end: RunEnd
+    copy: RunCopy
+    deleted: tuple[str, ...]
+    """The TPU that was made for it, where that is deleted."""
+    kept: str
+    """Why a TPU stays, as a sentence; empty where none does."""
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ folder is followed. While the run goes on its objects change: a copy is of one s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tpuctl import polling
-from tpuctl.errors import ConflictError, DeadlineError
+from tpuctl.errors import ConflictError, DeadlineError, StateError
 from tpuctl.flows import download_folder
 from tpuctl.flows.byte_count import ByteCount, Progress
 from tpuctl.flows.progress import Outage, Report
@@ -187,6 +187,15 @@ def _result(run: StoredRun, folder: Path, copy: Copy, look: Look) -> PullResult:
         checkpoints=tuple(map(copied, complete)),
         unfinished=tuple(map(unfinished, (*look.unfinished, *missed))),
         incomplete=tuple(map(unfinished, look.incomplete)),
+    )
+
+
+def left_out(run: StoredRun, refused: Sequence[Refusal]) -> StateError:
+    """Return the error of an incomplete copy, as of other programs that copy many files."""
+    count = "1 object" if len(refused) == 1 else f"{len(refused)} objects"
+    return StateError(
+        f"{count} of run '{run.name}' cannot be written to this disk; everything else is there.",
+        hint=f"See who wrote them: gcloud storage ls --full --recursive gs://{run.bucket.name}/{run.paths.folder}",
     )
 
 

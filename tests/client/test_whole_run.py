@@ -14,9 +14,9 @@ import pytest
 
 from tests.flows.runs.records import CREATED, TPU
 from tpuctl import runs
-from tpuctl.cli.runs import outset, steps
-from tpuctl.cli.runs.outset import Outset
-from tpuctl.cli.runs.steps import Steps
+from tpuctl.cli.runs import run as command
+from tpuctl.client.runs import whole
+from tpuctl.client.runs.whole import Ending, Steps
 from tpuctl.errors import (
     ConfigError,
     DeclinedError,
@@ -30,7 +30,7 @@ from tpuctl.errors import (
 from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.nodes.options import UpOptions
 from tpuctl.flows.runs.local_copy.copy import Refusal
-from tpuctl.flows.runs.pull import PullResult
+from tpuctl.flows.runs.pull import PullResult, left_out
 from tpuctl.flows.runs.whole.stage import Stage
 from tpuctl.runs import Verdict
 
@@ -42,7 +42,7 @@ LAUNCHED = Stage(tpu=TPU, attempt=1, is_launched=True)
 
 @dataclass
 class Site:
-    """What the steps find, and what they have done."""
+    """What the steps find, and what they have done; also the screen."""
 
     stage: Stage = field(default_factory=Stage)
     verdicts: list[Verdict | BaseException] = field(default_factory=lambda: [DONE])
@@ -60,36 +60,65 @@ class Site:
     others: tuple[str, ...] = ()
     done: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    listed: list[tuple[str, str, object]] = field(default_factory=list)
-    as_json: bool = False
+    listed: list[tuple[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     types: tuple[str, ...] | None = None
+    ups: list[Any] = field(default_factory=list)
+    """Plans of the node to make; none for those of the header."""
     users: list[str] = field(default_factory=list)
 
-    def steps(self) -> Steps:
-        session: Any = SimpleNamespace(
-            context="context", as_json=self.as_json, owner="ada", warn=self.warnings.append,
+    def made_steps(self) -> Steps:
+        context: Any = SimpleNamespace(
+            owner="ada", warn=self.warnings.append, config={},
             witnesses=SimpleNamespace(beside=lambda node, own: []),
             cloud=SimpleNamespace(
-                bucket=SimpleNamespace(name="b"), provider=SimpleNamespace(get_node=self._get_node)
-            ),
-            listed=SimpleNamespace(
-                add=lambda kind, name: self.listed.append(("add", kind, name)),
-                remove=lambda kind, names: self.listed.append(("remove", kind, names)),
+                bucket=SimpleNamespace(name="b"), provider=SimpleNamespace(get_node=self._get_node),
+                ssh="ssh", data_bucket="data", server_time="now",
             ),
         )  # fmt: skip
-        whole: Any = SimpleNamespace(
+        asked: Any = SimpleNamespace(
             run="r1", typed=("run", "job.py"), folder=Path("out"), types=self.types, policy="policy",
             is_deleted=True, request=SimpleNamespace(script=Path("job.py"), environment={"A": "1"}),
             is_named=False,
         )  # fmt: skip
-        return Steps(session, whole)
+        steps = Steps(context, asked, self)
+        if self.ups:
+            steps._up_plans = lambda: self.ups  # type: ignore[method-assign]
+        return steps
+
+    def go(self) -> Ending:
+        return self.made_steps().go()
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    @contextmanager
+    def steps(self) -> Iterator[Callable[..., None]]:
+        yield lambda *_: None
+
+    count = steps
+
+    def show_node(self, plan: object) -> None:
+        self.done.append("show")
+
+    def admit_node(self, plan: object) -> None:
+        if self.declined:
+            raise self.declined
+        self.done.append("admit")
+
+    def on_free_node(self, plan: Any) -> Any:
+        self.done.append("free node")
+        return plan
+
+    def made(self, kind: str, name: str) -> None:
+        self.listed.append((kind, name))
 
     def _get_node(self, identity: object) -> object:
         if self.node is None:
             raise NotFoundError("It is gone.")
         return self.node
 
-    def follow(self, session: object, stored: object) -> Verdict:
+    def follow(self, run: object) -> Verdict:
         self.done.append("follow")
         verdict = self.verdicts.pop(0)
         if isinstance(verdict, BaseException):
@@ -109,11 +138,6 @@ class Site:
         return SimpleNamespace(node=node, notes=())
 
 
-@contextmanager
-def silent() -> Iterator[Callable[..., None]]:
-    yield lambda *_: None
-
-
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Site:
     site = Site()
@@ -128,11 +152,6 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Site:
         site.users = users(SimpleNamespace(id="id of node"))
         allocations = tuple(SimpleNamespace(name=name) for name in site.removed)
         return SimpleNamespace(kept=site.kept, plan=SimpleNamespace(allocations=allocations))
-
-    def on_free_node(session: object, plan: Any, policy: str, typed: tuple[str, ...]) -> Any:
-        assert (policy, typed) == ("policy", ("run", "job.py"))
-        site.done.append("free node")
-        return plan
 
     def pull(stored: object, folder: Path, report: object) -> PullResult:
         site.done.append(f"pull to {folder}")
@@ -157,89 +176,73 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Site:
         def last_readable_attempt(self) -> object:
             return SimpleNamespace(record=SimpleNamespace(tpu=SimpleNamespace(name="run-r1-3", zone="z")))
 
-    class Begin:
-        """The way to a node."""
+    def plan(context: object, request: object, report: object, node: object) -> object:
+        site.done.append("plan" if node is None else "plan on its node")
+        return site.plan_on(node or site.node)
 
-        def __init__(self, *_: object) -> None:
-            pass
-
-        def planned(self, node: object = None) -> object:
-            site.done.append("plan" if node is None else "plan on its node")
-            return site.plan_on(node or site.node)
-
-        def make_node(self, creating: Callable[[str, str], None]) -> object:
-            if site.declined:
-                raise site.declined
-            creating("made", "")
-            site.done.append("make node")
-            return site.plan_on(SimpleNamespace(name="made", zone="z", is_kept_by_terraform=False))
+    def acquire(*_: object) -> object:
+        site.done.append("make node")
+        return SimpleNamespace(
+            name="made", zone="z",
+            nodes=[SimpleNamespace(name="made", zone="z", is_kept_by_terraform=False)],
+        )  # fmt: skip
 
     occupants = [SimpleNamespace(run="r1"), *(SimpleNamespace(run=name) for name in site.others)]
     for name, value in {
         "StoredRun": Stored,
-        "Outset": Begin,
-        "show_steps": silent,
-        "show_late_count": silent,
         "require_same": site.act("compare"),
         "look": lambda stored, witnesses: site.stage,
-        "follow_to_end": site.follow,
         "await_restart": site.act("restart"),
-        "tools": lambda session, report, values: values,
-        "on_free_node": on_free_node,
+        "steps": SimpleNamespace(tools=lambda context, report, values: values),
+        "on_node": lambda plan, node, bucket: site.plan_on(node),
         "occupants": lambda *_: [*occupants, *(SimpleNamespace(run=name) for name in site.others)],
         "take_inventory": lambda provider: "inventory",
-        "results": SimpleNamespace(check_folder=site.act("check folder"), pull=pull),
-        "submission": SimpleNamespace(admit=lambda context, plan, say: plan, go_on=go_on),
-        "machine": SimpleNamespace(plan_removal=plan_removal),
+        "results": SimpleNamespace(check_folder=site.act("check folder"), pull=pull, left_out=left_out),
+        "submission": SimpleNamespace(admit=lambda context, plan, say: plan, go_on=go_on, plan=plan),
+        "machine": SimpleNamespace(
+            plan_removal=plan_removal, acquire=acquire, planned_node=lambda plan: "its node"
+        ),
         "changes": SimpleNamespace(down=site.act("delete")),
         "launch_values": SimpleNamespace(forget=site.act("forget")),
     }.items():
-        monkeypatch.setattr(steps, name, value)
+        monkeypatch.setattr(whole, name, value)
     return site
 
 
 LAST = ["pull to out", "delete", "forget"]
 
 
-def test_a_run_that_has_ended_is_fetched_and_cleaned_up(
-    site: Site, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_has_ended_is_fetched_and_cleaned_up(site: Site) -> None:
     site.stage = Stage(DONE, TPU, 1, is_launched=True)
-    site.steps().go()
+    assert site.go().verdict == DONE
     assert site.done == ["check folder", "compare", *LAST]
-    said = capsys.readouterr().err
-    assert "Run 'r1' has ended: all workers have finished." in said
-    assert said.endswith("Run 'r1' succeeded.\n")
+    assert site.notes == ["Run 'r1' has ended: all workers have finished."]
 
 
-def test_a_run_that_goes_on_is_followed(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_goes_on_is_followed(site: Site) -> None:
     site.stage = LAUNCHED
-    site.steps().go()
+    site.go()
     assert site.done == ["check folder", "compare", "follow", *LAST]
-    assert "has ended" not in capsys.readouterr().err
+    assert site.notes == []
 
 
-def test_a_run_that_failed_is_fetched_before_its_error(site: Site) -> None:
+def test_a_run_that_failed_is_fetched_too(site: Site) -> None:
     site.stage, site.verdicts = LAUNCHED, [FAILED]
-    with pytest.raises(JobFailedError, match="Run 'r1' failed: worker 0 exited with 3"):
-        site.steps().go()
+    assert site.go().verdict == FAILED
     assert site.done[-3:] == LAST
 
 
-def test_a_run_that_was_preempted_is_started_again_until_it_ends(
-    site: Site, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_was_preempted_is_started_again_until_it_ends(site: Site) -> None:
     site.stage, site.verdicts = LAUNCHED, [LOST, LOST, DONE]
-    site.steps().go()
+    site.go()
     assert site.done[2:] == ["follow", "restart", "follow", "restart", "follow", *LAST]
-    said = capsys.readouterr().err
-    assert said.count("Run 'r1' was preempted: its node was preempted. It is started again.") == 2
+    assert site.notes == ["Run 'r1' was preempted: its node was preempted. It is started again."] * 2
 
 
 @pytest.mark.parametrize("stage", [Stage(LOST, TPU, 1, is_launched=True), Stage(None, TPU, 2)])
 def test_a_run_that_is_to_be_started_again_is_not_submitted(site: Site, stage: Stage) -> None:
     site.stage = stage
-    site.steps().go()
+    site.go()
     assert site.done[2:] == ["restart", "follow", *LAST]
 
 
@@ -247,55 +250,52 @@ def test_a_run_that_is_to_be_started_again_is_not_submitted(site: Site, stage: S
     ("stage", "types", "begin", "node"),
     [
         (Stage(), None, ["plan", "free node", "start"], "fits"),
-        (Stage(), (), ["make node", "free node", "start"], "made"),
+        (Stage(), (), ["plan on its node", "admit", "make node", "free node", "start"], "made"),
         (Stage(None, TPU, 1), (), ["plan on its node", "start"], "fits"),
     ],
 )
 def test_a_run_is_started_where_it_fits(
-    site: Site, stage: Stage, types: tuple[str, ...] | None, begin: list[str], node: str,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    site: Site, stage: Stage, types: tuple[str, ...] | None, begin: list[str], node: str
+) -> None:
+    site.ups = [up_of("v3-8")]
     site.stage, site.types = stage, types
     site.verdicts = [KeyboardInterrupt()]
     with pytest.raises(InterruptedByUser, match=f"run 'r1' goes on, and node '{node}' in z bills") as raised:
-        site.steps().go()
+        site.go()
     assert site.done == ["check folder", "compare", *begin, "follow"]
     assert raised.value.hint == (
         f"Continue: tpuctl run job.py\nStop the run: tpuctl cancel r1\nDelete the node: tpuctl down {node}"
     )
-    assert site.listed == [("add", "runs", "r1")]
-    assert "It waits in line." in capsys.readouterr().err
+    assert site.listed == [*([("nodes", "made")] if node == "made" else []), ("runs", "r1")]
+    assert site.notes[-1] == "It waits in line."
 
 
 def test_a_node_that_terraform_keeps_is_not_offered_for_deletion(site: Site) -> None:
     site.node.is_kept_by_terraform = True
     site.verdicts = [InterruptedByUser("Interrupted.")]
     with pytest.raises(InterruptedByUser) as raised:
-        site.steps().go()
+        site.go()
     assert "tpuctl down" not in raised.value.hint
 
 
 def test_a_node_that_is_gone_settles_the_run_as_any_end(site: Site) -> None:
     site.stage, site.node = Stage(None, TPU, 1), None
-    site.steps().go()
+    site.go()
     assert site.done[2:] == ["follow", *LAST]
 
 
-def test_a_run_that_could_not_be_started_and_says_so_is_cleaned_up(
-    site: Site, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_could_not_be_started_and_says_so_is_cleaned_up(site: Site) -> None:
     site.start_error, site.recorded = ConfigError("No pip there."), FAILED
-    with pytest.raises(JobFailedError):
-        site.steps().go()
+    assert site.go().verdict == FAILED
     assert site.done[2:] == ["plan", "free node", "start", *LAST]
-    assert "No pip there." in capsys.readouterr().err
-    assert site.listed == [("remove", "nodes", [])]
+    assert site.notes == ["No pip there."]
+    assert site.listed == []
 
 
 def test_a_start_that_is_left_open_says_what_bills(site: Site) -> None:
     site.start_error = ConfigError("No answer.")
     with pytest.raises(ConfigError) as raised:
-        site.steps().go()
+        site.go()
     standing = "Run 'r1' may have started, and goes on then, and node 'fits' in z bills."
     assert raised.value.message == f"No answer. {standing}"
     assert site.done[-1] == "start"
@@ -303,9 +303,10 @@ def test_a_start_that_is_left_open_says_what_bills(site: Site) -> None:
 
 def test_a_no_is_passed_on_as_it_is(site: Site) -> None:
     declined = DeclinedError("Declined: nothing was started.", hint="mine")
+    site.ups = [up_of("v3-8")]
     site.types, site.declined = ("v3-8",), declined
     with pytest.raises(DeclinedError) as raised:
-        site.steps().go()
+        site.go()
     assert raised.value is declined
     assert (raised.value.message, raised.value.hint) == ("Declined: nothing was started.", "mine")
 
@@ -314,29 +315,29 @@ def test_an_interrupted_restart_names_the_next_machine(site: Site, monkeypatch: 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(steps, "await_restart", interrupt)
+    monkeypatch.setattr(whole, "await_restart", interrupt)
     site.stage = Stage(None, TPU, 2)
     with pytest.raises(InterruptedByUser, match=r"is to be started again, and node 'r1-3' may bill"):
-        site.steps().go()
+        site.go()
 
 
 def test_after_a_restart_it_is_the_new_node_that_bills(site: Site) -> None:
     site.stage, site.verdicts = LAUNCHED, [LOST, KeyboardInterrupt()]
     with pytest.raises(InterruptedByUser, match="run 'r1' goes on, and node 'run-r1-3' in z bills"):
-        site.steps().go()
+        site.go()
 
 
 def test_a_run_that_goes_on_is_interrupted_on_the_node_of_its_attempt(site: Site) -> None:
     site.stage, site.verdicts = LAUNCHED, [KeyboardInterrupt()]
     with pytest.raises(InterruptedByUser, match="run 'r1' goes on, and node 'n1' in europe-west4-a bills"):
-        site.steps().go()
+        site.go()
 
 
 def test_a_node_of_tpuctl_after_one_of_terraform_is_offered_for_deletion(site: Site) -> None:
     site.node.is_kept_by_terraform = True
     site.verdicts = [LOST, KeyboardInterrupt()]
     with pytest.raises(InterruptedByUser) as raised:
-        site.steps().go()
+        site.go()
     assert raised.value.hint.endswith("Delete the node: tpuctl down run-r1-3")
 
 
@@ -346,10 +347,10 @@ def test_a_node_that_cannot_be_deleted_is_told_with_the_files(
     def refuse(*_: object) -> None:
         raise StateError("It is locked.")
 
-    monkeypatch.setattr(steps.changes, "down", refuse)
+    monkeypatch.setattr(whole.changes, "down", refuse)
     site.stage = LAUNCHED
     with pytest.raises(StateError) as raised:
-        site.steps().go()
+        site.go()
     standing = "Run 'r1' has ended, and its files are here, and node 'n1' in europe-west4-a bills."
     assert raised.value.message == f"It is locked. {standing}"
 
@@ -358,27 +359,32 @@ def test_files_that_this_disk_cannot_hold_keep_the_node(site: Site) -> None:
     site.stage = LAUNCHED
     site.pulled = PullResult(Path("out"), 3, 2048, 0, (), (Refusal("../x", "leads out of the folder"),))
     with pytest.raises(StateError, match="1 object of run 'r1' cannot be written to this disk") as raised:
-        site.steps().go()
+        site.go()
     assert site.warnings == ["../x leads out of the folder: it is left out."]
     assert site.done[-1] == "pull to out"
     assert "Run 'r1' has ended, and its files are not all here" in raised.value.message
 
 
+def shown(site: Site, *, as_json: bool = False) -> None:
+    """Show the end as the command does."""
+    command._show_end(SimpleNamespace(as_json=as_json), site.go())  # type: ignore[arg-type]
+
+
 def test_what_was_fetched_and_deleted_is_told(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     site.stage, site.removed = LAUNCHED, ("r1", "r1-2")
     site.pulled = PullResult(Path("out"), 3, 2048, 0, ("a", "b"))
-    site.steps().go()
+    shown(site)
     printed = capsys.readouterr()
     assert printed.out == ""
     assert "files    3 (2.0 kB), verified\n" in printed.err
     assert "where    out\nskipped  2 files of unfinished checkpoints\n" in printed.err
     assert "Deleted r1, r1-2.\n" in printed.err
-    assert site.listed == [("remove", "nodes", ["r1", "r1-2"])]
+    assert printed.err.endswith("Run 'r1' succeeded.\n")
 
 
 def test_what_stays_is_told(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     site.stage, site.kept = LAUNCHED, "n1 was not made for this run."
-    site.steps().go()
+    shown(site)
     said = capsys.readouterr().err
     assert "n1 was not made for this run.\n" in said
     assert "skipped" not in said
@@ -387,16 +393,16 @@ def test_what_stays_is_told(site: Site, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_the_other_runs_on_its_node_are_its_users(site: Site) -> None:
     site.stage, site.others = LAUNCHED, ("r2", "r3")
-    site.steps().go()
+    site.go()
     assert site.users == ["r2", "r3"]
 
 
 def test_programs_read_the_end_as_a_line_of_json(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    site.stage, site.verdicts, site.as_json = LAUNCHED, [FAILED], True
+    site.stage, site.verdicts = LAUNCHED, [FAILED]
     site.removed, site.kept = ("r1",), "It stays."
     site.pulled = PullResult(Path("out"), 3, 2048, 0, ("a",))
-    with pytest.raises(JobFailedError):
-        site.steps().go()
+    with pytest.raises(JobFailedError, match="Run 'r1' failed: worker 0 exited with 3"):
+        shown(site, as_json=True)
     line = json.loads(capsys.readouterr().out)
     del line["schema"]
     assert line == {
@@ -409,20 +415,12 @@ def test_programs_read_the_end_as_a_line_of_json(site: Site, capsys: pytest.Capt
 class TestPlan:
     """What a dry run shows, by what is done already."""
 
-    @pytest.fixture
-    def planned(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
-        shown: list[str] = []
-        monkeypatch.setattr(steps.output, "requests", lambda found, as_json: shown.extend(found))
-        monkeypatch.setattr(steps.submission, "requests", lambda *_: ["submit"], raising=False)
-        monkeypatch.setattr(steps, "rehearsal", SimpleNamespace(requests=lambda *_: ["restart"]))
-        monkeypatch.setattr(steps.machine, "own_nodes", lambda *_: (), raising=False)
-        monkeypatch.setattr(steps.changes, "down_requests", lambda *_: ["delete"], raising=False)
-
-        def plan() -> list[str]:
-            site.steps().show_plan()
-            return shown
-
-        return plan
+    @pytest.fixture(autouse=True)
+    def services(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(whole.submission, "requests", lambda *_: ["submit"], raising=False)
+        monkeypatch.setattr(whole, "rehearsal", SimpleNamespace(requests=lambda *_: ["restart"]))
+        monkeypatch.setattr(whole.machine, "own_nodes", lambda *_: (), raising=False)
+        monkeypatch.setattr(whole.changes, "down_requests", lambda *_: ["delete"], raising=False)
 
     @pytest.mark.parametrize(
         ("stage", "requests"),
@@ -434,11 +432,9 @@ class TestPlan:
             (Stage(LOST, TPU, 1, is_launched=True), ["restart"]),
         ],
     )
-    def test_the_rest_of_the_way(
-        self, site: Site, planned: Callable[[], list[str]], stage: Stage, requests: list[str]
-    ) -> None:
+    def test_the_rest_of_the_way(self, site: Site, stage: Stage, requests: list[str]) -> None:
         site.stage = stage
-        assert planned() == requests
+        assert site.made_steps().requests() == requests
         assert site.done[0] == "compare"
 
     @pytest.mark.parametrize(
@@ -446,20 +442,16 @@ class TestPlan:
         [(None, ["create", "write run", "delete new"]), ("n1", ["create", "write run", "delete"])],
     )
     def test_a_node_to_make(
-        self, site: Site, planned: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch,
-        existing: str | None, requests: list[str],
-    ) -> None:  # fmt: skip
+        self, site: Site, monkeypatch: pytest.MonkeyPatch, existing: str | None, requests: list[str]
+    ) -> None:
         site.types = ()
-        first = SimpleNamespace(existing=existing)
-        plans = [first, SimpleNamespace(existing="another")]
-        monkeypatch.setattr(steps.Outset, "up_plans", lambda self: plans, raising=False)
-        monkeypatch.setattr(steps.Outset, "facts", {}, raising=False)
-        monkeypatch.setattr(steps, "show_plan", site.act("show"))
-        monkeypatch.setattr(steps.machine, "node_of", lambda plan: plan, raising=False)
-        monkeypatch.setattr(steps.machine, "deletion_requests", lambda *_: ["delete new"], raising=False)
-        monkeypatch.setattr(steps, "creation", SimpleNamespace(requests=lambda *_: ["create"]))
-        monkeypatch.setattr(steps, "submit", SimpleNamespace(requests=lambda *_: ["write run"]))
-        assert planned() == requests
+        plans = [SimpleNamespace(existing=existing), SimpleNamespace(existing="another")]
+        monkeypatch.setattr(Steps, "_up_plans", lambda self: plans)
+        monkeypatch.setattr(whole.machine, "node_of", lambda plan: plan, raising=False)
+        monkeypatch.setattr(whole.machine, "deletion_requests", lambda *_: ["delete new"], raising=False)
+        monkeypatch.setattr(whole, "creation", SimpleNamespace(requests=lambda *_: ["create"]))
+        monkeypatch.setattr(whole, "submit", SimpleNamespace(requests=lambda *_: ["write run"]))
+        assert site.made_steps().requests() == requests
         assert ("show" in site.done) == (existing is None)
         assert "plan on its node" in site.done
 
@@ -468,22 +460,22 @@ def options_of(*, accelerator: str, name: str, framework: str) -> UpOptions:
     return UpOptions(accelerator, name, "ada", framework=framework, network="net")
 
 
-LISTED: list[tuple[str, str]] = []
-"""What was added to the names for the shell's completion."""
+def outset_of(site: Site, *types: str, config: str | None = None) -> Steps:
+    steps: Any = site.made_steps()
+    steps._context.config = {"accelerator": config, "bucket": "b"}
+    steps._whole = SimpleNamespace(
+        run="r1", request=SimpleNamespace(script=Path("job.py")), types=types,
+        typed=("run", "job.py", "--up", "v3-8"), zones=("z",), wait=7, lifetime=Lifetime(idle=3600),
+        machine=options_of,
+    )  # fmt: skip
+    return steps
 
 
-def outset_of(*types: str, config: str | None = None, is_deleted: bool = True) -> Outset:
-    session: Any = SimpleNamespace(
-        context="context", cloud=SimpleNamespace(provider="provider", ssh="ssh", data_bucket="data"),
-        config={"accelerator": config, "bucket": "b"},
-        listed=SimpleNamespace(add=lambda *names: LISTED.append(names)),
+def up_of(accelerator: str) -> Any:
+    return SimpleNamespace(
+        stopped=None, existing=None, options=SimpleNamespace(name="r1"),
+        request=SimpleNamespace(accelerator=accelerator),
     )  # fmt: skip
-    whole: Any = SimpleNamespace(
-        run="r1", request=SimpleNamespace(script=Path("job.py")), folder=Path("out"), types=types,
-        is_deleted=is_deleted, yes=False, typed=("run", "job.py", "--up", "v3-8"), zones=("z",), wait=7,
-        lifetime=Lifetime(idle=3600), machine=options_of,
-    )  # fmt: skip
-    return Outset(session, whole)
 
 
 class TestOutset:
@@ -499,28 +491,39 @@ class TestOutset:
         ],
     )
     def test_the_types_are_those_of_the_option_or_the_header_or_the_configuration(
-        self, types: list[str], header: list[str], config: str | None, found: list[str]
+        self, site: Site, types: list[str], header: list[str], config: str | None, found: list[str]
     ) -> None:
-        assert outset_of(*types, config=config)._types(header) == found
+        assert outset_of(site, *types, config=config)._types(header) == found
 
-    def test_without_any_type_there_is_no_node_to_make(self) -> None:
+    def test_without_any_type_there_is_no_node_to_make(self, site: Site) -> None:
         with pytest.raises(UsageError, match="There is no TPU type") as raised:
-            outset_of()._types(())
+            outset_of(site)._types(())
         assert raised.value.hint == "Name one: --up v3-8, or accelerator in the header."
 
     @pytest.mark.parametrize(
         ("types", "found"), [(["v3-8"], []), (["v3-8", "v2-8"], ["v2-8"]), (["v3-8", "v3-32"], [])]
     )
     def test_the_node_that_an_earlier_command_has_made_decides_between_types(
-        self, monkeypatch: pytest.MonkeyPatch, types: list[str], found: list[str]
+        self, site: Site, monkeypatch: pytest.MonkeyPatch, types: list[str], found: list[str]
     ) -> None:
         listed = [
             SimpleNamespace(name="other", accelerator="v3-8"),
             SimpleNamespace(name="r1", accelerator="v2-8"),
             SimpleNamespace(name="r1", accelerator="v2-8"),
         ]
-        monkeypatch.setattr(outset, "take_inventory", lambda provider: SimpleNamespace(nodes=listed))
-        assert outset_of()._existing("r1", types) == found
+        monkeypatch.setattr(whole, "take_inventory", lambda provider: SimpleNamespace(nodes=listed))
+        assert outset_of(site)._existing("r1", types) == found
+
+    def test_the_node_of_another_type_is_named_before_the_first_is_made(
+        self, site: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        site.types, site.ups = (), [up_of("v3-8"), up_of("v2-8")]
+        monkeypatch.setattr(whole, "creation", SimpleNamespace(price_text=lambda context, plan: "5 EUR"))
+        plan: Any = site.made_steps()._made_node()
+        assert plan.node.name == "made"
+        assert site.done == ["plan on its node", "admit", "make node"]
+        assert site.notes == ["Without capacity: v2-8 instead, 5 EUR per hour."]
+        assert site.listed == [("nodes", "made")]
 
     @pytest.mark.parametrize(
         ("is_deleted", "afterwards", "question"),
@@ -532,43 +535,25 @@ class TestOutset:
     def test_what_becomes_of_the_node_is_said_before_it_is_made(
         self, monkeypatch: pytest.MonkeyPatch, is_deleted: bool, afterwards: str, question: str
     ) -> None:
-        done: list[object] = []
+        asked: list[object] = []
 
         def ask(session: object, plan: object, *, yes: bool, more: dict[str, str], question: str) -> None:
-            done.append((more, question, yes))
+            asked.extend((dict(more), question, yes))
 
-        def acquire(provider: object, ssh: object, ups: list[Any], report: object) -> object:
-            done.append([up.request.accelerator for up in ups])
-            return SimpleNamespace(name="r1", zone="z", nodes=("node",))
-
-        ups = [
-            SimpleNamespace(
-                stopped=None, options=SimpleNamespace(name="r1"), request=SimpleNamespace(accelerator=name)
-            )
-            for name in ("v3-8", "v2-8")
-        ]
-        begin = outset_of(is_deleted=is_deleted)
-        monkeypatch.setattr(begin, "up_plans", lambda: ups)
-        monkeypatch.setattr(begin, "planned", lambda node: f"plan on {node}")
-        notes: list[str] = []
-        monkeypatch.setattr(outset, "output", SimpleNamespace(note=notes.append))
-        monkeypatch.setattr(outset, "show_steps", silent)
-        monkeypatch.setattr(outset, "price_text", lambda session, plan: "5 EUR")
-        monkeypatch.setattr(outset, "ask", ask)
-        monkeypatch.setattr(outset, "on_node", lambda plan, node, bucket: (plan, node, bucket))
-        monkeypatch.setattr(
-            outset,
-            "machine",
-            SimpleNamespace(acquire=acquire, planned_node=lambda up: up.request.accelerator),
+        monkeypatch.setattr(command, "ask", ask)
+        monkeypatch.setattr(command, "warn_of_secrets", asked.append)
+        run: Any = SimpleNamespace(
+            run="r1",
+            request=SimpleNamespace(script=Path("job.py")),
+            folder=Path("out"),
+            is_deleted=is_deleted,
         )
-        assert begin.make_node(lambda *place: done.append(place)) == ("plan on v3-8", "node", "data")
-        assert LISTED.pop() == ("nodes", "r1")
+        plan = up_of("v3-8")
+        command.Screen("session", run, yes=False).admit_node(plan)  # type: ignore[arg-type]
         facts = {"run": "r1: job.py", "results": "out", "afterwards": afterwards}
-        assert done == [(facts, question, False), ("r1", ""), ["v3-8", "v2-8"], ("r1", "z")]
-        assert notes == ["Without capacity: v2-8 instead, 5 EUR per hour."]
+        assert asked == [plan.options, facts, question, False]
 
-    def test_a_plan_is_made_for_each_type(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        warned: list[UpOptions] = []
+    def test_a_plan_is_made_for_each_type(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
         searches: list[tuple[object, ...]] = []
 
         def search_of(context: str, made: UpOptions, zones: tuple[str, ...], **options: object) -> str:
@@ -582,11 +567,10 @@ class TestOutset:
             plan_of=lambda _, *plan: SimpleNamespace(options=plan[0]),
         )
         existing: list[Any] = []
-        monkeypatch.setattr(outset, "read_header", lambda script: header)
-        monkeypatch.setattr(outset, "creation", creation)
-        monkeypatch.setattr(outset, "warn_of_secrets", warned.append)
-        monkeypatch.setattr(outset, "take_inventory", lambda provider: SimpleNamespace(nodes=existing))
-        options = [plan.options for plan in outset_of().up_plans()]
+        monkeypatch.setattr(whole, "read_header", lambda script: header)
+        monkeypatch.setattr(whole, "creation", creation)
+        monkeypatch.setattr(whole, "take_inventory", lambda provider: SimpleNamespace(nodes=existing))
+        options = [plan.options for plan in outset_of(site)._up_plans()]
         assert [(each.accelerator, each.name, each.framework) for each in options] == [
             ("v3-8", "r1", "jax"),
             ("v2-8", "r1", "jax"),
@@ -595,36 +579,31 @@ class TestOutset:
         assert (first.run, first.bucket, first.lifetime.idle) == ("r1", "b", 3600)
         assert first.typed == ("run", "job.py", "--up", "v3-8")
         assert searches == [(("z",), {"race": False, "wait": 7, "detach": False})] * 2
-        assert warned == [first]
         existing.append(SimpleNamespace(name="r1", accelerator="v2-8"))
-        assert [plan.options.accelerator for plan in outset_of().up_plans()] == ["v2-8"]
+        assert [plan.options.accelerator for plan in outset_of(site)._up_plans()] == ["v2-8"]
 
-    def test_a_lifetime_that_cannot_be_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_lifetime_that_cannot_be_is_refused(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
         header = SimpleNamespace(tpuctl=SimpleNamespace(accelerators=("v3-8",), framework="jax"))
-        begin = outset_of()
+        begin = outset_of(site)
         begin._whole.__dict__["lifetime"] = Lifetime(ttl=1)
-        monkeypatch.setattr(outset, "read_header", lambda script: header)
+        monkeypatch.setattr(whole, "read_header", lambda script: header)
         with pytest.raises(UsageError, match="--ttl is from"):
-            begin.up_plans()
+            begin._up_plans()
 
-    def test_what_a_plan_has_to_say_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        notes: list[str] = []
+    def test_what_a_plan_has_to_say_is_said(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
         plan = SimpleNamespace(notes=("one", "two"))
-        monkeypatch.setattr(outset, "output", SimpleNamespace(note=notes.append))
-        monkeypatch.setattr(outset, "show_late_count", silent)
-        monkeypatch.setattr(outset, "submission", SimpleNamespace(plan=lambda *_: plan))
-        planned: Any = outset_of().planned()
-        assert (planned, notes) == (plan, ["one", "two"])
+        monkeypatch.setattr(whole, "submission", SimpleNamespace(plan=lambda *_: plan))
+        planned: Any = site.made_steps()._planned()
+        assert (planned, site.notes) == (plan, ["one", "two"])
 
     def test_a_stopped_node_needs_time_before_anything_is_asked(
-        self, monkeypatch: pytest.MonkeyPatch
+        self, site: Site, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def refuse(node: object, time: object) -> None:
             raise StateError(f"{node} ends soon.")
 
-        begin = outset_of()
-        monkeypatch.setattr(begin, "up_plans", lambda: [SimpleNamespace(stopped="r1")])
-        monkeypatch.setattr(begin, "_cloud", SimpleNamespace(server_time="now"))
-        monkeypatch.setattr(outset, "require_time_left", refuse)
+        site.ups = [SimpleNamespace(stopped="r1")]
+        monkeypatch.setattr(whole, "require_time_left", refuse)
         with pytest.raises(StateError, match="r1 ends soon"):
-            begin.make_node(lambda name: None)
+            site.made_steps()._made_node()
+        assert site.done == []
