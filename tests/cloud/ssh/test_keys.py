@@ -104,6 +104,21 @@ def test_a_file_that_is_not_a_key_is_refused(tmp_path: Path, data: bytes) -> Non
         Ssh("ada", path, no_dial).login_key()
 
 
+@pytest.mark.parametrize("kind", ["pipe", "device", "too large"])
+def test_a_file_without_an_end_is_refused_as_a_key(tmp_path: Path, kind: str) -> None:
+    """The tpuctl.toml of a project from elsewhere may name a pipe that nobody writes, or /dev/zero."""
+    path = tmp_path / "key"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        with path.open("wb") as file:
+            file.truncate(1 << 33)
+    with pytest.raises(ConfigError, match=f"{path} cannot be used"):
+        read_public_key(path)
+
+
 def test_a_key_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"file/key cannot be written: \w") as refused:

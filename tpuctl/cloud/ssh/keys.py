@@ -14,6 +14,9 @@ from tpuctl.atomic_files import PRIVATE, READABLE, create_file, replace_file
 from tpuctl.errors import ConfigError
 from tpuctl.local.private_folder import make_missing_folders
 
+_LARGEST = 64 << 10
+"""Bytes of a private key file: one of RSA with 16,384 bits has 13 kB."""
+
 
 def make_key(path: Path) -> None:
     """Create an ed25519 key pair without a passphrase, the private half readable by its owner alone.
@@ -38,7 +41,7 @@ def make_key(path: Path) -> None:
 def read_public_key(path: Path) -> str:
     """Return `TYPE BASE64` of a private key file's public half; raises ConfigError when it is unusable."""
     try:
-        private = serialization.load_ssh_private_key(path.read_bytes(), password=None)
+        private = serialization.load_ssh_private_key(_read(path), password=None)
     except (OSError, ValueError, TypeError) as error:
         raise ConfigError(
             f"The SSH key {path} cannot be used: {error}.",
@@ -48,6 +51,15 @@ def read_public_key(path: Path) -> str:
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     )
     return line.decode()
+
+
+def _read(path: Path) -> bytes:
+    """Return a key file's bytes; the tpuctl.toml of a project from elsewhere may name a pipe or a device."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+        content = stream.read(_LARGEST + 1) or b""
+    if len(content) > _LARGEST:
+        raise ValueError(f"it is larger than {_LARGEST >> 10} KiB")
+    return content
 
 
 def load_key(path: Path) -> paramiko.PKey:
