@@ -167,3 +167,23 @@ class TestRefused:
         with pytest.raises(StateError, match="does not hold the code"):
             site.export()
         assert {path.name for path in site.folder.iterdir()} == before
+
+
+def test_a_link_that_another_user_plants_beside_the_archive_is_not_followed(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder such as /tmp, just after a part of an earlier export was deleted."""
+    victim, unlink = tmp_path / "victim", Path.unlink
+    victim.write_text("kept")
+
+    def delete_and_plant(path: Path, *, missing_ok: bool = False) -> None:
+        unlink(path, missing_ok=missing_ok)
+        if path.name.endswith(".part") and not site.folder.joinpath("planted").exists():
+            site.folder.joinpath("planted").touch()
+            path.symlink_to(victim)
+
+    monkeypatch.setattr(Path, "unlink", delete_and_plant)
+    with pytest.raises(UsageError, match=r"r1.tar.gz cannot be written: File exists"):
+        site.export()
+    assert victim.read_text() == "kept"
+    assert site.folder.joinpath("planted").exists()

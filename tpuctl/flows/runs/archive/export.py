@@ -201,7 +201,7 @@ class _Writer:
 
     def __init__(self, path: Path, top: str) -> None:
         self._top = top
-        self._stream = path.open("wb")
+        self._stream = path.open("xb")  # never through a link that another user plants
         self._gzip = gzip.GzipFile("", "wb", 6, self._stream, mtime=0)
         self._tar = tarfile.open(fileobj=self._gzip, mode="w", format=tarfile.PAX_FORMAT)  # noqa: SIM115
         self._path = path
