@@ -165,6 +165,19 @@ def test_a_run_is_use_as_long_as_its_supervisor_or_script_holds_a_lock(tmp_path:
     assert reasons(tmp_path) == []
 
 
+def test_a_pipe_of_another_login_hides_no_run(tmp_path: Path) -> None:
+    """A look that waited for its other end would never see that the host is used, and --idle would end it."""
+    folder = tmp_path / "home/.tpuctl/runs/a/1"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "lock")
+    (folder / "script.lock").symlink_to("/dev/tty")
+    lock = tmp_path / "home/.tpuctl/runs/digits/2/lock"
+    lock.parent.mkdir(parents=True)
+    with lock.open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert reasons(tmp_path) == ["run digits, attempt 2"]
+
+
 def test_a_run_that_begins_and_ends_between_two_looks_is_use_once(tmp_path: Path) -> None:
     activity = Activity(str(tmp_path), str(tmp_path / "home"))
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tpuctl.flows.runs.evidence.witnesses import AT_WORK
 from tpuctl.worker import main, timing
-from tpuctl.worker.attempt_lock import first_lock, hold, is_held_in, take
+from tpuctl.worker.attempt_lock import first_lock, hold, is_held_in, live_attempts, take
 from tpuctl.worker.preparation.old_runs import make_room
 from tpuctl.worker.records import LOCK_FILE, SCRIPT_LOCK_FILE, STARTED, STARTED_BEFORE, identity
 
@@ -123,6 +126,20 @@ class TestRemovedRun:
         assert make_room(str(tmp_path), "new") is None
         os.close(descriptor)
         assert (tmp_path / STARTED).exists()
+
+
+def test_a_pipe_that_a_job_left_as_a_lock_is_not_waited_for(tmp_path: Path) -> None:
+    """Else no run would start on the host before the launch is given up, after three minutes."""
+    runs = tmp_path / ".tpuctl/runs"
+    for run in ("left", "live", "own"):
+        (runs / run / "1").mkdir(parents=True)
+    os.mkfifo(runs / "left/1/lock")
+    with (runs / "live/1/lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert live_attempts(str(runs / "own/1")) == [str(runs / "live/1")]
+        program = [sys.executable, "-c", AT_WORK]
+        done = subprocess.run(program, env={"HOME": str(tmp_path)}, stdout=subprocess.PIPE, timeout=60)
+        assert done.stdout == b"live 1\n"
 
 
 def test_a_look_at_an_attempt_whose_lock_is_deleted_meanwhile_is_one_at_none(

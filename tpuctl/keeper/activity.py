@@ -157,8 +157,9 @@ def _changed(path: str) -> int:
 
 
 def _is_held(path: str) -> bool:
+    """Return whether a process holds a lock: what another login made in its place is not waited for."""
     try:
-        with open(path, "rb") as lock:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             return False
     except BlockingIOError:

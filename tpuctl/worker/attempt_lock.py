@@ -59,7 +59,8 @@ def is_started(folder: str) -> bool:
 def is_held_in(folder: str, name: str) -> bool:
     """Return whether a process holds the lock of this name in a folder; nobody holds one that is absent."""
     try:
-        with open(os.path.join(folder, name), "rb") as lock:
+        path = os.path.join(folder, name)  # of a pipe that a job left there, nobody waits for the other end
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as lock:
             return is_held(lock)
     except OSError:
         return False

@@ -47,7 +47,7 @@ AT_WORK = r"""
 import fcntl, glob, os
 for lock in glob.glob(os.path.expanduser("~/.tpuctl/runs/*/[0-9]*/lock")):
     folder = os.path.dirname(lock)
-    with open(lock, "rb") as stream:
+    with open(os.open(lock, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
