@@ -6,6 +6,7 @@ from benchmarks import (
     copy,
     emulated_tpu,
     following,
+    growth,
     photographs,
     provisioning,
     pull,
@@ -17,7 +18,7 @@ from benchmarks.gcs import __main__ as gcs
 from benchmarks.input_pipeline import __main__ as input_pipeline
 
 for benchmark in (
-    command_line, provisioning, connections, following, watching, copy, pull, gcs, simulator,
+    command_line, provisioning, connections, following, watching, growth, copy, pull, gcs, simulator,
     emulated_tpu, input_pipeline, datasets, photographs,
 ):  # fmt: skip
     benchmark.main()
