@@ -271,6 +271,21 @@ OPEN = "application/json; restarts=1"
 """Content type of a verdict that another attempt may follow: a listing tells by it."""
 
 
+_OWNED = re.compile(r"application/json; owner=([\x21-\x7e]{1,256})")
+
+
+def run_type(run: Run) -> str:
+    """Return the content type of run.json: a listing tells by it whose the run is."""
+    label = f"application/json; owner={run.machine.owner if run.machine else ''}"
+    return label if _OWNED.fullmatch(label) else "application/json"
+
+
+def read_run_type(text: str) -> str:
+    """Return the owner in a run's content type; empty for any other type."""
+    match = _OWNED.fullmatch(text)
+    return match[1] if match else ""
+
+
 _VERDICT_TYPE = re.compile(r"application/json; outcome=([a-z]{1,40}); basis=(workers|machine)")
 
 

@@ -16,7 +16,7 @@ from tpuctl import runs
 from tpuctl.bucket_layout import NodePaths
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import ConfigError, DeadlineError, NotFoundError, StockoutError
-from tpuctl.flows.overview.story import Story, tell
+from tpuctl.flows.overview.story import MOST_RUNS, Story, tell
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.keeper.records import Deletion
 from tpuctl.keeper.records import encode as encode_deletion
@@ -158,6 +158,19 @@ class TestBucket:
             (at(12), "bucket", "run r1 started (attempt 1)"), (at(14), "bucket", "run r1 failed: because"),
         ]  # fmt: skip
         assert site.tell().command == "tpuctl submit SCRIPT --tpu n1"
+
+    def test_of_many_the_newest_are_told_and_the_others_counted(self, site: Site) -> None:
+        for number in range(MOST_RUNS):
+            self.submit(site, f"r{number}")
+        before = site.memory.requests(site.tell)
+        assert not [text for _, _, text in site.events() if "before" in text]
+        for number in range(MOST_RUNS, MOST_RUNS + 1003):
+            self.submit(site, f"r{number}")
+        texts = [text for _, _, text in site.events()]
+        assert len(texts) == MOST_RUNS + 1
+        assert "1,003 runs were started here before: 'tpuctl runs --limit 0' lists them" in texts
+        assert "run r1022 started (attempt 1)" in texts
+        assert site.memory.requests(site.tell) == before
 
     def test_the_newest_that_works_is_followed(self, site: Site) -> None:
         self.submit(site, "r1")

@@ -135,7 +135,7 @@ class TestListing:
         site.submit("r1")
         for name in ("gone", "No Name"):
             site.memory.put(f"runs/{name}/run.json", b"{}", REMOVAL_TYPE)
-        assert half_removed(site.bucket) == ["gone"]
+        assert half_removed(site.bucket.objects("runs/")) == ["gone"]
 
 
 def test_attempts_on_a_node_are_listed_the_newest_first(site: Site) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.flows.nodes.memory_provider import MemoryProvider, node
 from tests.flows.runs.evidence.memory_bucket import START, MemoryBucket
 from tests.flows.runs.records import ATTEMPT, CREATED, STATUS, TPU
-from tpuctl import runs
+from tpuctl import clock, runs
 from tpuctl.bucket_layout import NodePaths
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import StateError
@@ -44,6 +44,7 @@ class Site:
 
     def end(self, name: str, decided: str, **fields: Any) -> None:
         verdict = Verdict(name, runs.SUCCEEDED, 1, decided, "all ended", 0, runs.BY_WORKERS, **fields)
+        self.memory.time = max(self.memory.time, clock.parse(decided))
         self.memory.put(f"runs/{name}/verdict.json", encode(verdict), verdict_type(verdict))
 
     def used(self) -> frozenset[str]:
@@ -72,6 +73,19 @@ def test_a_run_uses_its_node_for_the_age_after_its_end(site: Site, decided: str,
     site.submit("r1")
     site.end("r1", decided)
     assert site.used() == (frozenset({TPU.uid}) if is_used else frozenset())
+
+
+def test_runs_that_have_ended_before_cost_no_request(site: Site) -> None:
+    site.submit("works")
+    counts = []
+    for number in range(40):
+        site.submit(f"r{number}")
+        site.end(f"r{number}", "2026-01-01T12:00:00Z")
+        if number in (9, 39):
+            counts.append(site.memory.requests(site.used))
+            assert site.used() == {TPU.uid}
+            site.memory.time = START
+    assert counts[0] == counts[1]
 
 
 def test_one_of_several_is_enough(site: Site) -> None:

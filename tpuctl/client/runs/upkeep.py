@@ -55,6 +55,11 @@ def plan_removals(
     return plans
 
 
+def read_all(plans: Sequence[removal.RemovalPlan]) -> None:
+    """Read what plans can tell before their runs are removed."""
+    removal.read_all(plans)
+
+
 def removal_requests(context: Context, plans: Sequence[removal.RemovalPlan]) -> list[HttpRequest]:
     """Return what `remove` would send."""
     return removal.requests(context.cloud.bucket, plans)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -90,12 +90,18 @@ def runs_on(
     bucket: Bucket, paths: NodePaths, warn: Report = silent, most: int | None = None
 ) -> list[RunOnNode]:
     """Return the runs that were started on a node, the newest first, `most` at most."""
-    chosen = started_on(bucket, paths)
+    return runs_of(bucket, started_on(bucket, paths), paths.uid, warn, most)
+
+
+def runs_of(
+    bucket: Bucket, chosen: Sequence[StartedRun], uid: str, warn: Report = silent, most: int | None = None
+) -> list[RunOnNode]:
+    """Return the runs of attempts that the folder of the node `uid` names, in order, `most` at most."""
     width = most or max(1, len(chosen))
     states: list[RunOnNode] = []
     for first in range(0, min(len(chosen), MOST_NAMED * width), width):
         batch = chosen[first : first + width]
-        read = fanout(lambda item: _run_on_node(bucket, item, paths.uid, warn), batch)
+        read = fanout(lambda item: _run_on_node(bucket, item, uid, warn), batch)
         states += filter(None, values(read))
         if len(states) >= width:
             break

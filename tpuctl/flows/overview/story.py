@@ -13,9 +13,10 @@ from tpuctl.errors import NotFoundError, TpuctlError, nearest
 from tpuctl.flows.nodes.expiry import past_deletions
 from tpuctl.flows.nodes.inventory import Allocation, Inventory, take_inventory
 from tpuctl.flows.nodes.lookup import no_answer
-from tpuctl.flows.overview.node_runs import RunOnNode, runs_on
+from tpuctl.flows.overview.node_runs import RunOnNode, runs_of
 from tpuctl.flows.overview.views import next_command, troubles
 from tpuctl.flows.progress import Report
+from tpuctl.flows.runs.lookup import started_on
 from tpuctl.keeper.records import EXPIRED, IDLED, NODES, PREEMPTED, Deletion
 from tpuctl.nodes import History, Node, NodeState, PastChange, QueuedResource
 from tpuctl.nodes.readiness import REPLACEMENT
@@ -31,6 +32,8 @@ KEEPER = "keeper"
 """The source of what keepers recorded."""
 LARGEST_DELETION = 64 << 10
 """Bytes of a keeper's record."""
+MOST_RUNS = 20
+"""Newest runs of a node that are told."""
 
 
 @dataclass(frozen=True)
@@ -167,13 +170,25 @@ def _bucket_events(
     """Return what runs and keepers wrote about nodes of a name, and the run that works there."""
     known = (NodePaths.parse(folder) for folder in bucket.folders(NODES))
     nodes = [paths for paths in known if paths and paths.name == name and zone in (None, paths.zone)]
-    runs = values(fanout(lambda paths: runs_on(bucket, paths, warn), nodes))
-    started = [run for of_node in runs for run in of_node]
-    events = [event for run in started for event in _run_events(run)]
+    started, events = list[RunOnNode](), list[Event]()
+    for runs, earlier in values(fanout(lambda paths: _newest_runs(bucket, paths, warn), nodes)):
+        started += runs
+        events += [*earlier, *(event for run in runs for event in _run_events(run))]
     for deletions in values(fanout(lambda paths: _deletions(bucket, paths, warn), nodes)):
         events += deletions
     working = sorted((run for run in started if run.works), key=lambda run: run.started)
     return events, working[-1] if working else None
+
+
+def _newest_runs(bucket: Bucket, paths: NodePaths, warn: Report) -> tuple[list[RunOnNode], list[Event]]:
+    """Return the newest runs of a node, and an event that says how many were before, if any."""
+    named = started_on(bucket, paths)
+    runs = runs_of(bucket, named, paths.uid, warn, MOST_RUNS)
+    older = len(named) - len(runs)
+    if len(runs) < MOST_RUNS or not older:
+        return runs, []
+    text = f"{older:,} runs were started here before: 'tpuctl runs --limit 0' lists them"
+    return runs, [Event(named[-1].started, "bucket", text)]
 
 
 def _run_events(run: RunOnNode) -> Iterator[Event]:

@@ -8,14 +8,14 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from tpuctl import runs
+from tpuctl import clock, runs
 from tpuctl.bucket_layout import RUN_ON_NODE, RUNS, NodePaths
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import NotFoundError
 from tpuctl.flows.progress import Report, silent
 from tpuctl.flows.runs.stored_attempt import age_of
-from tpuctl.flows.runs.stored_run import CLOSE_AFTER, StoredRun
+from tpuctl.flows.runs.stored_run import CLOSE_AFTER, FEW, StoredRun
 from tpuctl.parallel import fanout
 from tpuctl.upkeep.removal import REMOVAL_TYPE
 
@@ -68,9 +68,10 @@ def listed_runs(bucket: Bucket, warn: Report = silent) -> list[ListedRun]:
 
 def runs_in(objects: Sequence[Object], now: datetime, warn: Report = silent) -> list[ListedRun]:
     """Return the runs whose records are among listed objects, oldest first; `warn` is as above."""
+    objects = [item for item in objects if item.name.count("/") == 2]
     ended = {item.name.split("/")[1]: item.updated for item in objects if item.name.endswith("/verdict.json")}
     closed = ended.keys() - {item.name.split("/")[1] for item in objects if item.content_type == runs.OPEN}
-    outcomes = _outcomes(objects, now)
+    outcomes = outcomes_in(objects, now)
     notes = {item.name.split("/")[1]: item for item in objects if item.name.endswith("/notes.json")}
     listed = []
     for record in sorted(objects, key=lambda item: item.generation):
@@ -91,14 +92,14 @@ def runs_in(objects: Sequence[Object], now: datetime, warn: Report = silent) -> 
     return listed
 
 
-def half_removed(bucket: Bucket) -> list[str]:
-    """Return the names of runs whose removal was begun."""
-    records = bucket.objects(RUNS, glob=f"{RUNS}*/run.json")
-    names = [item.name.split("/")[1] for item in records if item.content_type == REMOVAL_TYPE]
+def half_removed(objects: Iterable[Object]) -> list[str]:
+    """Return the names of runs among listed objects whose removal was begun."""
+    marks = [item.name.split("/") for item in objects if item.content_type == REMOVAL_TYPE]
+    names = [path[1] for path in marks if path[2:] == ["run.json"]]
     return list(filter(runs.NAME.fullmatch, names))
 
 
-def _outcomes(objects: Iterable[Object], now: datetime) -> dict[str, str]:
+def outcomes_in(objects: Iterable[Object], now: datetime) -> dict[str, str]:
     """Return how each run ended whose verdict is closed, as its listing tells: `StoredRun.is_closed`."""
     outcomes = {}
     for item in objects:
@@ -106,6 +107,20 @@ def _outcomes(objects: Iterable[Object], now: datetime) -> dict[str, str]:
         if label and (label[1] == runs.BY_WORKERS or age_of(item, now) > CLOSE_AFTER):
             outcomes[item.name.split("/")[1]] = label[0]
     return outcomes
+
+
+def unsettled(bucket: Bucket, names: Iterable[str], until: datetime) -> list[str]:
+    """Return the runs of these names that may not have ended for good by a moment, in order.
+
+    Of many, one listing tells which have; few are returned unseen, as reading them costs less.
+    """
+    listed = list(dict.fromkeys(names))
+    if len(listed) <= FEW:
+        return listed
+    verdicts = bucket.objects(RUNS, glob=f"{RUNS}*/verdict.json")
+    old = [item for item in verdicts if item.updated <= clock.iso(until)]
+    ended = outcomes_in(old, bucket.now())
+    return [name for name in listed if name not in ended]
 
 
 def stored_runs(bucket: Bucket, warn: Report = silent) -> list[StoredRun]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -18,14 +18,25 @@ from tpuctl.flows.runs.evidence.signs import RecordMissingError, sign_of
 from tpuctl.flows.runs.evidence.words import WorkerWord
 from tpuctl.flows.runs.stored_attempt import StoredAttempt, age_of, find_record
 from tpuctl.parallel import fanout, values
-from tpuctl.runs import BY_MACHINE, BY_WORKERS, RANKS, Attempt, Run, Verdict, decode, encode, verdict_type
+from tpuctl.runs import (
+    BY_MACHINE,
+    BY_WORKERS,
+    RANKS,
+    Attempt,
+    Run,
+    Verdict,
+    decode,
+    encode,
+    run_type,
+    verdict_type,
+)
 from tpuctl.upkeep.notes import Notes
 from tpuctl.upkeep.removal import LARGEST as LARGEST_REMOVAL
 from tpuctl.upkeep.removal import REMOVAL_TYPE, find_removal
 from tpuctl.worker.records import MOST_CHARACTERS, StopRequest, check_stop
 
 if TYPE_CHECKING:
-    from tpuctl.cloud.storage import Bucket
+    from tpuctl.cloud.storage import Bucket, Object
 
 
 MOST_UNREADABLE = 5
@@ -181,13 +192,17 @@ class StoredRun:
         have added them.
         """
         records = self.bucket.objects(self.paths.attempts, glob=f"{self.paths.attempts}*/attempt.json")
-        folders = [listed.name.split("/")[-2] for listed in records]
+        return [number for number in self.attempts_in(records) if until is None or number <= until.attempt]
+
+    def attempts_in(self, objects: Iterable[Object]) -> list[int]:
+        """Return the numbers of the attempts whose records are among listed objects, in order."""
+        records = [item.name for item in objects if item.name.endswith("/attempt.json")]
+        folders = [name.split("/")[-2] for name in records if name.count("/") == 4]
         for folder in folders:
             if not ATTEMPT_FOLDER.fullmatch(folder):
                 name = f"{self.paths.attempts}{folder}/"
                 self.warn(BadObjectError(name, "does not have the number of an attempt").message)
-        numbers = sorted(int(folder) for folder in folders if ATTEMPT_FOLDER.fullmatch(folder))
-        return [number for number in numbers if until is None or number <= until.attempt]
+        return sorted(int(folder) for folder in folders if ATTEMPT_FOLDER.fullmatch(folder))
 
     def attempt(self, number: int) -> StoredAttempt:
         """Return one attempt, whether or not the bucket has it; the same object each time."""
@@ -244,7 +259,7 @@ class StoredRun:
         if self.bucket.objects(self.paths.folder, most=1) and not self.bucket.stat(self.paths.record):
             raise self._left()
         try:
-            self.bucket.create(self.paths.record, self._encoded(record))
+            self.bucket.create(self.paths.record, self._encoded(record), run_type(record))
         except ConflictError as error:
             raise ConflictError(
                 f"There is a run '{self.name}' already: its record exists.", hint="Choose another --name."

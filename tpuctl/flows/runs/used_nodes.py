@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tpuctl import clock
@@ -13,9 +12,9 @@ from tpuctl.bucket_layout import RUNS, STATUSES, NodePaths
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import NotFoundError, StateError
 from tpuctl.flows.progress import Report
-from tpuctl.flows.runs.evidence.signs import LiveSign, live_signs
+from tpuctl.flows.runs.evidence.signs import live_signs
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.lookup import WIDTH, started_on
+from tpuctl.flows.runs.lookup import WIDTH, outcomes_in, started_on
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.keeper import records
@@ -36,6 +35,10 @@ class Usage:
         self._witnesses = witnesses
         self._warn = warn
         self._since = now - age
+        self._settled: frozenset[str] = frozenset()
+        """Runs that have ended for good, long enough ago."""
+        self._working: dict[str, str] = {}
+        """Uid of a node -> a run that works there as its statuses say, whatever records there are."""
 
     def used(self, nodes: Iterable[Node]) -> frozenset[str]:
         """Return the uids of nodes on which a run has not ended, or ended less than the age ago.
@@ -45,6 +48,8 @@ class Usage:
         it has ended.
         """
         listed = list(nodes)
+        if listed:
+            self._list()
         answers = values(fanout(self._is_used, listed, width=WIDTH))
         return frozenset(node.id.uid for node, is_used in zip(listed, answers, strict=True) if is_used)
 
@@ -58,10 +63,11 @@ class Usage:
             )
             return True
         names = dict.fromkeys(item.run for item in started_on(self._bucket, NodePaths.of(node.id)))
-        if any(self._holds(StoredRun(self._bucket, name, self._warn), node) for name in names):
+        unsettled = (name for name in names if name not in self._settled)
+        if any(self._holds(StoredRun(self._bucket, name, self._warn), node) for name in unsettled):
             return True
-        seen = [sign.run for sign in self._signs if sign.tpu_uid == node.id.uid]
-        unlisted = seen or self._witnesses.beside(node.id)
+        seen = self._working.get(node.id.uid)
+        unlisted = [seen] if seen else self._witnesses.beside(node.id)
         if unlisted:
             self._warn(
                 f"{node.name} is left alone: run '{unlisted[0]}' works on it. Its records were deleted from"
@@ -69,10 +75,12 @@ class Usage:
             )
         return bool(unlisted)
 
-    @cached_property
-    def _signs(self) -> list[LiveSign]:
-        """What works as its statuses say, whatever records there are."""
-        return live_signs(self._bucket, self._bucket.objects(RUNS, glob=f"{RUNS}*/{STATUSES}"))
+    def _list(self) -> None:
+        """Note what one listing tells of all runs; one that is started after it is among none of them."""
+        objects = self._bucket.objects(RUNS, glob=f"{RUNS}*/{{verdict.json,{STATUSES}}}")
+        old = [item for item in objects if item.updated <= clock.iso(self._since)]
+        self._settled = frozenset(outcomes_in(old, self._bucket.now()))
+        self._working = {sign.tpu_uid: sign.run for sign in live_signs(self._bucket, objects)}
 
     def _holds(self, run: StoredRun, node: Node) -> bool:
         try:

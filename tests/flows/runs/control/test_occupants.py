@@ -11,7 +11,7 @@ import pytest
 
 from tests.flows.nodes.memory_provider import MemoryProvider
 from tests.flows.runs.evidence.memory_bucket import MemoryBucket
-from tests.flows.runs.records import ATTEMPT, STATUS, TPU, pass_time, write_run
+from tests.flows.runs.records import ATTEMPT, CREATED, STATUS, TPU, pass_time, write_run
 from tpuctl import clock, runs
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import ConflictError, StateError
@@ -125,6 +125,18 @@ class TestMemory:
         self.end(memory, 0)
         memory.pass_time(silence)
         assert bool(self.look(memory)) is is_ending
+
+    def test_runs_that_have_ended_before_cost_no_request(self, memory: MemoryBucket) -> None:
+        counts, bucket = [], cast("Bucket", memory)
+        for number in range(1, 41):
+            run = write_run(bucket, f"r{number}")
+            run.end(Verdict(run.name, runs.FAILED, 1, CREATED, "so", basis=runs.BY_WORKERS, tpu=TPU))
+            if number in (20, 40):
+                memory.pass_time(200)
+                counts.append(memory.requests(lambda: self.look(memory)))
+        assert counts == [2, 2]
+        write_run(bucket, "works")
+        assert [each.run for each in self.look(memory)] == ["works"]
 
     def test_a_run_on_a_node_of_the_name_before_uses_nothing(self, memory: MemoryBucket) -> None:
         run = write_run(cast("Bucket", memory))

@@ -6,6 +6,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import count
+
+import pytest
 
 from tpuctl import clock
 from tpuctl.cloud.storage import Object
@@ -40,6 +43,14 @@ class MemoryBucket:
         self._generation = 0
         self.bytes_read = 0
         """Of ranges of objects."""
+
+    def requests(self, work: Callable[[], object]) -> int:
+        """Return how many requests some work sends."""
+        sent = count()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self, "meanwhile", lambda: next(sent))
+            work()
+        return next(sent)
 
     def pass_time(self, seconds: float) -> None:
         self.time += timedelta(seconds=seconds)

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import cast
+
 import msgspec
 import pytest
 
 from tests.flows.nodes.memory_provider import node
-from tests.flows.runs.records import CREATED, pass_time, write_run, write_status
-from tests.flows.runs.upkeep.records import write_ended_run
+from tests.flows.runs.evidence.memory_bucket import MemoryBucket
+from tests.flows.runs.records import ATTEMPT, CREATED, STATUS, pass_time, write_run, write_status
+from tests.flows.runs.upkeep.records import ended, write_ended_run
 from tests.flows.runs.upkeep.test_removal import BY, Nodes, plan, witnesses
 from tpuctl import runs
 from tpuctl.catalogue.prices import unknown
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import ConfigError
-from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.stored_run import CLOSE_AFTER, StoredRun
 from tpuctl.flows.runs.upkeep.collection import Collection, Rule, plan_collection
 from tpuctl.flows.runs.upkeep.notes import tagging, update
-from tpuctl.flows.runs.upkeep.removal import _mark
+from tpuctl.flows.runs.upkeep.removal import RemovalPlan, _mark
 from tpuctl.nodes import RESTART_LABEL, RUN_LABEL, NodeList, NodeState
 from tpuctl.recovery.records import Machine
+from tpuctl.runs import Run
 from tpuctl.upkeep.notes import TagChange
+from tpuctl.worker.records import FINISHED, encode
+
+MACHINE = Machine("v3-32", ("z",), False, "base", BY)
 
 
 def collect(bucket: Bucket, rule: Rule) -> Collection:
@@ -43,6 +51,29 @@ def test_the_newest_the_tagged_and_those_that_go_on_stay(bucket: Bucket) -> None
     assert "Run 'goes-on' has not ended" in refusal.message
     assert names(collect(bucket, Rule(20))) == []
     assert names(collect(bucket, Rule(0))) == ["z-first", "second", "a-last"]
+
+
+def test_runs_that_have_ended_long_ago_are_judged_by_one_listing() -> None:
+    memory, plans = MemoryBucket(), list[RemovalPlan]()
+    bucket = cast("Bucket", memory)
+    for name in ("r1", "r2", "r3"):
+        run = StoredRun(bucket, name)
+        run.create(Run(name, CREATED, BY, "job.py", (), "0" * 64, "jax", "v3-32", (), {}, machine=MACHINE))
+        run.create_attempt(msgspec.structs.replace(ATTEMPT, workers=(0,)))
+        memory.put(run.paths.status(1, 0), encode(replace(STATUS, state=FINISHED, exit_code=0)))
+        run.end(ended(name))
+    memory.pass_time(CLOSE_AFTER)
+    assert memory.requests(lambda: collect(bucket, Rule(0, BY))) > 10, "a worker may write its last word"
+    memory.pass_time(1)
+    assert memory.requests(lambda: plans.extend(collect(bucket, Rule(0, BY)).plans)) == 1
+    assert [(plan.run.name, plan.state, plan.attempts) for plan in plans] == [
+        (name, "succeeded", (1,)) for name in ("r1", "r2", "r3")
+    ]
+    assert memory.requests(lambda: collect(bucket, Rule(0, "bob@example.com"))) == 1
+    assert plans[0].submitter == BY
+    memory.put("runs/r2/attempts/2/lease.json", b"{")
+    memory.put("runs/r3/attempts/1/workers/0/status.json", encode(STATUS))
+    assert names(collect(bucket, Rule(0, BY))) == ["r1", "r2"], "what has just been written is read"
 
 
 def test_age_is_by_the_buckets_clock(bucket: Bucket) -> None:

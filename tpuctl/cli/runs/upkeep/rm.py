@@ -45,6 +45,8 @@ def rm(session: Session, run: tuple[str, ...], yes: bool, dry_run: bool) -> None
 
 def remove_all(session: Session, plans: Sequence[RemovalPlan], *, yes: bool) -> None:
     """Show runs, ask, remove them, and show the result."""
+    if session.as_json or not yes:
+        calls.read_all(plans)
     if not yes:
         show_plans(session, plans)
     confirm(f"Remove {_count(len(plans), 'run')}?", yes=yes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tpuctl import clock, polling
@@ -12,7 +13,7 @@ from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import ConflictError, DeadlineError, NotFoundError, StateError, joined_hints
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.evidence.signs import RecordMissingError
-from tpuctl.flows.runs.lookup import WIDTH, StartedRun, started_on
+from tpuctl.flows.runs.lookup import WIDTH, StartedRun, started_on, unsettled
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.parallel import fanout, values
 from tpuctl.polling import Backoff, Sleep, poll
@@ -90,7 +91,8 @@ def occupants(bucket: Bucket, witnesses: Witnesses, node: Node, warn: Report) ->
             warn(f"Whether run '{item.run}' uses the TPU is unknown: {error.message}")
             return None
 
-    listed = values(fanout(look, started.values(), width=WIDTH))
+    names = unsettled(bucket, started, bucket.now() - timedelta(seconds=LONGEST_END + 1)) if started else []
+    listed = values(fanout(look, [started[name] for name in names], width=WIDTH))
     return [occupant for occupant in listed if occupant]
 
 

@@ -23,7 +23,7 @@ from tpuctl.flows.nodes.placement.creation import await_node, zone_of
 from tpuctl.flows.nodes.placement.search import Search
 from tpuctl.flows.nodes.plan import UpPlan, plan_up
 from tpuctl.flows.nodes.up import up
-from tpuctl.flows.runs.lookup import started_on
+from tpuctl.flows.runs.lookup import started_on, unsettled
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.recovery.authority import own_node
 from tpuctl.flows.runs.recovery.tools import Tools
@@ -149,9 +149,9 @@ def _users(tools: Tools, run: str, node: NodeId) -> list[str]:
 
     Those that only its hosts know, too: their records are gone, or in another bucket.
     """
-    names = dict.fromkeys(started.run for started in started_on(tools.bucket, NodePaths.of(node)))
+    started = started_on(tools.bucket, NodePaths.of(node))
     users = []
-    for name in names:
+    for name in unsettled(tools.bucket, (item.run for item in started), tools.bucket.now()):
         other = StoredRun(tools.bucket, name)
         if name == run:
             continue

@@ -9,19 +9,21 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tpuctl import clock, runs
+from tpuctl.bucket_layout import RUNS
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import NotFoundError, StateError, TpuctlError
 from tpuctl.flows.progress import Report, silent
 from tpuctl.flows.runs.costs.attempts import PriceOf
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.lookup import WIDTH, ListedRun, half_removed, listed_runs
+from tpuctl.flows.runs.lookup import WIDTH, ListedRun, half_removed, runs_in
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.upkeep.removal import RemovalPlan, plan_removal, reasons_to_keep
 from tpuctl.parallel import fanout
+from tpuctl.runs import read_run_type
 from tpuctl.upkeep.notes import KEEP
 
 if TYPE_CHECKING:
-    from tpuctl.cloud.storage import Bucket
+    from tpuctl.cloud.storage import Bucket, Object
 
 
 @dataclass(frozen=True)
@@ -55,13 +57,19 @@ def plan_collection(
 
     Those whose removal was begun are among them.
     """
-    own = _own(bucket, rule.owner, warn)
+    objects = dict[str, list["Object"]]()
+    for item in bucket.objects(RUNS):
+        objects.setdefault(item.name.split("/")[1], []).append(item)
+    everything = [item for of_run in objects.values() for item in of_run]
+    own = _own(bucket, runs_in(everything, bucket.now()), rule.owner, warn)
     before = clock.iso(bucket.now() - timedelta(seconds=rule.age))
     old = [item for item in own[: max(0, len(own) - rule.keep)] if item.record.updated <= before]
     kept = {item.name for item in old if item.notes and _is_kept(StoredRun(bucket, item.name), warn)}
-    names = [*half_removed(bucket), *(item.name for item in old if item.name not in kept)]
+    names = [*half_removed(everything), *(item.name for item in old if item.name not in kept)]
     plan = partial(plan_removal, witnesses=witnesses, price_of=price_of, is_rehearsal=is_rehearsal)
-    results = fanout(lambda name: plan(StoredRun(bucket, name, warn)), names, width=WIDTH)
+    results = fanout(
+        lambda name: plan(StoredRun(bucket, name, warn), listed=objects[name]), names, width=WIDTH
+    )
     plans = [result.value for result in results if result.value]
     errors = [result.error for result in results]
     needed = reasons_to_keep(witnesses, plans)
@@ -75,20 +83,23 @@ def plan_collection(
     )
 
 
-def _own(bucket: Bucket, owner: str, warn: Report) -> list[ListedRun]:
+def _own(bucket: Bucket, listed: list[ListedRun], owner: str, warn: Report) -> list[ListedRun]:
     """Return the runs of an owner, the oldest first."""
-    listed = listed_runs(bucket)
     if not owner:
         return listed
-    results = fanout(lambda item: _is_own(StoredRun(bucket, item.name), owner), listed, width=WIDTH)
+    results = fanout(lambda item: _is_own(bucket, item, owner), listed, width=WIDTH)
     for result in results:
         if result.error and not isinstance(result.error, NotFoundError):
             warn(result.error.message)
     return [result.item for result in results if result.value]
 
 
-def _is_own(run: StoredRun, owner: str) -> bool:
+def _is_own(bucket: Bucket, listed: ListedRun, owner: str) -> bool:
     """Whether it is an owner's: where no owner is recorded, whoever submits from here."""
+    label = read_run_type(listed.record.content_type)
+    if label:
+        return label == owner
+    run = StoredRun(bucket, listed.name)
     machine = run.record.machine
     if machine and machine.owner:
         return machine.owner == owner

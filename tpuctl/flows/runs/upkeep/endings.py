@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import NotFoundError, StateError, joined_hints
 from tpuctl.flows.runs.evidence.decision import ENDED
 from tpuctl.flows.runs.evidence.signs import RecordMissingError, sign_of
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import HostState, WorkerWord
+from tpuctl.flows.runs.lookup import outcomes_in
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.recovery import lease as leases
 from tpuctl.flows.runs.state import ABANDONED, ABANDONED_AFTER, RunState
@@ -16,8 +20,24 @@ from tpuctl.flows.runs.stored_run import CLOSE_AFTER, StoredRun
 from tpuctl.runs import BY_MACHINE, RANKS, Verdict
 from tpuctl.text.worker_numbers import named
 
+if TYPE_CHECKING:
+    from tpuctl.cloud.storage import Object
+
 REST = "rest"
 """State of objects without a record of a run."""
+
+
+def outcome_in(run: StoredRun, objects: Iterable[Object]) -> str:
+    """Return how a run has ended for sure, as the list of its objects tells; empty where they must be read.
+
+    It tells once the verdict is final, and nothing of an attempt was written for two hours.
+    """
+    listed, now = list(objects), run.bucket.now()
+    written = [item for item in listed if item.name.startswith(run.paths.attempts)]
+    if any(age_of(item, now) <= CLOSE_AFTER for item in written):
+        return ""
+    verdicts = [item for item in listed if item.name == run.paths.verdict]
+    return outcomes_in(verdicts, now).get(run.name, "")
 
 
 class StillNeededError(StateError):

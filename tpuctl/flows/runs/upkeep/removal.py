@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tpuctl import clock
 from tpuctl.bucket_layout import ATTEMPT_FOLDER, NodePaths
 from tpuctl.bucket_objects.bad_object import BadObjectError
-from tpuctl.catalogue.prices import Price
+from tpuctl.catalogue.prices import Price, unknown
 from tpuctl.errors import ConflictError, NotFoundError, TpuctlError
 from tpuctl.flows.nodes.inventory import take_inventory
 from tpuctl.flows.progress import Report, silent
@@ -23,7 +24,7 @@ from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch_values
-from tpuctl.flows.runs.upkeep.endings import REST, StillNeededError, ended_state, unstarted_state
+from tpuctl.flows.runs.upkeep.endings import REST, StillNeededError, ended_state, outcome_in, unstarted_state
 from tpuctl.nodes import HttpRequest
 from tpuctl.parallel import fanout, values
 from tpuctl.upkeep.notes import Notes
@@ -42,20 +43,50 @@ BEGUN = "being removed"
 
 @dataclass(frozen=True)
 class RemovalPlan:
-    """A run that is to be removed."""
+    """A run that is to be removed; what is not in the list of its objects is read when it is asked for."""
 
     run: StoredRun
     state: str
     """How it ended, or that its removal was begun before."""
     objects: tuple[Object, ...]
     attempts: tuple[int, ...]
-    submitter: str = ""
-    """Empty where the record cannot be read."""
-    submitted: str = ""
-    """By the bucket's clock; empty without a record."""
-    cost: Price = NOT_ON_A_NODE
-    """What its attempts have cost."""
-    notes: Notes | None = None
+    price_of: PriceOf
+
+    @property
+    def submitted(self) -> str:
+        """By the bucket's clock; empty without a record."""
+        return next((item.updated for item in self.objects if item.name == self.run.paths.record), "")
+
+    @cached_property
+    def submitter(self) -> str:
+        """Empty where the record cannot be read."""
+        try:
+            return "" if self.state == BEGUN else self.run.record.submitter
+        except (BadObjectError, NotFoundError, RecordMissingError):
+            return ""
+
+    @cached_property
+    def cost(self) -> Price:
+        """What its attempts have cost."""
+        if self.state == BEGUN or not self.submitted:
+            return NOT_ON_A_NODE
+        try:
+            verdict = self.run.verdict()
+        except TpuctlError as error:
+            return unknown(error.message)
+        costs = RunCosts(self.run, self.price_of, self.submitted)
+        spent = known_costs(costs, RunState(verdict), self.run.bucket.now())
+        return total(spent).price.rounded() if verdict else NOT_ON_A_NODE
+
+    @cached_property
+    def notes(self) -> Notes | None:
+        """None without any, and where they cannot be read."""
+        if self.state == BEGUN or self.run.paths.notes not in {item.name for item in self.objects}:
+            return None
+        try:
+            return self.run.notes()
+        except BadObjectError:
+            return None
 
     @property
     def bytes(self) -> int:
@@ -64,46 +95,31 @@ class RemovalPlan:
 
 
 def plan_removal(
-    run: StoredRun, witnesses: Witnesses, price_of: PriceOf, *, is_rehearsal: bool = False
-) -> RemovalPlan:
+    run: StoredRun, witnesses: Witnesses, price_of: PriceOf, *, is_rehearsal: bool = False,
+    listed: Sequence[Object] = (),
+) -> RemovalPlan:  # fmt: skip
     """Return what removes a run; a rehearsal writes no verdict of a run that has ended by now.
+
+    `listed` are its objects, if they are known.
 
     Raises NotFoundError without anything of the run, StillNeededError for one that has not ended for sure.
     """
-    objects = tuple(run.bucket.objects(run.paths.folder))
+    objects = tuple(listed or run.bucket.objects(run.paths.folder))
     record = next((item for item in objects if item.name == run.paths.record), None)
     if not objects:
         raise run.not_found()
     if record and record.content_type == REMOVAL_TYPE:
-        return RemovalPlan(run, BEGUN, objects, ())
-    state = ended_state(run, witnesses, writes=not is_rehearsal)
-    verdict = state.verdict if state else None
-    return RemovalPlan(
-        run, verdict.outcome if verdict else unstarted_state(run), objects, tuple(run.attempt_numbers()),
-        _submitter(run), record.updated if record else "",
-        _cost(run, record, state, price_of), _notes(run),
-    )  # fmt: skip
+        return RemovalPlan(run, BEGUN, objects, (), price_of)
+    outcome = outcome_in(run, objects)
+    if not outcome:
+        state = ended_state(run, witnesses, writes=not is_rehearsal)
+        outcome = state.verdict.outcome if state and state.verdict else unstarted_state(run)
+    return RemovalPlan(run, outcome, objects, tuple(run.attempts_in(objects)), price_of)
 
 
-def _submitter(run: StoredRun) -> str:
-    try:
-        return run.record.submitter
-    except (BadObjectError, NotFoundError, RecordMissingError):
-        return ""
-
-
-def _notes(run: StoredRun) -> Notes | None:
-    try:
-        return run.notes()
-    except BadObjectError:
-        return None
-
-
-def _cost(run: StoredRun, record: Object | None, state: RunState | None, price_of: PriceOf) -> Price:
-    if record is None or state is None:
-        return NOT_ON_A_NODE
-    costs = RunCosts(run, price_of, record.updated)
-    return total(known_costs(costs, state, run.bucket.now())).price.rounded()
+def read_all(plans: Iterable[RemovalPlan]) -> None:
+    """Read what plans can tell before their runs are removed."""
+    values(fanout(lambda plan: (plan.submitter, plan.cost, plan.notes), plans, width=WIDTH))
 
 
 def reasons_to_keep(witnesses: Witnesses, plans: Sequence[RemovalPlan]) -> dict[str, str]:
