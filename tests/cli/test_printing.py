@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -148,6 +149,41 @@ def test_each_form_of_output_is_on_its_stream(capfdbinary: pytest.CaptureFixture
     assert captured.err.splitlines() == [
         b"c", b"g", b"Error: h", b"i", b"Next: tpuctl ls", b"[3] q", b"\x01",
     ]  # fmt: skip
+
+
+def test_lines_of_a_log_are_written_at_once_or_in_blocks_in_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written = list[bytes]()
+
+    class Pipe(io.RawIOBase):
+        def writable(self) -> bool:
+            return True
+
+        def write(self, data: Any) -> int:
+            written.append(bytes(data))
+            return len(data)
+
+    def show() -> None:
+        printing.write_log_lines(b"a\n", "")
+        printing.write_log_lines(b"b\n", "[1] ")
+        printing.write_bytes(b"c\n")
+
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(Pipe())))
+
+    def interrupted() -> None:
+        with printing.in_blocks():
+            show()
+            assert not written
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert written == [b"a\n[1] b\nc\n"]
+    show()
+    assert b"".join(written[1:]) == written[0]
+    printing.write_log_lines(b"d\n", "")
+    assert written[-1] == b"d\n"
 
 
 @pytest.mark.parametrize(

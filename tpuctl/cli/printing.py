@@ -125,9 +125,11 @@ def write_log_lines(lines: bytes, label: str, *, errors: str = "surrogateescape"
 def write_bytes(data: bytes, *, err: bool = False) -> None:
     """Write bytes as they are, for a user who asks for that."""
     with _to(sys.stderr if err else sys.stdout) as stream:
-        stream.flush()
+        if _flushes:
+            stream.flush()
         stream.buffer.write(data)
-        stream.buffer.flush()
+        if _flushes:
+            stream.buffer.flush()
 
 
 def flush() -> None:
@@ -231,7 +233,30 @@ def _painted(piece: str | Painted) -> Painted:
 
 def _write(text: str, stream: TextIO, *, flush: bool = False) -> None:
     with _to(stream) as raw:
-        print(text, file=raw, flush=flush)
+        print(text, file=raw, flush=flush and _flushes)
+
+
+@contextmanager
+def in_blocks() -> Iterator[None]:
+    """Write what is printed on stdout in blocks, unless that is a terminal: nobody waits for its lines."""
+    global _flushes
+    stream = unguarded(sys.stdout)
+    if stream.isatty() or not isinstance(stream, io.TextIOWrapper):
+        yield
+        return
+    stream.flush()
+    stream.reconfigure(write_through=True)  # text and bytes keep their order
+    _flushes = False
+    try:
+        yield
+    finally:
+        _flushes = True
+        with _to(sys.stdout) as raw:
+            raw.flush()
+
+
+_flushes = True
+"""Whether what is asked to be printed at once is."""
 
 
 @contextmanager

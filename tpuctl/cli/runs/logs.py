@@ -71,8 +71,9 @@ def logs(
     if follow and calls.is_newest(stored, reader):
         _end(_follow_with_restarts(session, stored, reader, screen, tail))
         return
-    for line in calls.present_lines(reader, tail):
-        screen.show(line)
+    with printing.in_blocks():
+        for line in calls.present_lines(reader, tail):
+            screen.show(line)
     _note_hidden(reader.hidden)
     _note_end(session, stored)
 
