@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tpuctl.errors import DeadlineError, HostError
-from tpuctl.parallel import Result, fanout, values, within
+from tpuctl.parallel import MOST, WIDTH, Result, fanout, values, within
 from tpuctl.polling import Stopped, check, sleep, stopped_by
 
 
@@ -117,6 +117,22 @@ def test_a_stop_ends_the_work_on_every_item_and_is_raised_once() -> None:
         check()  # a clean-up of the caller is not cut short
     stopper.join()
     assert sorted(ended) == [0, 1, 2]
+
+
+def test_calls_inside_calls_share_their_threads() -> None:
+    """As of the hosts of many slices: each may hold a connection."""
+    own, inner = MOST // WIDTH, 2 * MOST
+
+    def threads(_: int) -> int:
+        together = threading.Barrier(own, timeout=60)
+
+        def work(_: int) -> int:
+            together.wait()
+            return threading.get_ident()
+
+        return len(set(values(fanout(work, range(inner)))))
+
+    assert values(fanout(threads, range(WIDTH))) == [own] * WIDTH
 
 
 class TestWithin:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from threading import Event, Thread
 from typing import Generic, TypeVar
@@ -16,6 +16,11 @@ Item = TypeVar("Item")
 Out = TypeVar("Out")
 
 WIDTH = 32
+MOST = 128
+"""Threads of calls inside calls: each may hold a connection, and macOS lets a process open 256 files."""
+
+_together: ContextVar[int] = ContextVar("_together", default=1)
+"""In how many threads the work is done of which this is a part."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,7 @@ class Result(Generic[Item, Out]):
 def fanout(work: Callable[[Item], Out], items: Iterable[Item], width: int = WIDTH) -> list[Result[Item, Out]]:
     """Call `work` on every item, at most `width` at once, and return the results in the items' order.
 
+    Work that calls this in its turn shares MOST threads with its siblings.
     Only TpuctlErrors become results: anything else is a bug and is raised. Work that another thread stops
     has ended on every item when Stopped is raised.
     """
@@ -41,10 +47,13 @@ def fanout(work: Callable[[Item], Out], items: Iterable[Item], width: int = WIDT
             return Result(item, error=error)
 
     listed = list(items)
-    if width == 1 or len(listed) <= 1:
+    width = min(width, len(listed), max(1, MOST // _together.get()))
+    if width <= 1:
         return [outcome(item) for item in listed]
     contexts = [copy_context() for _ in listed]
-    pool = ThreadPoolExecutor(min(width, len(listed)), thread_name_prefix="fanout")
+    for context in contexts:
+        context.run(_together.set, _together.get() * width)
+    pool = ThreadPoolExecutor(width, thread_name_prefix="fanout")
     is_stopped = False
     try:
         return list(

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from tpuctl.cloud.ssh import Pool
+from tpuctl.cloud.ssh.pool import WIDTH
 from tpuctl.errors import HostError
 
 
@@ -49,6 +50,20 @@ def test_a_connection_is_opened_once_for_all_rounds_and_closed_at_the_end() -> N
         assert sorted(hosts.opened) == [0, 1, 2, 3]
         assert hosts.closed == []
     assert sorted(hosts.closed) == [0, 1, 2, 3]
+
+
+def test_of_very_many_workers_few_connections_are_open_at_once() -> None:
+    hosts, most = Hosts(), 0
+
+    def work(session: object, worker: int) -> None:
+        nonlocal most
+        most = max(most, len(hosts.opened) - len(hosts.closed))
+
+    with hosts.pool as pool:
+        for _ in range(2):
+            pool.run_all(work, range(4 * WIDTH))
+        assert 0 < most <= WIDTH
+        assert len(hosts.opened) == len(hosts.closed) == 8 * WIDTH
 
 
 def test_connections_are_opened_side_by_side() -> None:

@@ -1,4 +1,7 @@
-"""Keeps the connections to workers while a command needs them, opened side by side."""
+"""Keeps the connections to workers while a command needs them, opened side by side.
+
+Of very many workers none is kept: a process may open 256 files on macOS.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,7 @@ class Pool:
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
         self._lock = threading.Lock()
-        self._sessions: dict[int, SshSession] = {}
-        self._closers = ExitStack()
+        self._kept: dict[int, tuple[SshSession, AbstractContextManager[SshSession]]] = {}
         self._is_closed = False
 
     def __enter__(self) -> Pool:
@@ -38,7 +40,9 @@ class Pool:
     ) -> None:
         with self._lock:
             self._is_closed = True
-        self._closers.close()
+        with ExitStack() as closing:
+            for worker in list(self._kept):
+                closing.callback(self._close, worker)
 
     def run_all(
         self, work: Callable[[SshSession, int], Out], workers: Iterable[int]
@@ -47,22 +51,37 @@ class Pool:
 
         The error of one is its result, and changes nothing for the others.
         """
-        return fanout(lambda worker: work(self.session(worker), worker), workers, WIDTH)
+        listed = list(workers)
+
+        def run(worker: int) -> Out:
+            try:
+                return work(self.session(worker), worker)
+            finally:
+                if len(listed) > WIDTH:
+                    self._close(worker)
+
+        return fanout(run, listed, WIDTH)
+
+    def _close(self, worker: int) -> None:
+        with self._lock:
+            kept = self._kept.pop(worker, None)
+        if kept:
+            kept[1].__exit__(None, None, None)
 
     def session(self, worker: int) -> SshSession:
         """Return the connection to a worker; one that was lost is opened again. Raises HostError.
 
         A worker is for one thread at a time.
         """
-        kept = self._sessions.get(worker)
-        if kept is not None and kept.is_open:
-            return kept
+        kept = self._kept.get(worker)
+        if kept and kept[0].is_open:
+            return kept[0]
+        self._close(worker)
         connection = self._connect(worker)
         session = connection.__enter__()
         with self._lock:
             if not self._is_closed:
-                self._closers.push(connection)
-                self._sessions[worker] = session
+                self._kept[worker] = session, connection
                 return session
         connection.__exit__(None, None, None)
         raise HostError(f"worker {worker}: the command ended before it was reached.")
