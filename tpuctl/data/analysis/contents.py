@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -136,15 +136,23 @@ class Contents:
     pictures: dict[str, PictureSums] = field(default_factory=dict)
     _held: int = 0
 
+    def __post_init__(self) -> None:
+        """Note what each field counts as."""
+        self._labels = [name for name, feature in self.features.items() if isinstance(feature, Label)]
+        kinds = {name: _numbers_of(name, feature) for name, feature in self.features.items()}
+        self._numbers = {name: numbers_of for name, numbers_of in kinds.items() if numbers_of}
+
     def add(self, record: Measured) -> None:
         """Add a record."""
         self.records += 1
-        for name, feature in self.features.items():
-            values = record.values.get(name, [])
-            if isinstance(feature, Label):
-                self.classes.setdefault(name, Counter()).update(int(value) for value in values[:1])
-            elif numbers := _numbers(name, feature, values):
-                self.numbers.setdefault(name, Series()).add(*numbers)
+        for name in self._labels:
+            counts = self.classes.get(name) or self.classes.setdefault(name, Counter())
+            for value in record.values.get(name, [])[:1]:
+                counts[int(value)] += 1
+        for name, numbers_of in self._numbers.items():
+            if numbers := numbers_of(record.values.get(name, [])):
+                series = self.numbers.get(name) or self.numbers.setdefault(name, Series())
+                series.add(*numbers)
                 self._held += len(numbers)
         if self._held > _MOST_HELD:
             self._held = 0
@@ -154,12 +162,19 @@ class Contents:
             self.pictures.setdefault(name, PictureSums()).add(picture)
 
 
-def _numbers(name: str, feature: Feature, values: Values) -> list[float]:
-    """Return the numbers of a field; of a text its characters, of tokens how many are no padding."""
+def _numbers_of(name: str, feature: Feature) -> Callable[[Values], list[float]] | None:
+    """Return what takes the numbers of a field, None where it has none.
+
+    Of a text these are its characters, of tokens how many are no padding.
+    """
+    if isinstance(feature, Label):
+        return None
     if isinstance(feature, Text):
-        return [len(value.decode(errors="replace")) for value in values if isinstance(value, bytes)]
+        return lambda values: [
+            len(value.decode(errors="replace")) for value in values if isinstance(value, bytes)
+        ]
     if name == TOKENS:
-        return [sum(1 for value in values if value)]
+        return lambda values: [sum(1 for value in values if value)]
     if isinstance(feature, Tensor) and feature.dtype != "string":
-        return [float(value) for value in values]
-    return []
+        return lambda values: list(map(float, values))
+    return None

@@ -23,6 +23,8 @@ ROW = np.dtype(
 _PART = 1 << 20
 """Rows compared at once, about."""
 _HELD = 4096
+_NUMBERS = 4096
+"""Numbers of a field that are hashed at once."""
 
 
 class Fingerprints:
@@ -79,11 +81,14 @@ def fingerprint(values: Mapping[str, Values], features: Mapping[str, Feature]) -
     """
     pictures = [name for name, feature in features.items() if isinstance(feature, Image) and name in values]
     others = [name for name in values if not isinstance(features.get(name), Label)]
-    content = _hash(values, pictures or others or list(values))
+    names = pictures or others or list(values)
+    content = _hash(values, names)
+    rest = [name for name in values if name not in names]
+    whole = _hash(values, rest, content) if rest else content
     return (
         int.from_bytes(content[:8], "little"),
         int.from_bytes(content[8:], "little"),
-        int.from_bytes(_hash(values, list(values))[:8], "little"),
+        int.from_bytes(whole[:8], "little"),
     )
 
 
@@ -99,12 +104,16 @@ def first_of_each(rows: NDArray[np.void]) -> NDArray[np.bool_]:
     return first
 
 
-def _hash(values: Mapping[str, Values], names: list[str]) -> bytes:
-    digest = blake2b(digest_size=16)
+def _hash(values: Mapping[str, Values], names: list[str], before: bytes = b"") -> bytes:
+    digest = blake2b(before, digest_size=16)
     for name in sorted(names):
-        digest.update(f"{name}\0{len(values[name])}\0".encode())
-        for value in values[name]:
-            text = value if isinstance(value, bytes) else repr(value).encode()
-            digest.update(len(text).to_bytes(8, "little"))
-            digest.update(text)
+        listed = values[name]
+        digest.update(f"{name}\0{len(listed)}\0".encode())
+        if listed and isinstance(listed[0], bytes):
+            for value in listed:
+                digest.update(len(value).to_bytes(8, "little"))
+                digest.update(value)
+            continue
+        for start in range(0, len(listed), _NUMBERS):
+            digest.update(repr(listed[start : start + _NUMBERS]).encode())
     return digest.digest()

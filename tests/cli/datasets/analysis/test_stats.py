@@ -90,7 +90,7 @@ def test_every_figure_is_shown(show: Callable[..., CommandResult]) -> None:
         "pictures that look alike  5",
     ]
     assert [line for line in result.err.splitlines() if "sim]" not in line] == [
-        "These are figures of a sample: duplicates outside it are not seen.",
+        "These are figures of a sample: duplicates outside it are not seen (--sample 0 reads all).",
         "And 2 more, the rarest c21 with 9.",
         *(f"The same: train record {number}, test record {number + 1}" for number in range(3)),
         "Next: tpuctl data describe rows/1.0.0",

@@ -72,6 +72,7 @@ def test_stats_of_a_sample_say_so(tpuctl: Command) -> None:
     sample = tpuctl("data", "stats", "rows", "--sample", "7")
     assert "These are figures of a sample" in sample.err
     assert json.loads(tpuctl("data", "stats", "rows", "--sample", "7", "--json").out)["stats"]["sample"]
+    assert not json.loads(tpuctl("data", "stats", "rows", "--sample", "0", "--json").out)["stats"]["sample"]
 
 
 @pytest.mark.usefixtures("train")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tpuctl.cli import output, printing
-from tpuctl.cli.datasets.options import AT_LEAST_ONE, ref_argument
+from tpuctl.cli.datasets.options import ref_argument
 from tpuctl.cli.progress import show_count
 from tpuctl.cli.session import Session, with_session
 from tpuctl.client.datasets import steps
@@ -17,18 +17,23 @@ if TYPE_CHECKING:
     from tpuctl.data.analysis.moments import Moments
     from tpuctl.flows.datasets.analysis.stats import DatasetStats, PictureStats, SplitStats
 
+MOST_READ = 200_000
+"""Records of a split that are read unless --sample says otherwise."""
 _MOST_CLASSES = 20
 
 
 @click.command()
 @ref_argument
-@click.option("--sample", type=AT_LEAST_ONE, metavar="N", help="Read a random N records of each split only.")
+@click.option(
+    "--sample", type=click.IntRange(min=0), default=MOST_READ, show_default=True, metavar="N",
+    help="Read a random N records of each split only; 0 reads all.",
+)  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Random seed of the sample.")
 @with_session
-def stats(session: Session, ref: DatasetRef, sample: int | None, seed: int) -> None:
+def stats(session: Session, ref: DatasetRef, sample: int, seed: int) -> None:
     """Show what a dataset holds: classes, numbers, pictures, duplicates and leaks between splits.
 
-    Reads every record, unless --sample is given: then the figures are those of a sample, and duplicates are
+    Of a split with more records than --sample the figures are those of a random sample, and duplicates are
     only those in it. Means and deviations of the channels are of values from 0 to 1, over all pixels.
 
     \b
@@ -40,7 +45,7 @@ def stats(session: Session, ref: DatasetRef, sample: int | None, seed: int) -> N
 
     manifest = steps.manifest(session.context, ref)
     with show_count("records read") as report:
-        found = flow.stats(session.cloud.data_bucket, manifest, report, sample=sample, seed=seed)
+        found = flow.stats(session.cloud.data_bucket, manifest, report, sample=sample or None, seed=seed)
     if session.as_json:
         output.json({"stats": _fields(found)})
         return
@@ -104,7 +109,8 @@ def _show(found: DatasetStats) -> None:
     ]
     output.table(("SPLIT", "RECORDS", "READ", "SIZE"), rows)
     if found.is_sample:
-        output.note("These are figures of a sample: duplicates outside it are not seen.")
+        words = "These are figures of a sample: duplicates outside it are not seen"
+        output.note(f"{words} (--sample 0 reads all).")
     for split in found.splits:
         for field, counts in split.classes.items():
             _show_classes(split.name, field, counts)

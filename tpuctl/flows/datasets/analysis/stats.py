@@ -13,7 +13,7 @@ from tpuctl.data.analysis.fingerprints import Fingerprints
 from tpuctl.data.analysis.moments import Moments
 from tpuctl.data.order.sample import sample_of
 from tpuctl.data.output.manifest import Manifest
-from tpuctl.data.schema.features import Label
+from tpuctl.data.schema.features import Image, Label
 from tpuctl.datasets import DatasetRef
 from tpuctl.flows.datasets.analysis.reading import ReportRecords, in_parallel, split_records
 
@@ -79,6 +79,7 @@ def stats(
     """
     splits = list(manifest.splits)
     total = sum(_most(entry.records, sample) for entry in manifest.splits.values())
+    has_pictures = any(isinstance(feature, Image) for feature in manifest.features.values())
     done = 0
     results = []
     with closing(Fingerprints()) as prints:
@@ -86,7 +87,8 @@ def stats(
             contents = Contents(manifest.features)
             chosen = sample_of(manifest.splits[split].records, sample, seed)
             kept = chosen.filter(split_records(bucket, manifest, split))
-            for record in in_parallel(partial(measured, features=manifest.features), kept):
+            measure = partial(measured, features=manifest.features)
+            for record in in_parallel(measure, kept) if has_pictures else map(measure, kept):
                 contents.add(record)
                 place = chosen.place(contents.records - 1)
                 prints.add(record.fingerprint, record.looks, number, place)
