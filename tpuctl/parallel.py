@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from threading import Event, Thread
@@ -17,7 +19,9 @@ Out = TypeVar("Out")
 
 WIDTH = 32
 MOST = 128
-"""Threads of calls inside calls: each may hold a connection, and macOS lets a process open 256 files."""
+"""Threads of calls inside calls: each may hold a connection."""
+OPEN_FILES = 16_384
+"""Enough for connections to all hosts of a large slice, and for a simulator of them: ten each of 256."""
 
 _together: ContextVar[int] = ContextVar("_together", default=1)
 """In how many threads the work is done of which this is a part."""
@@ -67,6 +71,15 @@ def fanout(work: Callable[[Item], Out], items: Iterable[Item], width: int = WIDT
         raise
     finally:
         pool.shutdown(wait=is_stopped, cancel_futures=True)  # after Ctrl-C, do not wait for work that hangs
+
+
+def allow_open_files() -> None:
+    """Raise this process's own soft limit, which is 256 on macOS and 1,024 on Linux; the hard one stays."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        with suppress(ValueError, OSError):  # of a system that allows fewer
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 PATIENCE = 5.0

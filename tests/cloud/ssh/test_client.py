@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import threading
 from dataclasses import replace
@@ -158,3 +159,13 @@ class TestConnecting:
         with cloud.ssh.connect(shared, 0, host_key) as own, other.connect(shared, 0, host_key) as bobs:
             users = [session.run(["printenv", "USER"]).stdout.strip() for session in (own, bobs)]
         assert users == [cloud.ssh.user, "bob"]
+
+
+def test_a_process_may_open_a_connection_to_each_of_very_many_hosts(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    try:
+        Ssh("ada", tmp_path / "key", lambda node, worker: pytest.fail("nothing is dialed"))
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 3 * 256
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

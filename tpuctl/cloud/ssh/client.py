@@ -21,6 +21,7 @@ from tpuctl.cloud.ssh.keys import check_private, load_key, make_key, read_public
 from tpuctl.cloud.ssh.pool import Pool
 from tpuctl.cloud.ssh.session import SshSession
 from tpuctl.nodes import Node, SshKey
+from tpuctl.parallel import allow_open_files
 
 
 class Ssh:
@@ -30,6 +31,7 @@ class Ssh:
         logging.getLogger("paramiko").addHandler(
             logging.NullHandler()
         )  # else it prints errors that are explained here
+        allow_open_files()  # `exec` holds a connection to each host
         self.user = user
         self.key = key
         self._dial = dial

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import resource
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from weakref import WeakValueDictionary
 
+from tpuctl.parallel import allow_open_files
 from tpuctl.sim.access.guard import Guard
 from tpuctl.sim.events import Events
 from tpuctl.sim.hosts.connections import ConnectionOwners, can_tell
@@ -29,8 +29,6 @@ from tpuctl.sim.state.private_file import write_private
 
 END_GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL when the simulator itself ends, for which somebody waits."""
-OPEN_FILES = 16_384
-"""Enough for two listening sockets a host, some ten descriptors a session, with 256 hosts a slice."""
 
 SSH_PORT = 22
 
@@ -100,7 +98,7 @@ class HostPool:
 
         Raises OSError when a host cannot listen; the hosts that were down then stay down.
         """
-        _allow_open_files()
+        allow_open_files()
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         async with self._lock(hosts):
             await self._open([host for host in hosts if _id(host) not in self._running], metadata)
@@ -287,11 +285,3 @@ def _node(hosts: Sequence[Host]) -> str:
 def _delete(disks: Iterable[HostDisk]) -> None:
     for disk in disks:
         disk.delete()
-
-
-def _allow_open_files() -> None:
-    """Raise this process's own soft limit, which is 256 on macOS and 1,024 on Linux; the hard one stays."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < limit:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
