@@ -3,21 +3,60 @@
 from __future__ import annotations
 
 import gzip
+import itertools
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from google.api_core import exceptions as google
 from google.auth.credentials import Credentials
 
-from tests.cloud.test_media_connections import serving
-from tpuctl.cloud.google_clients import storage_client
+from tests.running_simulator import RunningSimulator
+from tpuctl.cloud.google_clients import anonymous_credentials, storage_client
 from tpuctl.cloud.media_requests import BrokenOffError, MediaRequests
-from tpuctl.cloud.storage import Object
+from tpuctl.cloud.storage import Bucket, Object
 from tpuctl.object_content import Content
 
 ITEM = Object("a b/ü", Content(10, 0), 7, "")
 PATH = b"/download/storage/v1/b/my-bucket/o/a%20b%2F%C3%BC?alt=media&generation=7"
+
+
+@contextmanager
+def serving(*answers: bytes, keeps: bool = False) -> Iterator[tuple[int, list[tuple[int, bytes]]]]:
+    """Yield the port of a server with these answers, and the requests: number of connection, head.
+
+    It ends the connection after each answer, or keeps it after all.
+    """
+    requests: list[tuple[int, bytes]] = []
+
+    def serve(listener: socket.socket) -> None:
+        left = list(answers)
+        for number in itertools.count():
+            if not left:
+                return
+            connection, _ = listener.accept()
+            with connection, connection.makefile("rb") as stream:
+                while left and (head := read_head(stream)):
+                    requests.append((number, head))
+                    answer = left.pop(0)
+                    connection.sendall(answer)
+                    if not keeps:
+                        break
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,), daemon=True)
+        thread.start()
+        yield int(listener.getsockname()[1]), requests
+        thread.join(60)
+
+
+def read_head(stream: BinaryIO) -> bytes:
+    """Return the lines of a head, none at the end of the stream."""
+    return b"".join(itertools.takewhile(lambda line: line not in (b"\r\n", b""), iter(stream.readline, None)))
 
 
 class Tokens(Credentials):
@@ -69,7 +108,7 @@ def test_one_generation_is_asked_for_all_or_in_part(
             assert requests.fetch(ITEM, start, end) == body
         else:
             with requests.open(ITEM, start, end) as opened:
-                assert (opened.read(1), opened.read(100), opened.read(1)) == (body[:1], body[1:], b"")
+                assert (opened(1), opened(100), opened(1)) == (body[:1], body[1:], b"")
         (request,) = sent()
     assert request["line"] == f"GET {PATH.decode()} HTTP/1.1"
     assert request.get("Range") == selection
@@ -89,18 +128,24 @@ def refused_with(requests: MediaRequests, kind: type[Exception]) -> google.Googl
 @pytest.mark.parametrize("is_fetched", [True, False])
 def test_a_refused_token_is_renewed_once(is_fetched: bool) -> None:
     refused = answer("401 Unauthorized", b"no")
-    answers = [refused, refused] if is_fetched else [refused]
-    with requesting(*answers, answer("200 OK", b"0123456789")) as (requests, sent, tokens):
+    with requesting(refused, answer("200 OK", b"0123456789")) as (requests, sent, tokens):
         if is_fetched:
             assert requests.fetch(ITEM, 0, 10) == b"0123456789"
         else:
             with requests.open(ITEM, 0, 10) as opened:
-                assert opened.read_all() == b"0123456789"
+                assert opened(10) == b"0123456789"
         assert [request["authorization"] for request in sent()][-2:] == ["Bearer t0", "Bearer t1"]
         assert tokens.refreshed == 1
     with requesting(refused, refused) as (requests, _, tokens):
         assert refused_with(requests, google.Unauthorized).message == "no"
         assert tokens.refreshed == 1
+
+
+def test_a_refusal_without_a_token_has_its_words() -> None:
+    with serving(answer("401 Unauthorized", b"no"), keeps=True) as (port, _):
+        client = storage_client("p", anonymous_credentials(), f"http://127.0.0.1:{port}")
+        assert refused_with(MediaRequests(client, "my-bucket"), google.Unauthorized).message == "no"
+        client.close()
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 200, 204, 304, 399])
@@ -136,24 +181,24 @@ def test_an_answer_that_breaks_off_is_worth_another_request(broken: bytes) -> No
     with serving(broken) as (port, _):
         client = storage_client("p", Tokens(), f"http://127.0.0.1:{port}")
         requests = MediaRequests(client, "my-bucket")
-        with pytest.raises(BrokenOffError), requests.open(ITEM, 0, 10) as opened:
-            opened.read_all()
+        with pytest.raises(BrokenOffError):
+            requests.fetch(ITEM, 0, 10)
         client.close()
 
 
 def test_more_or_fewer_bytes_than_were_asked_for_are_worth_another_request() -> None:
     for body in (b"012345678", b"0123456789x"):
-        with requesting(answer("200 OK", body), answer("200 OK", body)) as (requests, sent, _):
+        with requesting(answer("200 OK", body)) as (requests, sent, _):
             with pytest.raises(BrokenOffError):
                 requests.fetch(ITEM, 0, 10)
-            assert len(sent()) == 2
+            assert len(sent()) == 1
 
 
-def test_an_answer_without_a_length_is_read_by_the_usual_way() -> None:
+def test_an_answer_without_a_length_is_read_to_its_end() -> None:
     chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n01234\r\n5\r\n56789\r\n0\r\n\r\n"
-    with requesting(chunked, chunked) as (requests, sent, _):
+    with requesting(chunked) as (requests, sent, _):
         assert requests.fetch(ITEM, 0, 10) == b"0123456789"
-        assert len(sent()) == 2
+        assert len(sent()) == 1
 
 
 def test_what_is_stored_packed_comes_as_it_is_and_json_unpacked() -> None:
@@ -161,7 +206,8 @@ def test_what_is_stored_packed_comes_as_it_is_and_json_unpacked() -> None:
     item = Object("x", Content(len(packed), 0), 1, "")
     with requesting(answer("200 OK", packed, "Content-Encoding: gzip")) as (requests, _, _):
         assert requests.fetch(item, 0, len(packed)) == packed
-    with requesting(answer("200 OK", packed), answer("200 OK", b"{}")) as (requests, sent, _):
+    unpacked = answer("200 OK", b"{}")
+    with requesting(answer("200 OK", packed, "Content-Encoding: gzip"), unpacked) as (requests, sent, _):
         assert requests.read_json("/o?prefix=x") == b"0123456789" * 5
         assert requests.read_json("/iam") == b"{}"
         assert [request["line"] for request in sent()] == [
@@ -170,13 +216,30 @@ def test_what_is_stored_packed_comes_as_it_is_and_json_unpacked() -> None:
         ]
 
 
-def test_bytes_are_read_into_a_buffer() -> None:
-    with (
-        requesting(answer("200 OK", b"0123456789")) as (requests, _, _),
-        requests.open(ITEM, 0, 10) as opened,
-    ):
-        buffer = memoryview(bytearray(6))
-        sizes = []
-        while size := opened.readinto(buffer):
-            sizes.append(size)
-        assert sum(sizes) == 10
+def test_a_connection_is_used_again_once_its_answer_is_read_and_only_then() -> None:
+    ten = answer("200 OK", b"0123456789")
+    with serving(ten, ten, ten, ten, keeps=True) as (port, heads):
+        client = storage_client("p", Tokens(), f"http://127.0.0.1:{port}")
+        requests = MediaRequests(client, "my-bucket")
+        assert [requests.fetch(ITEM, 0, 10), requests.fetch(ITEM, 0, 10)] == [b"0123456789"] * 2
+        with requests.open(ITEM, 0, 10) as opened:
+            assert opened(4) == b"0123"
+        assert requests.fetch(ITEM, 0, 10) == b"0123456789"
+        client.close()
+    assert [number for number, _ in heads] == [0, 0, 0, 1]
+
+
+def test_objects_come_by_the_users_proxy_from_a_server_with_a_certificate(
+    simulator: RunningSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in simulator.simulator.endpoints["environment"].items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    clients = [storage_client("sim-project", anonymous_credentials()) for _ in range(2)]
+    assert {client.api_endpoint for client in clients} == {"https://storage.googleapis.com"}
+    one, without_connections = (Bucket(client, "sim-project-tpuctl") for client in clients)
+    item = one.upload("x", [b"0123456789"], "application/octet-stream")
+    without_connections.download(item, tmp_path / "x")
+    assert (tmp_path / "x").read_bytes() == b"0123456789"
+    for client in clients:
+        client.close()

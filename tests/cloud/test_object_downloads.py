@@ -166,7 +166,7 @@ def test_a_token_that_is_refused_is_renewed_once(
 ) -> None:
     simulator.faults.add("gcs-error", method="storage.objects.get", object="large", status="401")
     credentials = Credentials(simulator)
-    bucket._client._credentials = credentials
+    bucket._client.credentials = credentials
     bucket.download(item, tmp_path / "large")
     assert (tmp_path / "large").read_bytes() == DATA
     assert credentials.renewed == 1

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     import grpc
     import requests
     from google.auth.credentials import Credentials
-    from google.cloud.storage import Client as StorageClient
+    from google.auth.transport.requests import AuthorizedSession
     from google.cloud.tpu_v2 import TpuClient
+
+    from tpuctl.cloud.storage import StorageClient
 
 UNUSED = ("aiohttp", "opentelemetry")
 """Google's clients import them where they are installed: for asynchronous halves, and for tracing."""
@@ -116,36 +118,29 @@ def local_tpu_client(address: str) -> TpuClient:
 
 def storage_client(project: str, credentials: Credentials, url: str = "") -> StorageClient:
     """Return a client of Cloud Storage: of Google's, or of the service at a `url` on loopback."""
-    _import_requests()
-    import requests  # noqa: PLC0415
-
-    from tpuctl.cloud.request_log import log_session  # noqa: PLC0415
-
     # Else each client asks for the bucket once more, in a thread of its own, for tracing that is off.
     os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
+    session = rest_session(credentials, is_local=bool(url))
+    session.hooks["response"].append(_read_refusal)
     with blocked(*UNUSED):
-        from google.cloud import storage  # noqa: PLC0415
+        from tpuctl.cloud.storage import StorageClient  # noqa: PLC0415
 
-    options, session = None, None
-    if url:
-        options = {"api_endpoint": url}
-        session = requests.Session()
-        session.trust_env = False  # as for gRPC: loopback traffic is not for the user's proxy
-    client = storage.Client(project=project, credentials=credentials, client_options=options, _http=session)
-    client._http.hooks["response"].append(_read_refusal)
-    log_session(client._http)
-    return client
+    return StorageClient(project, credentials, session, url)
 
 
-def rest_session(credentials: Credentials, *, is_local: bool) -> requests.Session:
-    """Return a session whose requests carry credentials, for the REST APIs that need no client."""
+def rest_session(credentials: Credentials, *, is_local: bool) -> AuthorizedSession:
+    """Return a session whose requests carry credentials."""
     _import_requests()
     from google.auth.transport.requests import AuthorizedSession  # noqa: PLC0415
 
     from tpuctl.cloud.request_log import log_session  # noqa: PLC0415
 
-    session: requests.Session = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
-    session.trust_env = not is_local
+    if is_local:  # no token is renewed, and as for gRPC: loopback traffic is not for the user's proxy
+        session = AuthorizedSession(credentials, refresh_status_codes=())  # type: ignore[no-untyped-call]
+        session.trust_env = False
+    else:
+        session = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
+        session.configure_mtls_channel()  # type: ignore[no-untyped-call]  # as Google's clients have theirs
     log_session(session)
     return session
 

@@ -15,14 +15,12 @@ from google.api_core.exceptions import GoogleAPICallError
 from google.cloud.storage.exceptions import DataCorruption
 
 from tpuctl import polling
-from tpuctl.cloud.media_requests import BrokenOffError, MediaRequests
+from tpuctl.cloud.media_requests import BrokenOffError, MediaRequests, Read
 from tpuctl.object_content import ContentDigest
 from tpuctl.polling import Backoff, Sleep
 
 if TYPE_CHECKING:
-    from google.cloud import storage
-
-    from tpuctl.cloud.storage import Object
+    from tpuctl.cloud.storage import Object, StorageClient
 
 ReportBytes = Callable[[int], None]
 """Takes the number of bytes that have arrived since it was called last; what it raises ends the download."""
@@ -45,7 +43,7 @@ def silent(size: int) -> None:
 class ObjectDownloads:
     """Downloads of one bucket's objects, from any thread."""
 
-    def __init__(self, client: storage.Client, bucket: str, *, sleep: Sleep = polling.sleep) -> None:
+    def __init__(self, client: StorageClient, bucket: str, *, sleep: Sleep = polling.sleep) -> None:
         self._requests = MediaRequests(client, bucket)
         self._slots = threading.BoundedSemaphore(CONNECTIONS)
         self._sleep = sleep
@@ -88,8 +86,8 @@ class ObjectDownloads:
         pauses, deadline, position = BACKOFF.pauses(), time.monotonic() + PATIENCE, part.position
         while part.position < part.end and not stopped.is_set():
             try:
-                with self._slots, self._requests.open(part.item, part.position, part.end) as body:
-                    for _ in part.receive(body.readinto):
+                with self._slots, self._requests.open(part.item, part.position, part.end) as read:
+                    for _ in part.receive(read):
                         if stopped.is_set():
                             return
                 if part.position < part.end:
@@ -114,18 +112,17 @@ class _Part:
         self._descriptor = descriptor
         self._report = report
 
-    def receive(self, readinto: Callable[[memoryview], int]) -> Iterator[None]:
-        """Take bytes from `readinto` until it has no more or the part is complete; yield after each."""
-        block = memoryview(bytearray(min(BLOCK, self.end - self.position)))
-        while size := readinto(block[: self.end - self.position]):
-            self._write(block[:size])
-            self.digest.update(bytes(block[:size]))
-            self.position += size
-            self._report(size)
+    def receive(self, read: Read) -> Iterator[None]:
+        """Take bytes from `read` until it has no more or the part is complete; yield after each block."""
+        while data := read(min(BLOCK, self.end - self.position)):
+            self._write(data)
+            self.digest.update(data)
+            self.position += len(data)
+            self._report(len(data))
             yield
 
-    def _write(self, data: memoryview) -> None:
-        position = self.position
+    def _write(self, block: bytes) -> None:
+        data, position = memoryview(block), self.position
         while data:
             written = os.pwrite(self._descriptor, data, position)
             data, position = data[written:], position + written

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Mapping
@@ -45,7 +46,7 @@ def _response(request: requests.PreparedRequest, headers: Mapping[str, str]) -> 
     response.status_code = 200
     response.request, response.url = request, request.url or ""
     response.headers.update(headers)
-    response._content = json.dumps(_EMPTY).encode()
+    response.raw = io.BytesIO(json.dumps(_EMPTY).encode())
     return response
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -89,8 +90,10 @@ def _read(response: requests.Response) -> bytes:
 
 def _refusal(response: requests.Response, body: bytes) -> exceptions.GoogleAPICallError:
     """Return the service's error, without the method and URL that Google's client puts before its words."""
-    response._content = body  # what `from_http_response` looks into
-    error: exceptions.GoogleAPICallError = exceptions.from_http_response(response)  # type: ignore[no-untyped-call]
+    read = requests.Response()  # what `from_http_response` looks into
+    read.status_code, read.request, read.url = response.status_code, response.request, response.url
+    read.raw, read.encoding = io.BytesIO(body), response.encoding
+    error: exceptions.GoogleAPICallError = exceptions.from_http_response(read)  # type: ignore[no-untyped-call]
     error.message = str(error.message).removeprefix(f"{response.request.method} {response.url}: ")
     return error
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import requests
 from google.api_core.exceptions import NotFound, PreconditionFailed
-from google.auth.credentials import AnonymousCredentials
-from google.cloud import storage
+from google.auth.credentials import AnonymousCredentials, Credentials
+from google.cloud.storage import Blob, Client
 from google.cloud.storage.exceptions import DataCorruption
 
 from tpuctl.bucket_layout import gs
@@ -97,6 +98,17 @@ class Grant:
     is_conditional: bool
 
 
+class StorageClient(Client):  # type: ignore[misc]
+    """Google's client with a session of ours, which downloads and the clock use, too."""
+
+    def __init__(self, project: str, credentials: Credentials, session: requests.Session, url: str) -> None:
+        """Take credentials with scopes; `url` is that of the service, empty for Google's."""
+        options = {"api_endpoint": url} if url else None
+        super().__init__(project, credentials, _http=session, client_options=options)
+        self.credentials: Any = credentials
+        self.session = session
+
+
 class BucketMissingError(NotFoundError):
     """The bucket itself does not exist."""
 
@@ -132,7 +144,7 @@ class Bucket:
 
     def __init__(
         self,
-        client: storage.Client,
+        client: StorageClient,
         name: str,
         *,
         shell_setup: str = "",
@@ -147,7 +159,7 @@ class Bucket:
         self._shell_setup = shell_setup
         self._downloads = ObjectDownloads(client, name)
         self._clock = AnswerClock(warn)
-        client._http.hooks["response"].append(self._clock.note)
+        client.session.hooks["response"].append(self._clock.note)
         self.name = name
 
     def dry_run(self) -> DryRunBucket:
@@ -247,7 +259,7 @@ class Bucket:
         """Return the bytes of the generation that was listed; raises as `read` does if it is gone."""
         return self._read(self._bucket.blob(item.name, generation=item.generation), most)
 
-    def _read(self, blob: storage.Blob, most: int) -> bytes:
+    def _read(self, blob: Blob, most: int) -> bytes:
         buffer = BoundedBuffer(most)
         with self._translated(blob.name):
             try:
@@ -387,15 +399,14 @@ class Bucket:
 class DryRunBucket(Bucket):
     """A bucket that takes every write, sends nothing and is always empty."""
 
-    def __init__(self, client: storage.Client, name: str) -> None:
+    def __init__(self, client: StorageClient, name: str) -> None:
         """Take over the endpoint of `client`."""
         self._recorder = Recorder()
         session = requests.Session()
         for scheme in ("http://", "https://"):
             session.mount(scheme, self._recorder)
-        options = {"api_endpoint": client.api_endpoint}
         credentials = AnonymousCredentials()  # type: ignore[no-untyped-call]
-        super().__init__(storage.Client(client.project, credentials, session, client_options=options), name)
+        super().__init__(StorageClient(client.project, credentials, session, client.api_endpoint), name)
 
     @property
     def requests(self) -> list[HttpRequest]:
@@ -408,7 +419,7 @@ def _names_bucket(message: str) -> bool:
     return "bucket does not exist" in message and "No such object: " not in message
 
 
-def _holds(blob: storage.Blob, data: bytes) -> bool:
+def _holds(blob: Blob, data: bytes) -> bool:
     """Return whether the object has these bytes; False when another process has deleted it."""
     try:
         return bool(blob.download_as_bytes() == data)
@@ -416,7 +427,7 @@ def _holds(blob: storage.Blob, data: bytes) -> bool:
         return False
 
 
-def _object(blob: storage.Blob) -> Object:
+def _object(blob: Blob) -> Object:
     return Object(
         name=blob.name,
         content=Content(int(blob.size or 0), blob.crc32c or ""),
@@ -427,7 +438,7 @@ def _object(blob: storage.Blob) -> Object:
     )
 
 
-def list_buckets(client: storage.Client, project: str) -> list[str]:
+def list_buckets(client: Client, project: str) -> list[str]:
     """Return the names of a project's buckets; raises ConfigError without storage.buckets.list."""
     with translated(f"The buckets of project {project}", SERVICE):
         return [bucket.name for bucket in client.list_buckets(fields="items(name),nextPageToken")]

@@ -37,7 +37,7 @@ def sent(bucket: Bucket) -> list[HttpRequest]:
         if request.method != "GET":
             recorded.append(HttpRequest(str(request.method), str(request.url), body(request)))
 
-    bucket._client._http.hooks["response"].append(record)
+    bucket._client.session.hooks["response"].append(record)
     return recorded
 
 

@@ -10,7 +10,6 @@ from typing import TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
-from google.cloud import storage
 from google.cloud.storage.exceptions import DataCorruption
 from requests.adapters import HTTPAdapter
 
@@ -18,7 +17,7 @@ from tpuctl.bucket_layout import gs
 from tpuctl.bucket_objects.listed import UNKNOWN, ListedObject, ObjectPage
 from tpuctl.cloud.media_requests import BrokenOffError, MediaRequests
 from tpuctl.cloud.object_downloads import BACKOFF, PATIENCE, given_up
-from tpuctl.cloud.storage import CHECK_BUCKET, BucketMissingError, naming_bucket
+from tpuctl.cloud.storage import CHECK_BUCKET, BucketMissingError, StorageClient, naming_bucket
 from tpuctl.errors import DeadlineError, NotFoundError
 from tpuctl.object_content import crc32c
 from tpuctl.polling import retry
@@ -34,10 +33,10 @@ _ATTEMPTS = 3
 class BulkObjects:
     """The objects of one bucket, from any thread; raises tpuctl's errors. Failures that pass are retried."""
 
-    def __init__(self, client: storage.Client, name: str, *, shell_setup: str = "") -> None:
+    def __init__(self, client: StorageClient, name: str, *, shell_setup: str = "") -> None:
         adapter = HTTPAdapter(pool_maxsize=CONNECTIONS)
         for scheme in ("https://", "http://"):
-            client._http.mount(scheme, adapter)
+            client.session.mount(scheme, adapter)
         self._requests = MediaRequests(client, name)
         self._shell_setup = shell_setup
         self.bucket = name

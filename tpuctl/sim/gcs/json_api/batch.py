@@ -103,4 +103,4 @@ def _render(content_id: str, status: int, body: bytes) -> bytes:
 
 
 def _phrase(status: int) -> str:
-    return HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "Error"
+    return next((known.phrase for known in HTTPStatus if known == status), "Error")
