@@ -171,6 +171,7 @@ def _prepare_grpc() -> None:
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     use_plain_letters()
+    _import_requests()  # which Google's clients for gRPC import, too
 
 
 def _import_requests() -> None:
