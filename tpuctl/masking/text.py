@@ -44,8 +44,7 @@ SHAPES = {
 }
 _SHORTEST_WORD = 3
 """Fewest characters of a value that is masked where it stands alone."""
-_SHAPES = [(kind, re.compile(expression)) for kind, expression in SHAPES.items()]
-_ASSIGNMENT = re.compile(
+_ASSIGNMENT = (
     r"(?P<mark>[\"']?)(?<![\w.-])(?P<name>[A-Za-z_][\w.-]{0,99})(?P=mark)\]? {0,4}(?:=>?|:=?) {0,4}"
     r"(?:[rbuf]{0,2}(?P<quote>[\"'])(?P<quoted>(?:(?!(?P=quote))[^\n]){1,8000})"
     r"|(?P<bare>[^\s\"'`,;&)\]}]{1,8000}))"
@@ -92,15 +91,15 @@ def masked(text: str, values: Collection[str] = ()) -> str:
 
 
 def _shapes(text: str) -> Iterator[Secret]:
-    for kind, expression in _SHAPES:
-        for match in expression.finditer(text):
+    for kind, expression in SHAPES.items():  # compiled when they are needed, which `re` remembers
+        for match in re.finditer(expression, text):
             group = "secret" if match.groupdict().get("secret") else 0
             if not PLACEHOLDER.fullmatch(match[group]):
                 yield Secret(*match.span(group), kind)
 
 
 def _assignments(text: str, *, is_code: bool) -> Iterator[Secret]:
-    for match in _ASSIGNMENT.finditer(text):
+    for match in re.finditer(_ASSIGNMENT, text):
         group = "quoted" if match["quoted"] else "bare"
         name, value = match["name"], match[group]
         if is_code and (group == "bare" or _is_word(name, value)):

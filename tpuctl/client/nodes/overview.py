@@ -7,12 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from tpuctl.client.context import Context
-from tpuctl.client.nodes.records import NodeInfo
-from tpuctl.client.records import Cost, moment
-from tpuctl.display.listing import Listing
-from tpuctl.flows.facts import Fact
 from tpuctl.flows.nodes.inventory import Allocation
-from tpuctl.flows.overview.description import facts_of, find_overview
 from tpuctl.flows.overview.views import (
     KeeperNotes,
     Overview,
@@ -26,6 +21,10 @@ from tpuctl.nodes import Node, QueuedResource, QueueState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from tpuctl.client.nodes.records import NodeInfo
+    from tpuctl.display.listing import Listing
+    from tpuctl.flows.facts import Fact
 
 COLUMNS: Mapping[str, Callable[[NodeInfo], object]] = {
     "name": lambda node: node.name,
@@ -55,6 +54,8 @@ def own(context: Context, overview: Overview) -> Overview:
 
 def find(context: Context, name: str, zone: str | None) -> Overview:
     """Return what is known of the TPU of a name; raises NotFoundError."""
+    from tpuctl.flows.overview.description import find_overview  # noqa: PLC0415  not needed by ls
+
     cloud = context.cloud
     return find_overview(cloud.provider, lambda: cloud.bucket, name, zone, context.warn)
 
@@ -71,6 +72,8 @@ class Description:
 
 def describe(context: Context, name: str, zone: str | None) -> Description:
     """Return all that is known of the TPU of a name, also by the keeper on its first host."""
+    from tpuctl.flows.overview.description import facts_of  # noqa: PLC0415  not needed by ls
+
     seen = find(context, name, zone)
     allocations, now = seen.inventory.allocations, context.now()
     facts = [fact for item in allocations for fact in facts_of(item, seen, context.prices, now)]
@@ -88,6 +91,8 @@ def records_of(context: Context, overview: Overview) -> list[NodeInfo]:
 
 def listing(context: Context, overview: Overview) -> Listing[NodeInfo]:
     """Return the same, to be shown as a table."""
+    from tpuctl.display.listing import Listing  # noqa: PLC0415  for Python alone
+
     return Listing(records_of(context, overview), "nodes", COLUMNS)
 
 
@@ -99,6 +104,9 @@ def _records(context: Context, overview: Overview, item: Allocation, now: dateti
 
 
 def _record(context: Context, overview: Overview, item: Node | QueuedResource, now: datetime) -> NodeInfo:
+    from tpuctl.client.nodes.records import NodeInfo  # noqa: PLC0415  for Python alone
+    from tpuctl.client.records import Cost, moment  # noqa: PLC0415
+
     price = context.prices.of(item)
     node = item if isinstance(item, Node) else None
     run = overview.workload.on(node) if node else None

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpuctl.client.records import Cost, Record, moment
-from tpuctl.display.metrics import metrics_html, metrics_text
 from tpuctl.flows.runs import consequences
 
 if TYPE_CHECKING:
@@ -181,9 +180,13 @@ class Metrics(Record):
 
     def __repr__(self) -> str:
         """Return a line for each metric: its first, last, lowest and highest value."""
+        from tpuctl.display.metrics import metrics_text  # noqa: PLC0415  charts: only where they are shown
+
         return metrics_text(self.run, self.curves, self.problems)
 
     def _repr_html_(self) -> str:
+        from tpuctl.display.metrics import metrics_html  # noqa: PLC0415  as above
+
         return metrics_html(self.run, self.curves, self.problems)
 
     @classmethod

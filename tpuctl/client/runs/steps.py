@@ -17,7 +17,6 @@ from tpuctl.flows.runs.control import cancel as cancel_flow
 from tpuctl.flows.runs.control import wait as wait_flow
 from tpuctl.flows.runs.lookup import find_run
 from tpuctl.flows.runs.outcome import settle
-from tpuctl.flows.runs.recovery import cancellation
 from tpuctl.flows.runs.recovery.authority import Limits, is_allowed
 from tpuctl.flows.runs.recovery.events import Event
 from tpuctl.flows.runs.recovery.tools import Tools
@@ -112,6 +111,8 @@ def cancel(context: Context, plan: cancel_flow.CancelPlan, report: Report) -> ca
     cloud = context.cloud
     result = cancel_flow.cancel(cloud.provider, cloud.ssh, context.witnesses, plan, report)
     if plan.attempt and plan.run.restarts:
+        from tpuctl.flows.runs.recovery import cancellation  # noqa: PLC0415  it can start runs, too
+
         verdict = cancellation.end(plan.run, tools(context, report)) or result.verdict
         result = result._replace(verdict=verdict)
     return result

@@ -35,9 +35,7 @@ from tpuctl.cloud.tpu.names import (
     queued_resource_name,
     zone_of,
 )
-from tpuctl.cloud.tpu.past_changes import list_operations, read_history
 from tpuctl.cloud.tpu.project_metadata import uses_os_login
-from tpuctl.cloud.tpu.rules import check_creation
 from tpuctl.cloud.tpu.sending import send, send_list, send_once
 from tpuctl.cloud.tpu.states import enum_name
 from tpuctl.errors import ConfigError, NotFoundError, StateError, TpuctlError
@@ -134,6 +132,8 @@ class CloudTpu:
 
     def check(self, creation: Creation) -> None:
         """Raise UsageError for a creation that Google would refuse, by the rules that it documents."""
+        from tpuctl.cloud.tpu.rules import check_creation  # noqa: PLC0415  few commands create
+
         check_creation(creation)
 
     def begin(self, change: Change) -> Operation:
@@ -152,6 +152,8 @@ class CloudTpu:
 
     def creations(self, node: NodeId) -> Mapping[str, Operation]:
         """Return the operations that create or created a node of this name."""
+        from tpuctl.cloud.tpu.past_changes import list_operations  # noqa: PLC0415  see `check`
+
         subject, parent = _subject(node), location(node.project, node.zone)
         operations, _ = list_operations(self._client, subject, parent)
         names = [operation.name for operation in operations if _creates(operation, node)]
@@ -159,6 +161,8 @@ class CloudTpu:
 
     def history(self, name: str | None, zone: str | None = None) -> History:
         """Return the changes of what is or was called `name`, in a zone or in every zone."""
+        from tpuctl.cloud.tpu.past_changes import read_history  # noqa: PLC0415  few commands tell of the past
+
         return read_history(self._client, self._project, name, zone)
 
     def maintenance(self, zone: str | None = None) -> Mapping[str, Maintenance]:

@@ -13,7 +13,6 @@ from tpuctl import clock, runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import ConfigError, NotFoundError
 from tpuctl.flows.runs import restarts
-from tpuctl.flows.runs.checkpoints.readers import last_committed
 from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.evidence.decision import Ending
 from tpuctl.flows.runs.evidence.signs import RecordMissingError
@@ -201,6 +200,8 @@ def with_restart(run: StoredRun, verdict: Verdict) -> Verdict:
     """Return the verdict of an attempt with whether another one follows, and, where it does not, why."""
     if not run.restarts or verdict.outcome not in (runs.FAILED, *restarts.LOSSES):
         return verdict
+    from tpuctl.flows.runs.checkpoints.readers import last_committed  # noqa: PLC0415  once in a run
+
     checkpoint = last_committed(run.bucket, run.paths.checkpoints)
     verdict = msgspec.structs.replace(verdict, checkpoint=checkpoint)
     policy, earlier = run.record.restarts, run.earlier_verdicts(verdict.attempt)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,7 +18,6 @@ from tpuctl.bucket_objects import decoding
 from tpuctl.config.files import state_folder
 from tpuctl.errors import ConfigError, UsageError, joined_hints
 from tpuctl.flows.nodes.lifetime import users_script
-from tpuctl.flows.runs.submission.plan import SubmitPlan
 from tpuctl.flows.runs.submission.restart_policy import users_metadata
 from tpuctl.flows.runs.submission.specs import Launch
 from tpuctl.local.private_folder import make_private_folder
@@ -25,6 +25,9 @@ from tpuctl.masking.text import MASK
 from tpuctl.nodes import Node
 from tpuctl.recovery.records import Machine
 from tpuctl.runs import NOT_STORED, Run, Tpu
+
+if TYPE_CHECKING:
+    from tpuctl.flows.runs.submission.plan import SubmitPlan
 
 LARGEST = 16 << 20
 """Bytes of a file of values."""
