@@ -132,7 +132,8 @@ def _watch(count: int) -> dict[str, float]:
 
     def work() -> None:
         try:
-            Watcher(tools, lambda event: None, sleep).watch_all(owner)
+            for _ in Watcher(tools, sleep).all_events(owner):
+                pass
         except _Enough:
             pass
 

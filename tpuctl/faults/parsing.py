@@ -11,8 +11,6 @@ from tpuctl.faults.fields import Value, checked
 from tpuctl.faults.kinds import LIMITS, Kind, kind_of
 from tpuctl.faults.methods import check_methods
 
-LIMIT_NAMES = frozenset(field.name for field in LIMITS)
-
 
 class Request(msgspec.Struct, frozen=True):
     """One fault: its kind, and the options that were named."""

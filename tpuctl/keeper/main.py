@@ -19,7 +19,6 @@ from tpuctl.keeper.metadata import MetadataServer
 
 INTERVAL = 30.0
 """Seconds between looks at the host."""
-FAILED = 1
 
 
 def main(arguments: List[str]) -> int:

@@ -16,10 +16,13 @@ from tests.paths import ROOT
 from tpuctl.data.images.contact_sheet import contact_sheet
 from tpuctl.data.images.decoding import LARGE, MOST_PIXELS, decodable, shrunk
 from tpuctl.data.images.header import InvalidImage, inspect_image
-from tpuctl.data.images.resize import resized
+from tpuctl.data.images.rule import ImageRule
 
 DECODED = 4 * MOST_PIXELS
 """Bytes that Pillow needs for the largest image: 4 for each pixel."""
+
+
+RESIZE = ImageRule(None, None, (8, 8))
 
 
 def peak_of_its_own(file: Path, act: str) -> int:
@@ -33,7 +36,7 @@ def act_on(file: Path, act: str) -> None:
     if act == "sheet":
         assert len(contact_sheet([(data, "caption")]).problems) == (inspect_image(data).width > 12_000)
     elif act == "resize":
-        assert inspect_image(resized(data, (224, 224))).width == 224
+        assert inspect_image(RESIZE.apply(data)[0]).width == 8
     else:
         assert data
 
@@ -73,7 +76,7 @@ def test_what_is_refused_says_how_large_it_is() -> None:
     refusal = "has 13377 × 13377 pixels, and at most 134 megapixels are decoded"
     assert contact_sheet([(bomb, "")]).problems == [refusal]
     with pytest.raises(InvalidImage) as refused:
-        resized(bomb, (8, 8))
+        RESIZE.apply(bomb)
     assert str(refused.value) == refusal
 
 
@@ -89,7 +92,7 @@ def test_a_second_header_does_not_hide_the_size() -> None:
     hidden = small[:place] + large + small[place:]
     assert contact_sheet([(hidden, "")]).problems
     with pytest.raises(InvalidImage):
-        resized(hidden, (8, 8))
+        RESIZE.apply(hidden)
 
 
 def test_a_jpeg_of_very_many_scans_is_refused() -> None:
@@ -98,7 +101,7 @@ def test_a_jpeg_of_very_many_scans_is_refused() -> None:
     data = stream.getvalue()
     scans = data[:-2] + 100 * data[data.index(b"\xff\xda") : -2] + data[-2:]
     with pytest.raises(InvalidImage, match="more than 100 scans"):
-        resized(scans, (8, 8))
+        RESIZE.apply(scans)
 
 
 @pytest.mark.parametrize("marker", [0x01, *range(0xD0, 0xD8)], ids=hex)

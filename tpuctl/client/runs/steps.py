@@ -185,7 +185,7 @@ def watched(
     """Start runs again, or without any all of this user's, and yield each event that is new."""
     from tpuctl.flows.runs.recovery.watch import Watcher  # noqa: PLC0415  slow to import
 
-    watcher = Watcher(tools, lambda event: None)
+    watcher = Watcher(tools)
     if runs:
         return watcher.events(runs, once=once)
     return watcher.all_events(context.owner, once=once)

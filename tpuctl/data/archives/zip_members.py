@@ -26,14 +26,7 @@ def zip_members(stream: IO[bytes], size: int, name: str) -> Members:
     try:
         with zipfile.ZipFile(stream) as archive:
             infos = archive.infolist()
-    except (
-        zipfile.BadZipFile,
-        struct.error,
-        ValueError,
-        NotImplementedError,
-        EOFError,
-        OverflowError,
-    ) as error:
+    except _DAMAGE as error:
         raise damaged(name, str(error).rstrip(".") or "it ends in the middle") from error
     _check_overlaps(infos, size, name)
     for info in infos:

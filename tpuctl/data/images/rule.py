@@ -36,7 +36,6 @@ _PLAIN = {
 """Modes that cannot be shrunk or turned into others well -> the mode used instead."""
 NAMES = {1: "grey", 2: "grey with transparency", 3: "RGB", 4: "RGBA"}
 """Channels -> what such an image is called."""
-RESIZED = "resized"
 TURNED = "is turned by its EXIF orientation, and what is drawn in it may not be"
 HINTS = {TURNED: "Save it upright, without EXIF data, and draw again what is drawn in it"}
 """Why an image is bad by the rule -> what to do."""

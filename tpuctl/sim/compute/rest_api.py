@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
@@ -28,8 +27,6 @@ INSTANCES = f"{PROJECT}/zones/{{zone}}/instances"
 OPERATION = f"{PROJECT}/global/operations/{{operation}}"
 CREATED = "2020-01-01T00:00:00.000-08:00"
 STALE = "Supplied fingerprint does not match current metadata fingerprint."
-
-Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
 def application(

@@ -14,12 +14,12 @@ from tpuctl.sim.json_values import JsonValue, text_at
 
 
 class Checksums:
-    """Size, CRC32C and MD5 of the bytes so far; composed objects have no MD5."""
+    """Size, CRC32C and MD5 of the bytes so far."""
 
-    def __init__(self, *, with_md5: bool = True) -> None:
+    def __init__(self) -> None:
         self.size = 0
         self._crc32c = 0
-        self._md5 = hashlib.md5(usedforsecurity=False) if with_md5 else None
+        self._md5 = hashlib.md5(usedforsecurity=False)
 
     def update(self, data: bytes) -> None:
         """Add the next bytes."""
@@ -33,8 +33,7 @@ class Checksums:
 
     def update_md5(self, data: bytes) -> None:
         """Add the next bytes to the MD5 alone."""
-        if self._md5 is not None:
-            self._md5.update(data)
+        self._md5.update(data)
 
     @property
     def crc32c(self) -> str:
@@ -42,9 +41,9 @@ class Checksums:
         return base64.b64encode(self._crc32c.to_bytes(4, "big")).decode()
 
     @property
-    def md5(self) -> str | None:
+    def md5(self) -> str:
         """The MD5 in base64, as in the API."""
-        return base64.b64encode(self._md5.digest()).decode() if self._md5 is not None else None
+        return base64.b64encode(self._md5.digest()).decode()
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from tpuctl.sim.records import Host
 
 CARRIED = ("iap-cut", "iap-stall", "iap-slow")
 """Kinds that take effect on the bytes of a connection, also of one that was open before."""
-KINDS = ("iap-refused", *CARRIED)
 STATUSES = {
     kind.status_code: kind for kind in (web.HTTPUnauthorized, web.HTTPForbidden, web.HTTPServiceUnavailable)
 }

@@ -47,11 +47,6 @@ class Script:
         """The process's id on this host."""
         return self._process.pid
 
-    @property
-    def return_code(self) -> Optional[int]:
-        """What the last `poll` returned: safe to read in a signal handler."""
-        return self._process.returncode
-
     def poll(self) -> Optional[int]:
         """Return the return code, negative for a signal, or None while the script runs."""
         return self._process.poll()

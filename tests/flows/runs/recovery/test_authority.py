@@ -103,7 +103,7 @@ def test_a_run_of_another_bucket_is_none_of_a_watcher(world: CrashWorld) -> None
     twin.create(site.run.record)
     twin.end(Verdict("r1", runs.SUCCEEDED, 1, clock.iso(world.time), "all ended"))
     tools = replace(site.tools(), bucket=other)  # type: ignore[arg-type]
-    Watcher(tools, lambda event: None).sweep(site.owner)
+    Watcher(tools).sweep(site.owner)
     assert nodes(site)["r1-2"] == "READY"
     assert own_node(tools.provider, tools.bucket, twin.record, site.run.last_attempt().record.tpu) is None
 

@@ -369,7 +369,7 @@ def test_a_machine_that_another_run_uses_by_now_is_deleted_after_the_end_of_that
     assert site.reports[-1] == "r1-2 stays: run 'r2' uses it. Afterwards: tpuctl down r1-2"
     other = StoredRun(site.bucket, "r2")  # type: ignore[arg-type]
     other.end(Verdict("r2", runs.SUCCEEDED, 1, clock.iso(world.time), "because"))
-    Watcher(site.tools(), lambda event: None).sweep(site.owner)
+    Watcher(site.tools()).sweep(site.owner)
     assert names(world) == []
 
 
@@ -382,7 +382,7 @@ def test_a_machine_on_whose_hosts_a_run_of_another_bucket_works_stays(world: Cra
     assert names(world) == ["r1-2"]
     assert site.reports[-1] == "r1-2 stays: run 'r9' uses it. Afterwards: tpuctl down r1-2"
     site.hosts.others = "r1 2\n"
-    Watcher(site.tools(), lambda event: None).sweep(site.owner)
+    Watcher(site.tools()).sweep(site.owner)
     assert names(world) == []
 
 
@@ -394,7 +394,7 @@ def test_a_machine_stays_while_nobody_can_tell_whether_another_run_uses_it(world
     site.bucket.put(RunPaths("r2").attempt(1), b"damaged")
     assert site.finish().action == ENDED_FOR_GOOD
     assert names(world) == ["r1-2"]
-    watcher, before = Watcher(site.tools(), lambda event: None), len(site.reports)
+    watcher, before = Watcher(site.tools()), len(site.reports)
     watcher.sweep(site.owner)
     watcher.sweep(site.owner)
     assert site.reports[before:] == ["r1-2 stays: run 'r2' uses it. Afterwards: tpuctl down r1-2"]

@@ -72,7 +72,7 @@ def listings(site: Site, names: list[str]) -> int:
     beat()
     site.world.requests = []
     with pytest.raises(Enough):
-        Watcher(site.tools(), shown.append, sleep).watch_all(site.owner)
+        shown.extend(Watcher(site.tools(), sleep).all_events(site.owner))
     assert shown == []
     return site.world.requests.count("bucket.list")
 
@@ -95,17 +95,14 @@ def test_runs_among_many_that_are_preempted_are_started_again(world: CrashWorld)
     site.preempt()
     restarted: list[str] = []
 
-    def show(event: Event) -> None:
-        if event.action == RESTARTED:
-            restarted.append(event.run)
-
     def sleep(seconds: float) -> None:
         if len(restarted) == 2:
             raise Enough
         site.world.pass_time(seconds)
 
     with pytest.raises(Enough):
-        Watcher(site.tools(), show, sleep).watch_all(site.owner)
+        events = Watcher(site.tools(), sleep).all_events(site.owner)
+        restarted.extend(event.run for event in events if event.action == RESTARTED)
     assert sorted(restarted) == ["other", "r1"]
 
 
@@ -145,7 +142,7 @@ class PlayedWatch:
             cast("Any", self.memory), "b", cast("Any", provider or MemoryProvider()), nothing, nothing,
             nothing, "a", self.reports.append,
         )  # fmt: skip
-        self.watcher = Watcher(tools, self.shown.append, self.time.sleep)
+        self.watcher = Watcher(tools, self.time.sleep)
 
     def _step(self, run: StoredRun, tools: Tools) -> Event:
         self.times.setdefault(run.name, []).append(self.time.now - 1000.0)
@@ -161,8 +158,14 @@ class PlayedWatch:
     def watch(self, *, once: bool = False, **steps: list[Played]) -> list[Event]:
         """Watch runs by their names, and return what was shown."""
         self.steps = steps
-        self.watcher.watch([self.run(name) for name in steps], once=once)
+        for event in self.watcher.events([self.run(name) for name in steps], once=once):
+            self.shown.append(event)
         return self.shown
+
+    def watch_all(self, *, once: bool = False) -> None:
+        """Watch all runs of ada."""
+        for event in self.watcher.all_events("ada", once=once):
+            self.shown.append(event)
 
     def submit(self, name: str, owner: str = "ada", outcome: str = "", *, restarts: bool = False) -> None:
         """Write a run that may be started again, and its verdict."""
@@ -284,21 +287,21 @@ class TestAllRuns:
         played.submit("goes-on")
         played.submit("theirs", owner="bob")
         played.steps = {"goes-on": [event(RESTARTED, run="goes-on")]}
-        played.watcher.watch_all("ada", once=True)
+        played.watch_all(once=True)
         assert played.shown == [event(RESTARTED, run="goes-on")]
 
     def test_of_one_look_end_with_an_error(self, played: PlayedWatch) -> None:
         played.submit("goes-on")
         played.steps = {"goes-on": [DeadlineError("No answer.")]}
         with pytest.raises(DeadlineError, match="No answer"):
-            played.watcher.watch_all("ada", once=True)
+            played.watch_all(once=True)
 
     def test_of_one_look_name_each_that_is_in_trouble(self, played: PlayedWatch) -> None:
         played.submit("a")
         played.submit("b")
         played.steps = {"a": [UsageError("a lacks a value.")], "b": [UsageError("b lacks a value.")]}
         with pytest.raises(UsageError, match="a lacks a value"):
-            played.watcher.watch_all("ada", once=True)
+            played.watch_all(once=True)
         assert played.reports[-1] == "b lacks a value."
 
     def test_are_told_once_of_a_value_that_nobody_here_knows_and_tried_again(
@@ -344,7 +347,7 @@ class TestAllRuns:
 
         played.memory.meanwhile = fail
         with pytest.raises(DeadlineError, match="No answer"):
-            played.watcher.watch_all("ada", once=True)
+            played.watch_all(once=True)
 
     def watch_until(self, played: PlayedWatch, is_enough: Callable[[], bool]) -> None:
         """Watch all runs until something is so at the end of a look."""
@@ -356,7 +359,7 @@ class TestAllRuns:
 
         played.watcher._sleep = sleep
         with pytest.raises(Enough):
-            played.watcher.watch_all("ada")
+            played.watch_all()
 
     def test_that_ended_while_nobody_watched_leave_no_machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
         names = ("again", "ended", "goes-on", "nowhere", "theirs")
@@ -414,7 +417,7 @@ class TestAllRuns:
         monkeypatch.setattr(played.watcher, "sweep", lambda owner: sweeps.append(played.time.now - 1000.0))
         monkeypatch.setattr(played.memory, "find", read)
         with pytest.raises(Enough):
-            played.watcher.watch_all("ada")
+            played.watch_all()
         assert len(looks) == 61
         assert sweeps == [0.0, 300.0, 600.0]
         assert reads.count("runs/theirs/run.json") == 1, "whose it is does not change"

@@ -66,11 +66,10 @@ def test_a_blob_has_the_bytes_and_checksums_of_its_chunks(site: Site) -> None:
     assert site.blobs.size(content.blob) == 13
 
 
-def test_a_blob_may_have_no_md5_and_a_number_of_components(site: Site) -> None:
-    with site.blobs.create(with_md5=False) as writer:
+def test_a_blob_may_have_a_number_of_components(site: Site) -> None:
+    with site.blobs.create() as writer:
         writer.write([b"data"])
-        content = writer.finish(3)
-    assert (content.md5, content.components) == (None, 3)
+        assert writer.finish(3).components == 3
 
 
 def test_a_disk_that_takes_less_than_a_chunk_gets_the_rest(

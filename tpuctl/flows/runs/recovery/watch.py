@@ -46,7 +46,6 @@ FINAL = (UsageError, ConfigError)
 """Errors of a run that another look would only repeat."""
 NAMED_FINAL = (*FINAL, NotFoundError)
 """Errors that end the watching of a run that was named; one of all runs is listed again at the next look."""
-Show = Callable[[Event], None]
 
 
 @dataclass
@@ -64,10 +63,8 @@ class _Watched:
 class Watcher:
     """One command that watches runs."""
 
-    def __init__(self, tools: Tools, show: Show, sleep: Sleep = polling.sleep) -> None:
-        """Take `show`, which gets each event that is new."""
+    def __init__(self, tools: Tools, sleep: Sleep = polling.sleep) -> None:
         self._tools = tools
-        self._show = show
         self._sleep = sleep
         self._runs: dict[str, _Watched] = {}
         self._others: set[str] = set()
@@ -75,17 +72,12 @@ class Watcher:
         self._said: set[str] = set()
         """What sweeps have reported."""
 
-    def watch(self, runs: Sequence[StoredRun], *, once: bool = False) -> None:
-        """Take steps until each run has ended for good, or one step each.
+    def events(self, runs: Sequence[StoredRun], *, once: bool = False) -> Generator[Event, None, None]:
+        """Take steps until each run has ended for good, or one step each, and yield each event that is new.
 
         Raises what keeps a run from going on, once all others have ended; of several runs the first error.
         Each is reported as soon as it is known.
         """
-        for event in self.events(runs, once=once):
-            self._show(event)
-
-    def events(self, runs: Sequence[StoredRun], *, once: bool = False) -> Generator[Event, None, None]:
-        """Yield each event that is new of what `watch` does, and raise what it raises."""
         self._runs = {run.name: _Watched(run) for run in runs}
         errors: list[TpuctlError] = []
         while self._runs:
@@ -99,17 +91,12 @@ class Watcher:
         if errors:
             raise errors[0]
 
-    def watch_all(self, owner: str, *, once: bool = False) -> None:
-        """Take steps of every run of an owner that may be started again, for as long as the command runs.
+    def all_events(self, owner: str, *, once: bool = False) -> Generator[Event, None, None]:
+        """Take steps of every run of an owner that may be started again; yield each event that is new.
 
         Machines of runs that have ended are deleted, also of those that ended while nobody watched. A service
         that does not answer is waited for.
         """
-        for event in self.all_events(owner, once=once):
-            self._show(event)
-
-    def all_events(self, owner: str, *, once: bool = False) -> Generator[Event, None, None]:
-        """Yield each event that is new of what `watch_all` does, and raise what it raises."""
         looks, report = 0, self._tools.report
         of_list, of_sweep = Outage(report, "watching"), Outage(report, "watching")
         while True:

@@ -50,12 +50,12 @@ class Blobs:
         self._fsync = fsync
         self._folder.mkdir(parents=True, exist_ok=True)
 
-    def create(self, *, with_md5: bool = True) -> BlobWriter:
+    def create(self) -> BlobWriter:
         """Start a new blob."""
         blob = uuid.uuid4().hex
         path = self._path(blob)
         path.parent.mkdir(exist_ok=True)
-        return BlobWriter(self, blob, path.open("xb", buffering=0), Checksums(with_md5=with_md5))
+        return BlobWriter(self, blob, path.open("xb", buffering=0), Checksums())
 
     def extend(self, blob: str, checksums: Checksums) -> BlobWriter:
         """Append to a blob after the bytes that `checksums` covers; bytes behind them are truncated."""
