@@ -15,7 +15,9 @@ from tests.cloud.tpu.test_client import REQUEST
 from tests.paths import ROOT
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cloud.endpoints import Cloud
-from tpuctl.nodes import CreateNode, NodeRequest, SshKey
+from tpuctl.flows.nodes.lookup import node_state
+from tpuctl.nodes import CreateNode, NodeRequest, NodeState, SshKey
+from tpuctl.polling import Backoff, poll
 
 Tpuctl = Callable[..., CommandResult]
 STATE = ROOT / "tests/terraform/recorded/complete-rights.json"
@@ -50,6 +52,16 @@ def make(cloud: Cloud, **changes: object) -> str:
     request = request_of(applied_tpu(), **changes)
     cloud.provider.begin(CreateNode(request)).wait("to be created", 30)
     return request.id.name
+
+
+def preempt(cloud: Cloud) -> None:
+    """Preempt it, and return once it is."""
+    identity = request_of(applied_tpu()).id
+    cloud.preempt(identity, 0.0)
+    poll(
+        lambda: node_state(cloud.provider, identity) is NodeState.PREEMPTED or None,
+        awaiting="its preemption", timeout=60, backoff=Backoff(0.1, 1.0),
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -132,7 +144,7 @@ def test_down_refuses_it_and_deletes_nothing_beside_it(
 def test_what_deletes_all_leaves_it(tpuctl: Tpuctl, simulator: RunningSimulator, cloud: Cloud) -> None:
     kept = make(cloud, spot=True)
     assert "You have no TPUs to delete." in tpuctl("down", "--yes").err
-    assert tpuctl("drill", kept, "--preempt", "--owner", "terraform (vision-team)", "--yes").code == 0
+    preempt(cloud)
     assert tpuctl("reap", "--all-users", "--yes").code == 0
     assert names(simulator) == [kept]
 
@@ -143,9 +155,7 @@ def test_a_preempted_one_is_replaced_by_terraform_alone(
 ) -> None:
     Path("job.py").write_text(JOB)
     make(cloud, spot=True)
-    assert (
-        tpuctl("drill", "vision-team", "--preempt", "--owner", "terraform (vision-team)", "--yes").code == 0
-    )
+    preempt(cloud)
     shown = tpuctl(*words)
     assert "terraform apply -replace=ADDRESS" in shown.out + shown.err
     assert "tpuctl down" not in shown.out + shown.err

@@ -193,7 +193,7 @@ data sample digits/1.0.0 --count 3 --as 3.0.0 --seed 1
 data split digits/1.1.0 --splits train=0.5,test=0.5 --as 2.0.0 --seed 1
 exec timed -- uname -a
 cp job.py timed:job.py
-drill timed --preempt
+drill timed
 """
 
 NO_DRY_RUN = {"data fetch", "ssh"}

@@ -7,12 +7,13 @@ import dataclasses
 import click
 
 from tpuctl.cli import output
-from tpuctl.cli.nodes import drill as node_drill
+from tpuctl.cli.nodes.table import allocation_table
 from tpuctl.cli.price_fields import price_fields
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.runs.watch import tools
 from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
 from tpuctl.errors import UsageError
+from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.progress import silent
 from tpuctl.flows.runs.description import find_described
 from tpuctl.flows.runs.recovery import drill as flow
@@ -22,19 +23,18 @@ from tpuctl.nodes import HttpRequest
 
 @click.command()
 @click.argument("name", metavar="TPU|RUN")
-@click.option("--preempt", is_flag=True, help="Preempt the TPU, as is done for a run: on the simulator only.")
 @click.option("--reboot", is_flag=True, help="Of a run: reboot its hosts, which resume it.")
 @click.option("--worker", type=int, default=0, show_default=True, help="Of a TPU: worker of the maintenance.")
-@click.option("--notice", type=float, default=0.0, help="Seconds of notice before a preemption or reboot.")
+@click.option("--notice", type=float, default=0.0, help="Of a run: seconds of notice before it is lost.")
 @click.option("--owner", default="", help="Whose TPU it is, if it is not yours ('-': nobody's).")
 @yes_option
 @dry_run_option
 @with_session
 def drill(
-    session: Session, name: str, preempt: bool, reboot: bool, worker: int, notice: float, owner: str,
-    yes: bool, dry_run: bool,
+    session: Session, name: str, reboot: bool, worker: int, notice: float, owner: str, yes: bool,
+    dry_run: bool,
 ) -> None:  # fmt: skip
-    """Rehearse what may happen to a TPU, and show what the TPU and its runs do.
+    """Rehearse a maintenance of a TPU, or the loss of the TPU of a run.
 
     Of a TPU: the Cloud TPU API simulates a maintenance. Of a run, on the simulator: its TPU is preempted or
     rebooted, the run is restarted, and the cost is told: what was saved, steps lost, time to the next step.
@@ -45,14 +45,37 @@ def drill(
       tpuctl drill digits-20260131-120000 --notice 30 --target sim
     """
     stored = find_described(session.cloud.bucket, name) if session.config.get("bucket") else None
-    if stored is None or (preempt and not reboot and node_drill.exists(session, name)):
-        if reboot:
-            raise UsageError(
-                f"--reboot is for a run, and '{name}' is none.", hint="'tpuctl runs' lists them."
-            )
-        node_drill.drill(session, name, preempt, worker, notice, owner, yes=yes, dry_run=dry_run)
+    if stored:
+        kind = flow.REBOOT if reboot else flow.PREEMPTION
+        _drill_run(session, stored, kind, notice, yes=yes, dry_run=dry_run)
+    elif reboot:
+        raise UsageError(f"--reboot is for a run, and '{name}' is none.", hint="'tpuctl runs' lists them.")
+    else:
+        _drill_tpu(session, name, worker, owner, yes=yes, dry_run=dry_run)
+
+
+def _drill_tpu(session: Session, name: str, worker: int, owner: str, *, yes: bool, dry_run: bool) -> None:
+    provider = session.cloud.provider
+    bucket = session.cloud.bucket if session.config.get("bucket") else None
+    plan = flow.plan_maintenance(
+        provider, bucket, name, session.owner, zone=session.from_flag("zone"), whose=owner, worker=worker
+    )
+    if dry_run:
+        output.requests([provider.http_request(plan.change)], as_json=session.as_json)
         return
-    _drill_run(session, stored, flow.REBOOT if reboot else flow.PREEMPTION, notice, yes=yes, dry_run=dry_run)
+    allocation_table([Allocation((plan.node,))], session.now, err=True)
+    names = ", ".join(run.name for run in plan.runs)
+    output.note(f"Running there: {names}." if names else "No run of this bucket is on it.")
+    output.note("It can end what runs there, as a maintenance by the provider can.")
+    confirm(f"Simulate a maintenance of worker {worker}?", yes=yes)
+    with show_steps() as report:
+        result = flow.simulate_maintenance(provider, plan, report)
+    if session.as_json:
+        output.json({"drill": result})
+    elif result.runs:
+        output.table(("RUN", "STATE", "WHY"), [(run.run, run.state, run.evidence) for run in result.runs])
+    if result.runs:
+        output.hint(f"tpuctl logs {result.runs[0].run} --tail 20")
 
 
 def _drill_run(

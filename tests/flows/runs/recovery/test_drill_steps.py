@@ -1,7 +1,8 @@
-"""The steps of a drill, in a world where waiting takes no time."""
+"""The steps of drills, in a world where waiting takes no time."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 
@@ -10,14 +11,44 @@ import pytest
 
 from tests.crashes.faults import ZONE
 from tests.crashes.world import CrashWorld
+from tests.flows.nodes.memory_provider import MemoryProvider, node
+from tests.flows.passing_time import PassingTime
 from tests.flows.runs.recovery.site import Site
 from tpuctl import clock, runs
 from tpuctl.catalogue.prices import Price, unknown
+from tpuctl.cloud.provider import Operation
 from tpuctl.errors import DeadlineError, InterruptedByUser, StateError
-from tpuctl.flows.runs.recovery.drill import PREEMPTION, REBOOT, RunDrillReport, drill, plan
+from tpuctl.flows.runs.recovery.drill import (
+    PREEMPTION,
+    REBOOT,
+    MaintenanceReport,
+    RunDrillReport,
+    drill,
+    plan,
+    plan_maintenance,
+    simulate_maintenance,
+)  # fmt: skip
+from tpuctl.nodes import Change, Maintenance, Node, NodeId, NodeState, SimulateMaintenance
 from tpuctl.recovery.records import Restarts
 from tpuctl.runs import BY_WORKERS, Verdict, encode, verdict_type
 from tpuctl.worker.records import FINISHED, RUNNING, ordered_log_file
+
+
+class Cloud(MemoryProvider):
+    """A node that changes as the test says, look by look."""
+
+    states: Sequence[NodeState] = ()
+
+    def begin(self, change: Change) -> Operation:
+        assert change == SimulateMaintenance(self.nodes["n1"].id, 1)
+        return Operation("Node 'n1'", lambda: True)
+
+    def get_node(self, node: NodeId) -> Node:
+        found = super().get_node(node)
+        if not self.states:
+            return found
+        state, self.states = self.states[0], self.states[1:] or self.states
+        return replace(found, state=state)
 
 
 def drilled(site: Site, late: int) -> RunDrillReport:
@@ -213,3 +244,30 @@ class TestEnd:
         assert error.value.hint == "tpuctl describe r1"
         assert (world.time - began).total_seconds() >= 1800
         assert site.reports == ["reboot of n1"]
+
+
+class TestMaintenance:
+    """Of a TPU that comes back, or does not, on a provider in memory."""
+
+    def drilled(self, states: list[NodeState], announced: Maintenance | None = None) -> MaintenanceReport:
+        """Drill a node that is in these states, look by look, and in the last one from then on."""
+        cloud = Cloud(node(addresses=("10.0.0.1", "10.0.0.2")))
+        cloud.announced = {cloud.nodes["n1"].id.uid: announced} if announced else {}
+        planned = plan_maintenance(cloud, None, "n1", "ada", worker=1)
+        cloud.states = states
+        return simulate_maintenance(cloud, planned, lambda text: None)
+
+    @pytest.mark.usefixtures("passing_time")
+    def test_is_over_once_the_node_is_ready_again(self) -> None:
+        announced = Maintenance("SCHEDULED", "PENDING", "2026-01-02T00:00:00Z", "", False)
+        told = self.drilled([NodeState.REPAIRING, NodeState.REPAIRING, NodeState.READY], announced)
+        assert (told.node, told.state, told.maintenance, told.runs) == ("n1", "READY", announced, ())
+
+    @pytest.mark.usefixtures("passing_time")
+    def test_is_over_once_the_node_is_lost(self) -> None:
+        assert self.drilled([NodeState.REPAIRING, NodeState.PREEMPTED]).state == "PREEMPTED"
+
+    def test_of_a_node_that_stays_in_repair_has_a_limit(self, passing_time: PassingTime) -> None:
+        with pytest.raises(DeadlineError, match="node 'n1' to come to rest"):
+            self.drilled([NodeState.REPAIRING])
+        assert 900 <= passing_time.now < 1000

@@ -100,8 +100,8 @@ def test_runs_among_many_that_are_preempted_are_started_again(world: CrashWorld)
             raise Enough
         site.world.pass_time(seconds)
 
+    events = Watcher(site.tools(), sleep).all_events(site.owner)
     with pytest.raises(Enough):
-        events = Watcher(site.tools(), sleep).all_events(site.owner)
         restarted.extend(event.run for event in events if event.action == RESTARTED)
     assert sorted(restarted) == ["other", "r1"]
 

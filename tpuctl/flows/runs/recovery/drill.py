@@ -1,4 +1,4 @@
-"""Rehearses the loss of the TPU of a run on purpose, restarts the run, and says what that cost.
+"""Drills: a maintenance of a TPU, or the loss of the TPU of a run, which is restarted, and what that cost.
 
 Times are the bucket's: of the objects that the run's workers and watchers write.
 """
@@ -7,22 +7,122 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tpuctl import clock, polling
 from tpuctl.catalogue.prices import Price
-from tpuctl.errors import InterruptedByUser, StateError
+from tpuctl.cloud.provider import Provider
+from tpuctl.errors import InterruptedByUser, StateError, UsageError
+from tpuctl.flows.nodes.lookup import find_ready, node_state
+from tpuctl.flows.progress import Report, silent
 from tpuctl.flows.runs.checkpoints.readers import last_committed
+from tpuctl.flows.runs.control.occupants import occupants
 from tpuctl.flows.runs.costs.attempts import PriceOf, cost
+from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.losses import first_step, steps_lost
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.recovery.step import step
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission.resumption import obstacle
-from tpuctl.nodes import NodeId
+from tpuctl.nodes import Maintenance, Node, NodeId, NodeState, SimulateMaintenance
 from tpuctl.polling import Backoff, Sleep, poll
 from tpuctl.runs import Tpu, Verdict
 from tpuctl.worker.records import FINISHED, RUNNING
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.storage import Bucket
+
+MAINTENANCE_TIMEOUT = 900.0
+"""Seconds for a TPU to be READY again, or lost, after a simulated maintenance."""
+NOBODY = "-"
+"""Names the owner of a node that nobody owns, as in the table of `ls`."""
+
+
+@dataclass(frozen=True)
+class MaintenancePlan:
+    """The node, the simulated maintenance, and the runs that live through it."""
+
+    node: Node
+    change: SimulateMaintenance
+    runs: tuple[StoredRun, ...]
+
+
+@dataclass(frozen=True)
+class RunAfter:
+    """The state of a run after a maintenance of its node, as `runs` shows it, and why it is in it."""
+
+    run: str
+    state: str
+    evidence: str
+
+
+@dataclass(frozen=True)
+class MaintenanceReport:
+    """What became of a node and its runs."""
+
+    node: str
+    zone: str
+    state: str
+    maintenance: Maintenance | None
+    """The announcement that the provider shows, if any."""
+    runs: tuple[RunAfter, ...]
+
+
+def plan_maintenance(
+    provider: Provider, bucket: Bucket | None, name: str, owner: str, *, zone: str | None = None,
+    whose: str = "", worker: int = 0,
+) -> MaintenancePlan:  # fmt: skip
+    """Return what a drill of a TPU does; sends reads only.
+
+    Raises StateError for a node that is not READY, or that is another's than `owner`'s unless `whose` says
+    whose; UsageError for a worker that it does not have.
+    """
+    node = find_ready(provider, name, None, owner, zone)
+    if not node.is_owned_by(owner) and whose not in (node.owner or NOBODY,):
+        raise StateError(
+            f"Node '{name}' is not yours, and a drill can end what runs on it.",
+            hint="Say whose it is with --owner OWNER; 'tpuctl ls --all-users' shows that.",
+        )
+    if not 0 <= worker < len(node.addresses):
+        raise UsageError(
+            f"Node '{name}' has no worker {worker}.", hint=f"It has {len(node.addresses)}, from 0."
+        )
+    found = occupants(bucket, Witnesses(provider), node, silent) if bucket else []
+    runs = tuple(StoredRun(bucket, each.run) for each in found) if bucket else ()
+    return MaintenancePlan(node, SimulateMaintenance(node.id, worker), runs)
+
+
+def simulate_maintenance(provider: Provider, plan: MaintenancePlan, report: Report) -> MaintenanceReport:
+    """Have the provider simulate the maintenance, and return once the node is READY again, or lost.
+
+    Raises DeadlineError when it does not come to rest, and InterruptedByUser on Ctrl-C: what was begun
+    goes on.
+    """
+    node = plan.node
+    rests = (NodeState.READY, NodeState.PREEMPTED, NodeState.GONE)
+    report(f"simulating a maintenance of worker {plan.change.worker} of {node.name}")
+    try:
+        provider.begin(plan.change).wait("to have its maintenance simulated", MAINTENANCE_TIMEOUT)
+        state = poll(
+            lambda: each if (each := node_state(provider, node.id)) in rests else None,
+            awaiting=f"node '{node.name}' to come to rest",
+            timeout=MAINTENANCE_TIMEOUT,
+            hint="See 'tpuctl ls'.",
+        )
+    except KeyboardInterrupt as error:
+        raise InterruptedByUser(
+            f"Interrupted: the drill of '{node.name}' goes on.",
+            hint="'tpuctl ls' and 'tpuctl runs' show what it does.",
+        ) from error
+    report(f"{node.name} is {state}")
+    announced = provider.maintenance(node.zone).get(node.id.uid)
+    states = [(run.name, settle(run, Witnesses(provider))) for run in plan.runs]
+    after = (RunAfter(name, each.label, each.reason) for name, each in states)
+    return MaintenanceReport(node.name, node.zone, state, announced, tuple(after))
+
+
+# The drill of a run.
 
 PREEMPTION, REBOOT = "preemption", "reboot"
 PAUSES = Backoff(first=0.5, longest=5.0)
@@ -105,7 +205,9 @@ def plan(run: StoredRun, tools: Tools, kind: str, owner: str) -> RunDrillPlan:
             hint=f"Leave --reboot out, or watch it meanwhile: tpuctl watch {name}",
         )
     attempt = run.last_attempt()
-    return RunDrillPlan(run, kind, attempt.number, attempt.record.tpu, _checkpoint(run))
+    return RunDrillPlan(
+        run, kind, attempt.number, attempt.record.tpu, last_committed(run.bucket, run.paths.checkpoints)
+    )
 
 
 def drill(
@@ -185,7 +287,3 @@ class _Drill:
     def _poll(self, check: Callable[[], bool | None], awaiting: str) -> None:
         hint = f"tpuctl describe {self._run.name}"
         poll(check, awaiting=awaiting, timeout=LONGEST, hint=hint, backoff=PAUSES, sleep=self._sleep)
-
-
-def _checkpoint(run: StoredRun) -> str:
-    return last_committed(run.bucket, run.paths.checkpoints)

@@ -1,4 +1,4 @@
-"""Tests the command drill: the simulated maintenance of the API, preemptions, and what a run has lost."""
+"""Tests the command drill: the simulated maintenance of the API, and what the loss of its TPU costs a run."""
 
 from __future__ import annotations
 
@@ -67,39 +67,11 @@ def test_a_maintenance_is_simulated_by_the_api_and_the_run_goes_on(
     assert sent.body is not None
     assert sent.body["workerIds"] == shown[0]["body"]["workerIds"]
     report = result.json["drill"]
-    assert set(report) == {"node", "zone", "state", "maintenance", "runs", "moments"}
+    assert set(report) == {"node", "zone", "state", "maintenance", "runs"}
     assert (report["node"], report["zone"], report["state"]) == (node, "europe-west4-a", "READY")
     assert report["maintenance"]["status"] == "PENDING"
-    assert report["runs"] == [{
-        "run": run, "before": "running", "after": "running",
-        "evidence": "every worker has sent a heartbeat since",
-        "checkpoint_before": "", "checkpoint_after": "",
-    }]  # fmt: skip
-    assert [moment["event"] for moment in report["moments"]][:2] == [
-        f"{node} is READY", "simulating a maintenance of worker 0",
-    ]  # fmt: skip
-
-
-def test_a_preemption_ends_node_and_run(
-    tpuctl: Tpuctl, simulator: RunningSimulator, node: str, run: str
-) -> None:
-    assert tpuctl("drill", node, "--preempt", "--dry-run", "--json").json["requests"] == []
-    asked = tpuctl("drill", node, "--preempt")
-    assert asked.code == 10
-    assert f"Running there: {run}." in asked.err
-    assert "a maintenance by the provider" not in asked.err
-    assert simulator.world.nodes.all()[0].state == "READY"
-    result = tpuctl("drill", node, "--preempt", "--yes")
-    assert result.code == 0, result.err
-    assert f"{node} is PREEMPTED" in result.out
-    assert re.search(r"^TIME +EVENT$", result.out, re.MULTILINE)
-    assert re.search(rf"^run +{run}$", result.out, re.MULTILINE)
-    assert re.search(r"^state +running, then preempted: ", result.out, re.MULTILINE)
-    evidence = "the node is PREEMPTED|the host of worker 0 announced its preemption"
-    assert re.search(f"then preempted: ({evidence})", result.out), result.out
-    assert "last checkpoint  none, then none" in result.out
-    assert f"Next: tpuctl down {node}\n      tpuctl up\n" in result.err
-    assert tpuctl("runs", "--json").json["runs"][0]["state"] == "preempted"
+    assert report["runs"] == [{"run": run, "state": "running", "evidence": ""}]
+    assert f"simulating a maintenance of worker 0 of {node}" in result.err
 
 
 def test_another_persons_node_is_refused_until_its_owner_is_named(
@@ -126,12 +98,6 @@ def test_a_worker_that_is_not_there_is_refused(
         result = tpuctl("drill", node, "--worker", worker, "--yes")
         assert result.code == 2
         assert f"has no worker {worker}" in result.err
-
-
-def test_google_preempts_nothing_on_request(tpuctl: Tpuctl, home: Path) -> None:
-    result = tpuctl("drill", "n1", "--preempt", "--yes", "--target", "gcp", "--project", "my-project")
-    assert result.code == 2
-    assert "Google has no request that preempts a TPU" in result.err
 
 
 def test_a_stopped_node_has_no_drill(tpuctl: Tpuctl, simulator: RunningSimulator, node: str) -> None:
@@ -225,22 +191,17 @@ class TestWhichDrill:
 
     @pytest.fixture
     def call(self, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[object]]:
-        """Calls the command in a world with a run, a TPU or both; returns what was drilled."""
+        """Calls the command in a world with a run of the name, or none; returns what was drilled."""
 
-        def call(*, run: bool, tpu: bool, bucket: str = "b", **options: object) -> list[object]:
+        def call(*, run: bool, bucket: str = "b", **options: object) -> list[object]:
             done: list[object] = []
             session: Any = SimpleNamespace(
                 config={"bucket": bucket}, cloud=SimpleNamespace(bucket="b"), close=lambda: None
             )
             monkeypatch.setattr(run_drill, "find_described", lambda bucket, name: "stored" if run else None)
-            monkeypatch.setattr(
-                run_drill, "node_drill",
-                SimpleNamespace(
-                    exists=lambda session, name: tpu, drill=lambda *facts, **_: done.append(facts[1:])
-                ),
-            )  # fmt: skip
+            monkeypatch.setattr(run_drill, "_drill_tpu", lambda *facts, **_: done.append(facts[1:]))
             monkeypatch.setattr(run_drill, "_drill_run", lambda *facts, **_: done.append(facts[1:]))
-            values = {"preempt": False, "reboot": False, "worker": 0, "notice": 0.0, "owner": "", "yes": True,
+            values = {"reboot": False, "worker": 0, "notice": 0.0, "owner": "", "yes": True,
                       "dry_run": False, **options}  # fmt: skip
             assert isinstance(run_drill.drill, click.Command)
             command: Any = run_drill.drill.callback
@@ -250,23 +211,18 @@ class TestWhichDrill:
         return call
 
     def test_a_run_is_preempted_or_rebooted(self, call: Callable[..., list[object]]) -> None:
-        assert call(run=True, tpu=False) == [("stored", "preemption", 0.0)]
-        assert call(run=True, tpu=True, notice=9.0) == [("stored", "preemption", 9.0)]
-        assert call(run=True, tpu=True, reboot=True) == [("stored", "reboot", 0.0)]
-        assert call(run=True, tpu=True, reboot=True, preempt=True) == [("stored", "reboot", 0.0)]
-        assert call(run=True, tpu=False, preempt=True) == [("stored", "preemption", 0.0)]
-
-    def test_a_tpu_is_preempted_though_a_run_has_its_name(self, call: Callable[..., list[object]]) -> None:
-        assert call(run=True, tpu=True, preempt=True) == [("x", True, 0, 0.0, "")]
+        assert call(run=True) == [("stored", "preemption", 0.0)]
+        assert call(run=True, notice=9.0) == [("stored", "preemption", 9.0)]
+        assert call(run=True, reboot=True) == [("stored", "reboot", 0.0)]
 
     def test_without_a_run_of_that_name_it_is_a_tpu(self, call: Callable[..., list[object]]) -> None:
-        node = [("x", False, 1, 0.0, "bob")]
-        assert call(run=False, tpu=True, worker=1, owner="bob") == node
-        assert call(run=True, tpu=True, worker=1, owner="bob", bucket="") == node
+        node = [("x", 1, "bob")]
+        assert call(run=False, worker=1, owner="bob") == node
+        assert call(run=True, worker=1, owner="bob", bucket="") == node
 
     def test_a_tpu_is_not_rebooted(self, call: Callable[..., list[object]]) -> None:
         with pytest.raises(UsageError, match="--reboot is for a run, and 'x' is none"):
-            call(run=False, tpu=True, reboot=True)
+            call(run=False, reboot=True)
 
 
 class TestDrillOfARun:
