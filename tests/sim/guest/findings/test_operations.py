@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from tpuctl.sim.guest._tpuctl_tpu.findings.operations import ends_in_checks, walk
+from tpuctl.sim.guest._tpuctl_tpu.findings.replicas import ends_in_checks, walk
 from tpuctl.sim.guest._tpuctl_tpu.tf_objects import Graph, Operation
 
 

@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.paths import ROOT
 from tests.sim.guest.findings.small_programs import Outcome, error, expected, programs, run
-from tpuctl.sim.guest._tpuctl_tpu.findings.catalogue import KINDS
+from tpuctl.sim.guest._tpuctl_tpu.findings.recorder import FIXES
 
 pytestmark = pytest.mark.slow
+TEXT = (ROOT / "docs/findings.md").read_text()
+DOCUMENTED = dict(re.findall(r"^### (\w+) \((refused|slow)\)$", TEXT, re.MULTILINE))
+"""Code -> whether a TPU refuses it or is slow."""
 
 FOUND, CANDIDATES, REMOTE = programs("found"), programs("quiet"), programs("remote")
 SLOW = [
@@ -72,14 +76,24 @@ def _assert_ends(outcome: Outcome, program: Path) -> None:
 
 
 def test_every_code_has_a_program_that_has_it() -> None:
-    assert {code for program in (*FOUND, *REMOTE) for code, _ in expected(program)} == set(KINDS)
+    assert (
+        {code for program in (*FOUND, *REMOTE) for code, _ in expected(program)}
+        == set(FIXES)
+        == set(DOCUMENTED)
+    )
+
+
+def test_the_document_has_the_fix_of_every_code() -> None:
+    assert [code for code, fix in FIXES.items() if f"Fix: {fix}\n" not in TEXT] == []
 
 
 def test_a_finding_is_refused_exactly_where_its_kind_says_so(local: Outcome) -> None:
     assert local.report is not None
     for finding in local.report["findings"]:
         placed_too_early = "is used before the TPU is initialized" in finding["text"]
-        assert finding["refused"] == (KINDS[finding["code"]].refused and not placed_too_early), finding
+        assert finding["refused"] == (DOCUMENTED[finding["code"]] == "refused" and not placed_too_early), (
+            finding
+        )
 
 
 def test_each_finding_is_one_line_that_is_said_once(local: Outcome) -> None:
@@ -110,7 +124,7 @@ def test_a_recompilation_lists_the_signatures_that_differ(local: Outcome) -> Non
         text + "(float32[2], 0); (float32[2], 1); (float32[2], 2). Pass tensors" in line for line in lines
     )
     assert any("each: (float32[1]); (float32[2]); (float32[3]). Pass" in line for line in lines)
-    nested = "({a: float32[2], b: float32[4, 1]}, (1, 7)); ({a: float32[2], b: float32[4, 1]}, (2, 7)); "
+    nested = "(float32[2], float32[4, 1], 1, 7); (float32[2], float32[4, 1], 2, 7); "
     assert any(text + nested in line for line in lines)
     (objects,) = [line for line in lines if "/recompilation_by_an_object.py:" in line]
     assert len(set(re.findall(r"\(float32\[2\], <lambda> #\d+\)", objects))) == 3

@@ -19,8 +19,7 @@ from typing import Any
 import pytest
 
 from tpuctl.sim.guest import FOLDER
-from tpuctl.sim.guest._tpuctl_tpu.findings.places import Place, Places
-from tpuctl.sim.guest._tpuctl_tpu.findings.recorder import Findings, Settings, SlowOnTPUError
+from tpuctl.sim.guest._tpuctl_tpu.findings.recorder import Findings, Place, Places, Settings, SlowOnTPUError
 
 HERE = Place("train.py", 3)
 Make = Callable[..., Findings]
@@ -101,7 +100,7 @@ def test_a_report_that_cannot_be_written_costs_one_line_and_not_the_program(
 def test_a_forked_child_leaves_its_parents_report_alone(tmp_path: Path) -> None:
     program = (
         "import os, sys\n"
-        "from tpuctl.sim.guest._tpuctl_tpu.findings.report import Report\n"
+        "from tpuctl.sim.guest._tpuctl_tpu.findings.recorder import Report\n"
         "report = Report(sys.argv[1])\n"
         "child = os.fork()\n"
         "report.write({'child': not child})\n"

@@ -23,7 +23,7 @@ from . import (
     system,
     threads,
 )
-from .findings.placement import Placement
+from .findings.host import Placement
 from .names import DeviceNames
 from .slices import Slice
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..hooks import TensorFlow
 from ..system import SystemState
-from . import datasets, files, replicas, scopes
+from . import host, replicas
 from .recorder import Findings, Settings
 
 __all__ = ["Findings", "Settings", "install"]
@@ -14,7 +14,5 @@ def install(tensorflow: TensorFlow, findings: Findings, state: SystemState, stra
     """Install the checks, unless they are off."""
     if findings.checks == "off":
         return
-    scopes.install(tensorflow, findings, state, strategy)
-    datasets.install(tensorflow, findings, state, strategy)
-    files.install(tensorflow, findings, state)
+    host.install(tensorflow, findings, state, strategy)
     replicas.install(tensorflow, findings, strategy)
