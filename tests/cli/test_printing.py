@@ -30,7 +30,7 @@ READS_ONLY = re.compile(
     r"|Console\(file=unguarded\(sys\.stderr\)|for stream in \(sys\.stdout, sys\.stderr\):"
 )
 """What may be done with a stream beside writing text to it; the bars of rich show no text from elsewhere."""
-PROGRAM_OF_AN_EXPORT = PACKAGE / "flows/runs/archive/compare.py"
+PROGRAM_OF_AN_EXPORT = PACKAGE / "flows/runs/record/compare.py"
 """Runs where the archive of a run was unpacked, never here."""
 EVERYTHING = "".join(ESCAPES.values())
 

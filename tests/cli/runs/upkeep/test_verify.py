@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.running_simulator import CommandResult
-from tpuctl.flows.runs.archive import verification as flow
-from tpuctl.flows.runs.archive.differences import (
+from tpuctl.flows.runs.record import verification as flow
+from tpuctl.flows.runs.record.verification import (
     BUCKET,
     CHANGED,
     FOLDER,

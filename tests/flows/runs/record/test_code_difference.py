@@ -8,7 +8,7 @@ import pytest
 
 from tpuctl.flows.runs.code import bundles
 from tpuctl.flows.runs.code.bundles import Bundle
-from tpuctl.flows.runs.record.code_difference import FileDifference, differences
+from tpuctl.flows.runs.record.comparison import FileDifference, differences
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.datasets import PinnedDataset
 from tpuctl.flows.runs import results
 from tpuctl.flows.runs.code import bundles
-from tpuctl.flows.runs.record import code_difference
+from tpuctl.flows.runs.record import comparison as module
 from tpuctl.flows.runs.record.comparison import Comparison, Side, compare
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.provenance.records import HostEnvironment
@@ -158,7 +158,7 @@ def test_code_is_compared_line_by_line(side: Callable[..., Side]) -> None:
 
 
 def test_the_lines_are_bounded(side: Callable[..., Side], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code_difference, "MOST_SHOWN", 7)
+    monkeypatch.setattr(module, "MOST_SHOWN", 7)
     changed = {name: data + b"1\n2\n" for name, data in CODE.items()}
     comparison = compare(side("r1"), side("r2", code={**changed, "long.txt": b"x\n" * 9000}))
     assert [file.name for file in comparison.code] == ["helper.py", "job.py", "logo.png", "long.txt"]

@@ -7,8 +7,7 @@ import click
 from tpuctl.cli import output, printing
 from tpuctl.cli.session import Session, with_session
 from tpuctl.client.runs import steps
-from tpuctl.flows.runs.record.code_difference import MOST_SHOWN
-from tpuctl.flows.runs.record.comparison import Comparison, Side, compare
+from tpuctl.flows.runs.record.comparison import MOST_SHOWN, Comparison, Side, compare
 
 MOST_ROWS = 40
 """Differences of one part in the table; --json has all."""

@@ -12,7 +12,7 @@ from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import LocalPath
 from tpuctl.client.runs import steps
 from tpuctl.errors import StateError, UsageError
-from tpuctl.flows.runs.archive import export as flow
+from tpuctl.flows.runs.record import export as flow
 from tpuctl.flows.runs.state import RunState
 from tpuctl.shells import quoted_path
 

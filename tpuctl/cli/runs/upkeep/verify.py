@@ -11,8 +11,8 @@ from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import LocalPath
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import StateError, TpuctlError
-from tpuctl.flows.runs.archive import verification as flow
-from tpuctl.flows.runs.archive.differences import MISSING, Difference, Verification
+from tpuctl.flows.runs.record import verification as flow
+from tpuctl.flows.runs.record.verification import MISSING, Difference, Verification
 
 MOST_SHOWN = 50
 """Differences that are shown."""

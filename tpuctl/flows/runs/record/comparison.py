@@ -1,15 +1,16 @@
-"""Says in what two runs differ: all that their records have of them."""
+"""Compares two runs: all that their records have of them, and their code file by file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import hashlib
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tpuctl.errors import NotFoundError, StateError
 from tpuctl.flows.runs import results
-from tpuctl.flows.runs.record import code_difference, packages, stored_code
+from tpuctl.flows.runs.code.bundles import PART, Bundle
+from tpuctl.flows.runs.record import stored_code
 from tpuctl.flows.runs.record.argument_changes import named_words
-from tpuctl.flows.runs.record.code_difference import FileDifference
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.provenance.records import HostEnvironment, Results
 from tpuctl.runs import NOT_STORED, Run, Tpu, Verdict
@@ -100,14 +101,14 @@ def _compare_code(comparison: Comparison, first: Side, second: Side) -> None:
         comparison.add(CODE, *({"files": record.bundle_sha256[:12]} for record in records))
         comparison.unknown.append(f"The files of the code are not compared. {error.message}")
         return
-    comparison.code = code_difference.differences(before, after, (first.run.name, second.run.name))
+    comparison.code = differences(before, after, (first.run.name, second.run.name))
     for file in comparison.code:
         sizes = [None if size is None else f"{size:,} bytes" for size in file.sizes]
         comparison.differences.append(Difference(CODE, file.name, *sizes))
 
 
 def _compare_packages(comparison: Comparison, first: Side, second: Side) -> None:
-    environments = [packages.environment_of(side.run, side.verdict) for side in (first, second)]
+    environments = [stored_code.environment_of(side.run, side.verdict) for side in (first, second)]
     for side, environment in zip((first, second), environments, strict=True):
         if environment is None:
             comparison.unknown.append(f"The packages of run '{side.run.name}' are not recorded.")
@@ -180,3 +181,92 @@ def _files(record: Results) -> Iterator[tuple[str, str]]:
     for file in record.listed_files:
         if not file.name.startswith(_WITH_TIMES):
             yield file.name, f"{file.bytes:,} bytes, CRC-32C {file.crc32c or 'unknown'}"
+
+
+LONGEST = 1 << 20
+"""Bytes of a file that is compared line by line."""
+MOST_LINES = 5000
+"""Lines of such a file: the comparison takes a time that grows with their square."""
+LONGEST_LINE = 10_000
+"""Characters of a line of such a file: what generates longer ones is not read line by line."""
+MOST_HELD = 8 << 20
+"""Bytes of such files that are held at once; the others have no lines."""
+MOST_SHOWN = 2000
+"""Lines of all differences."""
+
+
+@dataclass(frozen=True)
+class FileDifference:
+    """One file that only one bundle has, or both have with other content."""
+
+    name: str
+    sizes: tuple[int | None, int | None]
+    """Bytes in the first and the second one; None where it is absent."""
+    lines: tuple[str, ...] = ()
+    """As `diff -u` has them; empty for a binary or a long file."""
+
+
+def differences(first: Bundle, second: Bundle, names: tuple[str, str]) -> list[FileDifference]:
+    """Return the files in which two bundles differ, in the order of their names.
+
+    Lines begin with the `names` of the two. Once there are too many, the other files have no lines.
+    """
+    digests = _digests(first), _digests(second)
+    every = sorted({*digests[0], *digests[1]})
+    unequal = [name for name in every if digests[0].get(name) != digests[1].get(name)]
+    wanted = frozenset(unequal)
+    texts = _texts(first, wanted), _texts(second, wanted)
+    result, shown = [], 0
+    for name in unequal:
+        sizes = tuple(digest[name][0] if name in digest else None for digest in digests)
+        lines = _unified(name, texts, names) if shown < MOST_SHOWN else ()
+        lines = lines[: MOST_SHOWN - shown]
+        shown += len(lines)
+        result.append(FileDifference(name, (sizes[0], sizes[1]), lines))
+    return result
+
+
+def _digests(code: Bundle) -> dict[str, tuple[int, str]]:
+    """Return the size and the hash of each file."""
+    result = {}
+    for name, size, stream in code.members():
+        digest = hashlib.sha256()
+        while part := stream.read(PART):
+            digest.update(part)
+        result[name] = size, digest.hexdigest()
+    return result
+
+
+def _texts(code: Bundle, wanted: Collection[str]) -> dict[str, list[str] | None]:
+    """Return the lines of some files; None for what is no text, or too long or too much."""
+    result: dict[str, list[str] | None] = {}
+    left = MOST_HELD
+    for name, size, stream in code.members() if wanted else ():
+        if name in wanted:
+            data = stream.read() if size <= min(LONGEST, left) else b"\0"
+            left -= len(data)
+            lines = data.decode("utf-8", "replace").splitlines()
+            is_text = b"\0" not in data and len(lines) <= MOST_LINES
+            result[name] = lines if is_text and max(map(len, lines), default=0) <= LONGEST_LINE else None
+    return result
+
+
+def _unified(
+    name: str, texts: tuple[Mapping[str, list[str] | None], ...], names: tuple[str, str]
+) -> tuple[str, ...]:
+    import difflib  # noqa: PLC0415  slow, and only code that differs needs it
+
+    before, after = (text.get(name, []) for text in texts)
+    if before is None or after is None:
+        return ()
+    old, new = (
+        f"{run}/{name}" if name in text else "/dev/null" for run, text in zip(names, texts, strict=True)
+    )
+    return tuple(_limited(difflib.unified_diff(before, after, old, new, lineterm="")))
+
+
+def _limited(lines: Iterator[str]) -> Iterator[str]:
+    for number, line in enumerate(lines):
+        if number == MOST_SHOWN:
+            return
+        yield line

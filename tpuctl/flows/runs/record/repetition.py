@@ -14,7 +14,7 @@ import msgspec
 from tpuctl import clock
 from tpuctl.errors import UsageError
 from tpuctl.flows.nodes.lookup import find_ready
-from tpuctl.flows.runs.record import packages, stored_code
+from tpuctl.flows.runs.record import stored_code
 from tpuctl.flows.runs.record.argument_changes import changed
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch_values, resumption
@@ -77,7 +77,7 @@ def plan_repetition(
     shown, hidden = masked_arguments(arguments), (*request.secrets, *(record.not_kept or ()))
     node = find_ready(provider, request.tpu, None if request.tpu else record.accelerator, owner)
     verdict = run.verdict()
-    pinned = packages.pins(run, header, verdict)
+    pinned = stored_code.pins(run, header, verdict)
     new = msgspec.structs.replace(
         _renewed(record, request, node, owner, at),
         arguments=shown.arguments,

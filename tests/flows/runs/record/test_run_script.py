@@ -11,7 +11,8 @@ import pytest
 from tests.bucket_objects.records import RUN
 from tests.hostile.text import ESCAPES, steers
 from tpuctl.datasets import PinnedDataset
-from tpuctl.flows.runs.archive import run_script
+from tpuctl.flows.runs.record import archive_text
+from tpuctl.flows.runs.record.archive_text import missing_arguments, missing_variables, run_script
 from tpuctl.job_header import Header, ToolTable
 from tpuctl.masking.text import MASK
 from tpuctl.runs import NOT_STORED
@@ -19,7 +20,7 @@ from tpuctl.worker.preparation.environment import FOLDERS
 
 
 def test_folders_are_those_of_hosts() -> None:
-    assert run_script.FOLDERS == FOLDERS
+    assert archive_text.FOLDERS == FOLDERS
 
 
 TEXTS = (
@@ -37,7 +38,7 @@ def test_no_text_of_the_record_is_more_than_a_word(tmp_path: Path, text: str) ->
     )  # fmt: skip
     header = Header(tpuctl=ToolTable(env={"OWN": text}))
     (tmp_path / "code").mkdir()
-    script = run_script.run_script(record, header)
+    script = run_script(record, header)
     assert not steers(script.replace("\n", ""))
     (tmp_path / "run.sh").write_text(script)
     (tmp_path / "show").write_text('#!/bin/sh\nprintf "%s\\0" "$@" "$GIVEN" "$OWN" "$TPUCTL_ACCELERATOR"\n')
@@ -60,35 +61,35 @@ def test_a_name_that_is_none_of_a_variable_is_not_in_it(tmp_path: Path) -> None:
         RUN, environment=dict.fromkeys(names, NOT_STORED), arguments=(), seeds={}
     )
     (tmp_path / "code").mkdir()
-    (tmp_path / "run.sh").write_text(run_script.run_script(record, Header()))
+    (tmp_path / "run.sh").write_text(run_script(record, Header()))
     subprocess.run(["sh", "run.sh"], cwd=tmp_path, check=True, env={"PYTHON": "/bin/true"})
     assert not list(tmp_path.rglob("owned"))
-    assert run_script.missing_variables(record, Header()) == sorted(names), "the README names them"
+    assert missing_variables(record, Header()) == sorted(names), "the README names them"
 
 
 def test_seeds_count_as_stored() -> None:
     record = msgspec.structs.replace(
         RUN, environment={"PYTHONHASHSEED": NOT_STORED}, seeds={"PYTHONHASHSEED": "7"}
     )
-    assert "export PYTHONHASHSEED=7\n" in run_script.run_script(record, Header())
-    assert run_script.missing_variables(record, Header()) == []
+    assert "export PYTHONHASHSEED=7\n" in run_script(record, Header())
+    assert missing_variables(record, Header()) == []
 
 
 def test_what_is_not_stored_or_not_run_is_said_beside_it() -> None:
     record = msgspec.structs.replace(
         RUN, arguments=("--lr", f"--key={MASK}"), setup="pip list\n", environment={}
     )
-    lines = run_script.run_script(record, Header()).splitlines()
+    lines = run_script(record, Header()).splitlines()
     assert "# Argument 2 is not stored, as it looks like a secret." in lines
     assert ': "${ARGUMENT_2:?argument 2 of the script, which was not stored}"' in lines
     assert "# The hosts ran before: pip list\\n" in lines
     assert lines[-1].endswith(' --lr "$ARGUMENT_2"')
-    assert run_script.missing_arguments(record) == [2]
+    assert missing_arguments(record) == [2]
 
 
 def test_a_record_without_such_things_says_nothing_of_them() -> None:
     record = msgspec.structs.replace(RUN, arguments=(), setup="", environment={})
-    text = run_script.run_script(record, Header())
+    text = run_script(record, Header())
     assert "not stored" not in text
     assert "The hosts ran" not in text
 
@@ -101,7 +102,7 @@ def test_it_sets_what_the_script_had_and_starts_it_among_its_files() -> None:
     )  # fmt: skip
     header = Header(tpuctl=ToolTable(env={"OWN": "3"}))
     assert (
-        run_script.run_script(record, header)
+        run_script(record, header)
         == """\
 #!/bin/sh
 # Runs the script of run r1 as it was run, with folders beside this file in place of the bucket.

@@ -16,9 +16,8 @@ from tpuctl.bucket_layout import bundle
 from tpuctl.cloud.storage import Bucket
 from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import UsageError
-from tpuctl.flows.runs.archive.differences import BUCKET, FOLDER, Verification
-from tpuctl.flows.runs.archive.verification import verify
 from tpuctl.flows.runs.pull import pull
+from tpuctl.flows.runs.record.verification import BUCKET, FOLDER, Verification, verify
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.local.staged_folder import STAGING
 from tpuctl.runs import encode

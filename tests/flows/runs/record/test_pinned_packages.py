@@ -7,7 +7,7 @@ import pytest
 
 from tests.bucket_objects.records import RUN
 from tpuctl.errors import StateError
-from tpuctl.flows.runs.archive.export import PinnedPackages, pinned_packages
+from tpuctl.flows.runs.record.export import PinnedPackages, pinned_packages
 from tpuctl.job_header import Header
 from tpuctl.provenance.records import HostEnvironment
 

@@ -17,8 +17,8 @@ from tpuctl.bucket_layout import bundle
 from tpuctl.cloud.storage import Bucket
 from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import NotFoundError, StateError, UsageError
-from tpuctl.flows.runs.archive.export import Export, export
 from tpuctl.flows.runs.code import bundles
+from tpuctl.flows.runs.record.export import Export, export
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.provenance.records import HostEnvironment
 from tpuctl.runs import NOT_STORED, Run, Verdict, encode
@@ -124,7 +124,7 @@ def test_an_attempt_that_was_added_after_the_end_does_not_count(site: Site) -> N
 def test_a_long_file_is_in_it_as_it_is_and_not_parsed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tpuctl.flows.runs.archive.export.LONGEST_SOURCE", 10)
+    monkeypatch.setattr("tpuctl.flows.runs.record.export.LONGEST_SOURCE", 10)
     with tarfile.open(Site(tmp_path, dependencies=("optax",)).export().path) as archive:
         model, required = (
             archive.extractfile(f"r1/{name}") for name in ("code/lib/model.py", "requirements.txt")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.flows.runs.archive import compare
+from tpuctl.flows.runs.record import compare
 from tpuctl.object_content import Content
 
 DATA = bytes(range(256)) * 5

@@ -13,7 +13,7 @@ from tests.flows.runs.records import CREATED
 from tests.hostile.text import steers
 from tpuctl import runs
 from tpuctl.datasets import PinnedDataset
-from tpuctl.flows.runs.archive.readme import Contents, commands, readme
+from tpuctl.flows.runs.record.archive_text import Contents, commands, readme
 from tpuctl.job_header import Header
 from tpuctl.provenance.records import HostEnvironment, ResultFile, Results
 from tpuctl.runs import NOT_STORED, Git, Run, Verdict

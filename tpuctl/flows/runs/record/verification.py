@@ -1,10 +1,11 @@
-"""Says whether a folder is the run that it says: by the checksums in it, and by the bucket if it answers."""
+"""Checks whether a folder is the run that it says, by the checksums in it and by the bucket if it answers."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,17 +15,6 @@ from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import TpuctlError, UsageError
 from tpuctl.flows.datasets.lookup import find_manifest
-from tpuctl.flows.runs.archive.differences import (
-    BUCKET,
-    CHANGED,
-    EXTRA,
-    FOLDER,
-    MISSING,
-    WRONG,
-    Check,
-    Difference,
-    Verification,
-)
 from tpuctl.flows.runs.code.bundles import PART
 from tpuctl.flows.runs.local_copy.joined_logs import joined_logs
 from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError
@@ -36,6 +26,45 @@ from tpuctl.runs import Run, Verdict, decode
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket
+
+CHANGED, MISSING, EXTRA, WRONG = "changed", "missing", "extra", "wrong"
+FOLDER, BUCKET = "folder", "bucket"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something that is not as the record has it."""
+
+    name: str
+    """A file below the folder, or `code` or `dataset`."""
+    kind: str
+    """CHANGED, MISSING, EXTRA or WRONG."""
+    detail: str
+    by: str
+    """FOLDER or BUCKET: whose word it is."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was compared with what, or why it was not."""
+
+    subject: str
+    by: str
+    """FOLDER, BUCKET, or empty for what was not checked."""
+    detail: str
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What is known of a folder."""
+
+    run: str
+    outcome: str
+    files: int
+    """That are here."""
+    checks: tuple[Check, ...]
+    differences: tuple[Difference, ...]
+
 
 Record = TypeVar("Record", Run, Verdict, Results)
 

@@ -19,10 +19,15 @@ from tpuctl.errors import NotFoundError, StateError, UsageError
 from tpuctl.flows.datasets.lookup import find_manifest
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs import results
-from tpuctl.flows.runs.archive.readme import Contents, readme
-from tpuctl.flows.runs.archive.run_script import missing_arguments, missing_variables, run_script
 from tpuctl.flows.runs.code.bundles import Bundle
-from tpuctl.flows.runs.record import packages, stored_code
+from tpuctl.flows.runs.record import stored_code
+from tpuctl.flows.runs.record.archive_text import (
+    Contents,
+    missing_arguments,
+    missing_variables,
+    readme,
+    run_script,
+)
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.local.object_names import UnsafeNameError, local_parts
 from tpuctl.object_content import ContentDigest
@@ -39,7 +44,7 @@ import re
 from collections.abc import Iterable
 
 from tpuctl.flows.runs.code.imports import import_statements
-from tpuctl.flows.runs.record.packages import is_pin
+from tpuctl.flows.runs.record.stored_code import is_pin
 from tpuctl.job_header import Header
 from tpuctl.provenance.records import HostEnvironment
 from tpuctl.worker import requirements
@@ -89,7 +94,7 @@ def export(
     manifest = _manifest(data_bucket, run) if with_data else None
     code = stored_code.fetch(run.bucket, record)
     contents = Contents(
-        record, verdict, stored_code.header_of(code), packages.environment_of(run, verdict),
+        record, verdict, stored_code.header_of(code), stored_code.environment_of(run, verdict),
         results.ensured(run.bucket, run.paths, verdict), manifest is not None, _hosts(run, verdict),
     )  # fmt: skip
     try:
@@ -141,7 +146,7 @@ def _write(writer: _Writer, contents: Contents, code: Bundle) -> None:
         writer.add("record/environment.json", _json(contents.environment))
     if contents.results:
         writer.add("record/results.json", _json(contents.results))
-        program = resources.files("tpuctl.flows.runs.archive") / "compare.py"
+        program = resources.files("tpuctl.flows.runs.record") / "compare.py"
         writer.add("compare.py", program.read_bytes(), mode=EXECUTABLE)
 
 

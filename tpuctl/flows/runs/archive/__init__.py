@@ -1,1 +1,0 @@
-"""Packs a run into one archive that somebody without the bucket can run."""
