@@ -110,7 +110,7 @@ SUBPACKAGES = {
     },
     "client": {"nodes": set(), "datasets": set(), "runs": {"nodes"}},
     "cli/datasets": {"analysis": set()},
-    "cli/runs": {"listing": set(), "record": set(), "upkeep": set()},
+    "cli/runs": {"listing": set(), "upkeep": set()},
     "worker": {
         "control": {"job", "reporting"}, "job": {"reporting"}, "peers": {"reporting"}, "preparation": set(),
         "reporting": set(), "resumption": {"reporting"},

@@ -178,7 +178,6 @@ NO_RECORDS = {
     "tpuctl/flows/datasets/analysis/sample_files.py": "tf.train.Example, and a list on this machine",
     "tpuctl/flows/datasets/fetch.py": "a mark in a folder of this machine",
     "tpuctl/flows/datasets/head.py": "tf.train.Example, tests/data/tfrecord",
-    "tpuctl/flows/runs/record/compare.py": "the record of an archive, by a program in it",
     "tpuctl/flows/runs/submission/launch.py": "a line of the worker program, over SSH",
     "tpuctl/flows/runs/submission/launch_values.py": "a private file on this machine",
     "tpuctl/keeper/activity.py": "what Docker writes on the host, tests/keeper/test_activity.py",

@@ -62,11 +62,11 @@ COMMANDS = {
     ),
     "submit": ("tpuctl.cli.runs.submit", "Copy a training script to a TPU and start it."),
     "resubmit": (
-        "tpuctl.cli.runs.record.resubmit",
+        "tpuctl.cli.runs.submit",
         "Start a run again as a new one: the same code, arguments, packages, data and variables.",
     ),
     "diff": (
-        "tpuctl.cli.runs.record.diff",
+        "tpuctl.cli.runs.record",
         "Show in what two runs differ: code, arguments, packages, data and results.",
     ),
     "logs": ("tpuctl.cli.runs.logs", "Show the logs of a run, also after its TPU was deleted."),
@@ -74,10 +74,10 @@ COMMANDS = {
     "tag": ("tpuctl.cli.runs.upkeep.tag", "Set tags of a run, or remove them."),
     "note": ("tpuctl.cli.runs.upkeep.tag", "Write a note about a run."),
     "verify": (
-        "tpuctl.cli.runs.upkeep.verify",
+        "tpuctl.cli.runs.record",
         "Check whether a folder is the run that it says.",
     ),
-    "export": ("tpuctl.cli.runs.upkeep.export", "Write one archive of a run."),
+    "export": ("tpuctl.cli.runs.record", "Write one archive of a run."),
     "rm": ("tpuctl.cli.runs.upkeep.rm", "Remove runs from the bucket."),
     "watch": ("tpuctl.cli.runs.watch", "Start runs again that were preempted or lost."),
     "cancel": ("tpuctl.cli.runs.cancel", "Stop a run on every host."),

@@ -74,7 +74,7 @@ def test_it_holds_code_programs_and_records(site: Site) -> None:
         "r1/code/job.py": 0o644, "r1/code/lib/logo.png": 0o644, "r1/code/lib/model.py": 0o644,
         "r1/README.md": 0o644, "r1/requirements.txt": 0o644, "r1/constraints.txt": 0o644, "r1/run.sh": 0o755,
         "r1/record/run.json": 0o644, "r1/record/verdict.json": 0o644, "r1/record/environment.json": 0o644,
-        "r1/record/results.json": 0o644, "r1/compare.py": 0o755,
+        "r1/record/results.json": 0o644, "r1/record/results.md5": 0o644,
     }  # fmt: skip
     assert stamps == {(0, 0, "", True)}
     assert content["r1/code/lib/logo.png"] == b"\0\1"
@@ -103,7 +103,7 @@ def test_without_records_of_packages_and_results_there_are_none(site: Site) -> N
     made = export(site.run, later, site.bucket, site.folder / "x", lambda line: None)
     with tarfile.open(made.path) as archive:
         names = set(archive.getnames())
-    assert not names & {"r1/record/environment.json", "r1/record/results.json", "r1/compare.py"}
+    assert not names & {"r1/record/environment.json", "r1/record/results.json", "r1/record/results.md5"}
     assert made.files == 9
 
 

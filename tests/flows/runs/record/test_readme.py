@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from dataclasses import replace
+from hashlib import md5
 from typing import Any
 
 import msgspec
@@ -13,7 +15,7 @@ from tests.flows.runs.records import CREATED
 from tests.hostile.text import steers
 from tpuctl import runs
 from tpuctl.datasets import PinnedDataset
-from tpuctl.flows.runs.record.archive_text import Contents, commands, readme
+from tpuctl.flows.runs.record.archive_text import Contents, checksums, commands, readme
 from tpuctl.job_header import Header
 from tpuctl.provenance.records import HostEnvironment, ResultFile, Results
 from tpuctl.runs import NOT_STORED, Git, Run, Verdict
@@ -21,7 +23,7 @@ from tpuctl.runs import NOT_STORED, Git, Run, Verdict
 RUN = Run("r1", CREATED, "ada@laptop", "job.py", ("--name", "a b"), "a" * 64, "jax", "v3-8", (), {})
 VERDICT = Verdict("r1", runs.SUCCEEDED, 1, CREATED, "all ended", 0)
 HOST = HostEnvironment("3.10.12", "cpython", "Linux", "5.15", "x86_64")
-FILES = (ResultFile("outputs/a", 3, "AAAAAA==", "", 7),)
+FILES = (ResultFile("outputs/a", 3, "AAAAAA==", "1B2M2Y8AsgTpgAmY7PhCfg==", 7),)
 RESULTS = Results("r1", 1, runs.SUCCEEDED, CREATED, 1, 3, "d" * 64, FILES, 0)
 PLAIN = Contents(RUN, VERDICT, Header(), HOST, RESULTS, has_data=False, hosts=1)
 PETS = PinnedDataset("pets", "1.0.0", "b" * 64)
@@ -74,7 +76,7 @@ class TestCommands:
             "python3.10 -m venv .venv",
             ".venv/bin/pip install -r requirements.txt -c constraints.txt",
             "sh run.sh",
-            ".venv/bin/python compare.py",
+            "(cd results && md5sum -c ../record/results.md5)",
         ]
 
     def test_without_a_record_of_it_any_python_may_do(self) -> None:
@@ -105,7 +107,7 @@ class TestMissing:
             (replace(PLAIN, environment=None), {}, "The versions of its packages: the run has no record"),
             (replace(PLAIN, hosts=4), {}, "The 4 hosts: run.sh runs the script of worker 0 alone."),
             (replace(PLAIN, results=msgspec.structs.replace(RESULTS, files=6, left_out=5)), {},
-             "The checksums of 5 files: only the first ones are listed."),
+             "The checksums of 5 files: `record/results.json` has those it knows."),
             (PLAIN, {"setup": "make"}, "What its set-up command has made on the hosts: make"),
         ],
     )  # fmt: skip
@@ -162,3 +164,12 @@ def test_the_program_has_digits_and_dots_only(version: str, program: str) -> Non
 @pytest.mark.parametrize(("hosts", "text"), [(1, None), (2, "2"), (64, "64")])
 def test_hosts_are_counted_where_there_are_several(hosts: int, text: str | None) -> None:
     assert facts(made(replace(PLAIN, hosts=hosts))).get("hosts") == text
+
+
+def test_a_checksum_is_a_line_of_md5sum_unless_it_could_be_something_else() -> None:
+    empty = b64encode(md5(b"").digest()).decode()
+    names = {"a": empty, "of parts": "", "no\\name": empty, "two\nlines": empty, "wrong": "AA=", "ä": empty}
+    files = tuple(ResultFile(name, 0, None, digest) for name, digest in names.items())
+    results = msgspec.structs.replace(RESULTS, files=6, listed_files=files)
+    assert list(checksums(results)) == [f"{md5(b'').hexdigest()}  {name}" for name in ("a", "ä")]
+    assert "The checksums of 4 files: `record/results.json` has" in made(replace(PLAIN, results=results))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -130,6 +131,8 @@ class Contents:
 
 _RELEASE = re.compile(r"[0-9]{1,3}(\.[0-9]{1,5})?")
 """Of Python, as the names of its commands have it."""
+_MD5 = re.compile("[A-Za-z0-9+/]{22}==")
+"""In base64."""
 _MARKDOWN = re.compile(r"[\\`<\[]")
 """What begins a link, an image, code or HTML."""
 
@@ -157,8 +160,8 @@ def readme(contents: Contents, unnamed: Sequence[str] = ()) -> str:
             *(f"    {command}" for command in commands(contents)),
             "",
             "`run.sh` sets the variables that the script had, with folders below `results/` in place of those"
-            " in the bucket, and starts it in `code/`. `compare.py` compares each file with the checksums in"
-            " `record/results.json`. A script whose random numbers have seeds writes the same bytes on the"
+            " in the bucket, and starts it in `code/`. `md5sum` compares each file with its checksum in the"
+            " bucket. A script whose random numbers have seeds writes the same bytes on the"
             " same kind of processor.",
             "",
             *_missing(contents, unnamed),
@@ -178,7 +181,7 @@ def commands(contents: Contents) -> Iterator[str]:
     yield f".venv/bin/pip install{wheels} -r requirements.txt -c constraints.txt"
     yield "sh run.sh"
     if contents.results:
-        yield ".venv/bin/python compare.py"
+        yield "(cd results && md5sum -c ../record/results.md5)"
 
 
 def _facts(contents: Contents) -> Iterator[str]:
@@ -236,8 +239,8 @@ def _notes(contents: Contents, unnamed: Sequence[str]) -> Iterator[str]:
         )
     if contents.hosts > 1:
         yield f"The {contents.hosts} hosts: run.sh runs the script of worker 0 alone."
-    if contents.results and contents.results.left_out:
-        yield f"The checksums of {contents.results.left_out} files: only the first ones are listed."
+    if contents.results and (count := contents.results.files - len(list(checksums(contents.results)))):
+        yield f"The checksums of {count} file{'s' * (count > 1)}: `record/results.json` has those it knows."
     if record.setup:
         yield f"What its set-up command has made on the hosts: {_prose(record.setup)}"
 
@@ -251,6 +254,13 @@ def _files(contents: Contents) -> Iterator[str]:
         yield "- `data/`: the dataset, as TFRecord, readable by TensorFlow Datasets"
     yield "- `record/`: the record of the run, how it ended, its packages, and the checksums of its results"
     yield ""
+
+
+def checksums(results: Results) -> Iterator[str]:
+    """Yield a line for `md5sum -c` for each file with an MD5 and a name that a terminal shows as it is."""
+    for file in results.listed_files:
+        if _MD5.fullmatch(file.md5) and printable.line(file.name) == file.name and "\\" not in file.name:
+            yield f"{b64decode(file.md5).hex()}  {file.name}"
 
 
 def _prose(text: str) -> str:

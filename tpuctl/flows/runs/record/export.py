@@ -8,7 +8,6 @@ import io
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, cast
 
@@ -23,6 +22,7 @@ from tpuctl.flows.runs.code.bundles import Bundle
 from tpuctl.flows.runs.record import stored_code
 from tpuctl.flows.runs.record.archive_text import (
     Contents,
+    checksums,
     missing_arguments,
     missing_variables,
     readme,
@@ -146,8 +146,7 @@ def _write(writer: _Writer, contents: Contents, code: Bundle) -> None:
         writer.add("record/environment.json", _json(contents.environment))
     if contents.results:
         writer.add("record/results.json", _json(contents.results))
-        program = resources.files("tpuctl.flows.runs.record") / "compare.py"
-        writer.add("compare.py", program.read_bytes(), mode=EXECUTABLE)
+        writer.add("record/results.md5", _lines(tuple(checksums(contents.results))))
 
 
 def _lines(lines: tuple[str, ...]) -> bytes:

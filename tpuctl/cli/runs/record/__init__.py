@@ -1,1 +1,0 @@
-"""Commands about the record of a run: what made its result."""
