@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     )
     from tpuctl.client.runs.run import Run
     from tpuctl.client.spans import Span
-    from tpuctl.display.listing import Listing
-    from tpuctl.display.picture import Picture
+    from tpuctl.display.listing import Listing, Picture
 
 _PLACES = {
     "client.calls": ("Stop",),
@@ -63,8 +62,7 @@ _PLACES = {
     ),
     "client.runs.run": ("Run",),
     "client.spans": ("Span",),
-    "display.listing": ("Listing",),
-    "display.picture": ("Picture",),
+    "display.listing": ("Listing", "Picture"),
 }  # fmt: skip
 """Module -> the public names that it defines: imported when one of them is used."""
 

@@ -1,15 +1,25 @@
-"""Tests what is shown of a run that is followed: lines, and the document that a notebook gets."""
+"""Tests what is shown of a run that is still running, and of errors."""
 
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
 
 from tests.display.test_markup import HOSTILE, Reader, check_harmless
-from tpuctl.display.following import MOST_LINES, FollowScreen, RunView, log_text
+from tpuctl.display.following import (
+    MOST_LINES,
+    FollowScreen,
+    RunView,
+    concise,
+    is_notebook,
+    log_text,
+    running_shell,
+)
+from tpuctl.errors import JobFailedError
 
 
 class Handle:
@@ -179,3 +189,65 @@ def test_what_is_written_arrives_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
     assert stream.arrived == "loss 0.5\n"
     screen.update(RunView("r1", "running"))
     assert stream.arrived == "loss 0.5\nr1: running\n"
+
+
+WITHOUT_IPYTHON = """
+import sys
+sys.modules["IPython"] = None  # the documented way to make an import fail
+import tpuctl
+from tpuctl.client.runs.records import Curve, Metrics, Point
+from tpuctl.display.following import FollowScreen, RunView
+listing = tpuctl.Listing([1, 2], "numbers", {"number": lambda number: number})
+metrics = Metrics("r1", {"loss": Curve("loss", "", (Point(1, 0.5, 0.0), Point(2, 0.5, 0.0)))}, ())
+assert "<table" in listing._repr_html_() and "<svg" in metrics._repr_html_()
+print(listing, metrics)
+screen = FollowScreen(labels=False)
+screen.line(0, "a line")
+screen.update(RunView("r1", "running"))
+print(sorted(name for name in sys.modules if name.split(".")[0] in ("IPython", "numpy", "google", "grpc")))
+"""
+
+
+def test_without_ipython_records_are_shown_and_runs_followed() -> None:
+    command = [sys.executable, "-W", "error", "-c", WITHOUT_IPYTHON]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert result.stderr == ""
+    assert result.stdout.splitlines() == [
+        "NUMBER", "1", "2 <metrics of r1>",
+        "  loss: 0.5 at step 1, 0.5 at step 2, lowest 0.5 at step 1, highest 0.5 at step 1", "a line", "r1: running", "['IPython']",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("shell", "expected"), [(None, False), (SimpleNamespace(), False), (SimpleNamespace(kernel=1), True)]
+)
+def test_a_kernel_is_a_notebook_and_a_terminal_is_none(
+    monkeypatch: pytest.MonkeyPatch, shell: object, expected: bool
+) -> None:
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    assert running_shell() is shell
+    assert is_notebook() is expected
+
+
+def test_an_ipython_that_was_not_imported_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "IPython", raising=False)
+    assert running_shell() is None
+    assert is_notebook() is False
+
+
+def test_it_is_the_same_error_with_a_short_form_for_ipython() -> None:
+    error = JobFailedError("Run 'r1' failed: exit code 3.", hint="See the end of its log: tpuctl logs r1")
+    assert concise(error) is error
+    with pytest.raises(JobFailedError, match="exit code 3"):
+        raise error
+    text = "\n".join(error._render_traceback_())  # type: ignore[attr-defined]
+    assert text == (
+        "\x1b[1;31mJobFailedError:\x1b[0m Run 'r1' failed: exit code 3.\n"
+        "\x1b[36mHint:\x1b[0m See the end of its log: tpuctl logs r1"
+    )
+
+
+def test_what_steers_a_terminal_is_escaped() -> None:
+    error = concise(JobFailedError("it printed \x1b]0;title\x07 and \u202e"))
+    (text,) = error._render_traceback_()  # type: ignore[attr-defined]
+    assert text.endswith(r"it printed \x1b]0;title\x07 and \u202e")

@@ -1,14 +1,15 @@
-"""Tests tuples of records that show themselves as tables."""
+"""Tests tables of records, and pictures."""
 
 from __future__ import annotations
 
 import copy
 import pickle
 from operator import attrgetter, itemgetter
+from pathlib import Path
 from typing import NamedTuple
 
 from tests.display.test_markup import HOSTILE, Reader, check_harmless
-from tpuctl.display.listing import MOST_LINES, MOST_ROWS, Listing
+from tpuctl.display.listing import MOST_LINES, MOST_ROWS, Listing, Picture
 
 
 class City(NamedTuple):
@@ -103,3 +104,16 @@ def test_slices_have_the_noun_and_the_columns_of_the_whole() -> None:
     part = numbered(9)[2:8:3]
     assert (part.noun, part.columns) == ("cities", COLUMNS)
     assert part == (City("city2", 2), City("city5", 5))
+
+
+PICTURE = Picture(b"\x89PNG", "2 pictures of pets", ("cannot be decoded",))
+
+
+def test_it_shows_itself_as_png_and_says_what_it_is() -> None:
+    assert PICTURE._repr_png_() == b"\x89PNG"
+    assert repr(PICTURE) == "<2 pictures of pets, 1 not drawn: .save('FILE.png')>"
+
+
+def test_it_is_saved_into_a_file(tmp_path: Path) -> None:
+    PICTURE.save(tmp_path / "sheet.png")
+    assert (tmp_path / "sheet.png").read_bytes() == b"\x89PNG"

@@ -1,14 +1,33 @@
-"""Tests that HTML shows text from strangers as text, and nothing of it as markup."""
+"""Tests what a notebook shows of values and records: HTML that is harmless."""
 
 from __future__ import annotations
 
 import html
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
 
-from tpuctl.display.markup import DOTS, Coloured, Markup, element, escaped, facts, joined, lines, table
+from tpuctl.display.markup import (
+    DOTS,
+    MOST_CHARACTERS,
+    MOST_LINES,
+    MOST_ROWS,
+    Coloured,
+    Markup,
+    cell,
+    coloured_state,
+    element,
+    escaped,
+    facts,
+    joined,
+    lines,
+    record_html,
+    table,
+)
+from tpuctl.nodes import NodeState, QueueState
 
 HOSTILE = [
     "<script>alert(1)</script>", "</td></table><img src=x onerror=alert(1)>", "\"><svg/onload=alert(1)>",
@@ -40,7 +59,7 @@ def check_harmless(document: str) -> Reader:
     """Fail for a document with an element or an attribute that could do something."""
     reader = Reader(document)
     allowed = {"div", "table", "thead", "tbody", "tr", "th", "td", "span", "pre", "img"}
-    allowed |= {"svg", "path", "text", "circle", "title", "desc"}
+    allowed |= {"svg", "polyline"}
     assert reader.names <= allowed
     assert not [name for name in reader.attributes if name.startswith("on") or name in ("href", "srcdoc")]
     assert not set("\u202e\u2066\u2069\x1b\x00\ud800") & set(document)
@@ -184,3 +203,142 @@ def test_a_block_of_lines_scrolls_and_keeps_its_spaces() -> None:
 
 def test_lines_of_a_log_are_not_changed_again() -> None:
     assert Reader(lines(["a\tb", '"quoted"'])).text == 'a\tb\n"quoted"'
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("ended", None, ""),
+        ("ended", datetime(2026, 1, 31, 23, 59, tzinfo=UTC), "2026-01-31T23:59:00Z"),
+        ("duration", timedelta(seconds=90.6), "1m31s"),
+        ("spot", True, "yes"),
+        ("spot", False, ""),
+        ("image", (b"\xff\xd8" * 800,), "1,600 bytes"),
+        ("text", (b"a", "b"), "a, b"),
+        ("values", {"label": (0,), "text": (b"cat",)}, "label=0, text=cat"),
+        ("text", "x" * 1_000_000, "x" * MOST_CHARACTERS + "..."),
+        ("splits", ("train", "test"), "train, test"),
+        ("tags", {"team": "vision", "keep": ""}, "team=vision, keep"),
+        ("seconds", 5400.4, "1h30m"),
+        ("records", 12, 12),
+        ("bytes", 1_250_000, "1.2 MB"),
+        ("bytes", "of a later version", "of a later version"),
+        ("bytes", 1.5, 1.5),
+        ("records", 1.5, 1.5),
+        ("size", 1_250_000, 1_250_000),
+        ("seconds", 90, "1m30s"),
+        ("setup_seconds", 0, "0s"),
+        ("seconds", None, ""),
+        ("seconds", True, "yes"),
+        ("text", "x" * (MOST_CHARACTERS + 1), "x" * MOST_CHARACTERS + "..."),
+        ("text", "x" * MOST_CHARACTERS, "x" * MOST_CHARACTERS),
+        ("text", b"\xff" * 3, "3 bytes"),
+        ("text", b"", ""),
+        ("splits", (), ""),
+        ("splits", ["test"], "test"),
+        ("splits", frozenset({"test"}), "test"),
+        ("values", {}, ""),
+        ("values", {"none": None, 1: 0}, "none, 1=0"),
+        ("values", {"nested": {"a": [1, 2]}}, "nested=a=1, 2"),
+    ],
+)
+def test_values_are_said_as_people_read_them(name: str, value: object, text: object) -> None:
+    assert cell(name, value) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "colour"),
+    [("READY", "green"), ("failed", "red"), ("CREATING", "amber"), ("of a later version", "grey")],
+)
+def test_a_state_has_its_colour(text: str, colour: str) -> None:
+    assert coloured_state(text).colour == colour
+    assert coloured_state(text) == text
+
+
+@pytest.mark.parametrize("name", ["state", "outcome"])
+@pytest.mark.parametrize("value", ["READY", NodeState.READY])
+def test_a_field_that_is_a_state_has_its_colour(name: str, value: object) -> None:
+    shown = cell(name, value)
+    assert isinstance(shown, Coloured)
+    assert (str(shown), shown.colour) == ("READY", "green")
+    assert not isinstance(cell("node", value), Coloured)
+
+
+@pytest.mark.parametrize(
+    ("colour", "states"),
+    [
+        ("green", (QueueState.ACTIVE, "running", "succeeded")),
+        ("red", (QueueState.SUSPENDED, QueueState.FAILED, NodeState.PREEMPTED, "lost", "preempted")),
+        ("amber", (QueueState.WAITING, QueueState.PROVISIONING, QueueState.SUSPENDING, QueueState.DELETING)),
+        ("amber", (NodeState.CREATING, NodeState.STARTING, NodeState.STOPPING, NodeState.REPAIRING)),
+        ("amber", ("maintenance", "stopped", "queued", "preparing")),
+        ("grey", (NodeState.GONE, NodeState.UNKNOWN, "")),
+    ],
+)
+def test_what_works_is_green_what_failed_red_and_what_changes_amber(
+    colour: str, states: tuple[str, ...]
+) -> None:
+    assert {coloured_state(str(text)).colour for text in states} == {colour}
+    assert colour in DOTS
+
+
+def test_no_text_of_a_cell_is_longer_than_a_few_lines() -> None:
+    assert 100 <= MOST_CHARACTERS <= 1000
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A record within another."""
+
+    worker: int
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A record that says itself."""
+
+    amount: int
+
+    def __str__(self) -> str:
+        return f"{self.amount} USD"
+
+
+@dataclass(frozen=True)
+class Result:
+    """A record."""
+
+    name: str
+    state: str = "READY"
+    ended: datetime | None = None
+    cost: Amount = Amount(3)
+    workers: tuple[Worker, ...] = ()
+    stdout: str = ""
+    best: Worker | None = None
+
+
+def text(result: Result) -> str:
+    return Reader(record_html(result)).text
+
+
+def test_fields_with_values_are_shown_and_others_left_out() -> None:
+    shown = text(Result("r1", ended=datetime(2026, 1, 31, tzinfo=UTC)))
+    assert shown == "Result r1state● READYended2026-01-31T00:00:00Zcost3 USD"
+
+
+def test_records_within_it_are_tables_without_empty_columns() -> None:
+    shown = text(Result("r1", workers=(Worker(0), Worker(1)), best=Worker(2, "lost")))
+    assert "workersworker01" in shown
+    assert "bestWorkerworker2errorlost" in shown
+
+
+def test_much_is_cut() -> None:
+    many = Result("r1", workers=tuple(map(Worker, range(1000))), stdout="x\n" * 1000)
+    assert f"... and {1000 - MOST_ROWS} more" in text(many)
+    assert text(many).count("x\n") == MOST_LINES - 1
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_hostile_values_are_text(hostile: str) -> None:
+    record = Result(hostile, hostile, workers=(Worker(1, hostile),), stdout=f"{hostile}\n{hostile}")
+    check_harmless(record_html(record))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from math import inf, nan
 
 import pytest
 
 from tests.display.test_markup import HOSTILE, Reader, check_harmless
-from tpuctl.display.metrics import metrics_html, metrics_text
+from tpuctl.display.metrics import HEIGHT, MOST_POINTS, WIDTH, metrics_html, metrics_text
 from tpuctl.flows.runs.metrics.curves import Point
 
 
@@ -28,11 +29,43 @@ CURVES = {
 }
 
 
-def test_training_and_validation_share_a_chart() -> None:
+def lines(*values: float) -> list[list[float]]:
+    """Return the points of each line that is drawn for a curve of these values, one a step."""
+    curve = Curve(tuple(Point(step, value, 0.0) for step, value in enumerate(values)))
+    document = metrics_html("r1", {"loss": curve}, [])
+    drawn = re.findall(r'points="([^"]*)"', document)
+    return [[float(number) for number in re.split("[ ,]", text)] for text in drawn]
+
+
+def test_each_metric_has_a_curve_and_words() -> None:
     document = metrics_html("r1", CURVES, [])
-    assert document.count("<svg") == 3
-    assert document.count(">val_loss</text>") == 1
-    assert "step_time (ms)" in Reader(document).text
+    assert document.count("<svg") == 1, "one value is no curve"
+    text = Reader(document).text
+    assert "loss2 at step 1, 1 at step 2" in text
+    assert "step_time (ms)12.5 at step 2" in text
+
+
+def test_a_curve_fills_its_frame_from_left_to_right() -> None:
+    assert lines(2.0, 4.0, 3.0) == [[0, HEIGHT, WIDTH / 2, 0, WIDTH, HEIGHT / 2]]
+    assert lines(5.0, 5.0) == [[0, 0, WIDTH, 0]]
+
+
+def test_a_long_curve_is_drawn_with_few_points_and_its_end() -> None:
+    (line,) = lines(*(step / 7 for step in range(10_001)))
+    assert len(line) <= 2 * (MOST_POINTS + 1)
+    assert line[-2:] == [WIDTH, 0]
+
+
+@pytest.mark.parametrize("values", [(), (nan,), (1.0, inf), (-1e308, 1e308)])
+def test_what_cannot_be_drawn_is_said_in_words(values: tuple[float, ...]) -> None:
+    assert lines(*values) == []
+
+
+def test_values_that_are_no_numbers_are_counted() -> None:
+    curve = Curve(tuple(Point(step, value, 0.0) for step, value in enumerate((1.0, nan, 2.0))))
+    assert "2 at step 2; 1 of 3 values are no numbers" in metrics_text("r1", {"loss": curve}, [])
+    assert "no value; 1 of 1 values are" in metrics_text("r1", {"loss": Curve((Point(1, nan, 0.0),))}, [])
+    assert lines(1.0, nan, 2.0) == [[0, HEIGHT, WIDTH, 0]]
 
 
 def test_text_says_each_metric_with_its_unit() -> None:
@@ -55,24 +88,6 @@ def test_a_run_without_metrics_says_so() -> None:
 def test_hostile_names_and_reasons_are_text(text: str) -> None:
     check_harmless(metrics_html(text, {text: CURVES["loss"]}, [text]))
     assert metrics_text(text, {text: CURVES["loss"]}, [text]).count("\n") == 2
-
-
-def titles(curves: dict[str, Curve]) -> list[str]:
-    """The titles of the charts, in their order."""
-    return re.findall(r"<title>(.*?) by step</title>", metrics_html("r1", curves, []))
-
-
-def test_charts_are_in_the_order_of_the_first_of_their_metrics() -> None:
-    assert titles(CURVES) == ["loss", "accuracy", "step_time (ms)"]
-    names = ("val_accuracy", "step_time", "loss", "accuracy", "val_loss")
-    assert titles(dict.fromkeys(names, CURVES["loss"])) == ["val_accuracy", "step_time", "loss"]
-    assert titles({"val_loss": CURVES["loss"]}) == ["val_loss"]
-
-
-def test_a_chart_has_the_curves_of_training_and_validation_alone() -> None:
-    document = metrics_html("r1", dict.fromkeys(("accuracy", "val_accuracy", "lr"), CURVES["loss"]), [])
-    described = re.findall(r"<desc>(.*?)</desc>", document)
-    assert [re.findall(r"(\w+): ", text) for text in described] == [["accuracy", "val_accuracy"], ["lr"]]
 
 
 def test_reasons_of_what_is_missing_stand_below_the_charts() -> None:

@@ -1,4 +1,4 @@
-"""Shows a run while it goes on: its state, its last metrics and the newest lines of its log."""
+"""Shows a run that is still running, and errors: in a notebook in one display, elsewhere as lines."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from tpuctl.display import cells
-from tpuctl.display.markup import escaped, facts, joined, lines
-from tpuctl.display.output import Display, is_notebook
+from tpuctl.display.markup import coloured_state, escaped, facts, joined, lines
+from tpuctl.errors import TpuctlError
 from tpuctl.text import printable
 
 MOST_LINES = 15
@@ -68,7 +68,7 @@ class FollowScreen:
         self._state = view.state
 
     def _html(self, view: RunView) -> str:
-        title = joined((escaped(view.name), ": ", escaped(cells.state(view.state))))
+        title = joined((escaped(view.name), ": ", escaped(coloured_state(view.state))))
         earlier = self._count - len(self._newest)
         before = [f"... {earlier} lines before"] if earlier else []
         shown = [*before, *self._newest, *self._unfinished]
@@ -86,3 +86,54 @@ def write(text: str) -> None:
     """Write a line to stdout at once: a notebook's cell, or a terminal."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
+
+
+def running_shell() -> Any:
+    """Return the IPython that runs in this process, in a terminal or behind a notebook; None without one.
+
+    IPython is not imported for that: where it runs, it is there.
+    """
+    ipython = sys.modules.get("IPython")
+    return ipython.get_ipython() if ipython and hasattr(ipython, "get_ipython") else None
+
+
+def is_notebook() -> bool:
+    """Return whether what is displayed goes to a notebook, which can show HTML and update it."""
+    return hasattr(running_shell(), "kernel")
+
+
+class Display:
+    """A display in a notebook that is replaced by each `show`."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._newest: tuple[str, str] | None = None
+
+    def show(self, html: str, text: str) -> None:
+        """Show a document, and for programs without HTML a text; nothing is sent where neither changed."""
+        if (html, text) == self._newest:
+            return
+        from IPython.display import display  # noqa: PLC0415  IPython runs, and need not be installed else
+
+        bundle = {"text/html": html, "text/plain": text}
+        if self._handle is None:
+            self._handle = display(bundle, raw=True, display_id=True)
+        else:
+            self._handle.update(bundle, raw=True)
+        self._newest = html, text
+
+
+E = TypeVar("E", bound=TpuctlError)
+_BOLD_RED, _CYAN, _RESET = "\x1b[1;31m", "\x1b[36m", "\x1b[0m"
+
+
+def concise(error: E) -> E:
+    """Return an error that IPython shows in two lines; other programs see no difference."""
+    error._render_traceback_ = lambda: _rendered(error)  # type: ignore[attr-defined]  # IPython's protocol
+    return error
+
+
+def _rendered(error: TpuctlError) -> list[str]:
+    text = f"{_BOLD_RED}{type(error).__name__}:{_RESET} {printable.block(error.message)}"
+    hint = [f"{_CYAN}Hint:{_RESET} {printable.block(error.hint)}"] if error.hint else []
+    return [text, *hint]

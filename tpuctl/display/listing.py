@@ -1,13 +1,14 @@
-"""A tuple of records that shows itself as a table."""
+"""Shows several records as a table, and a picture."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import SupportsIndex, TypeVar, overload
 
-from tpuctl.display import cells
-from tpuctl.display.markup import element, table
+from tpuctl.display.markup import cell, element, table
 from tpuctl.text import printable
 
 LONGEST = 60
@@ -19,7 +20,7 @@ MOST_LINES = 30
 """Rows that plain text shows."""
 
 Columns = Mapping[str, Callable[[T], object]]
-"""Heading -> the value of a record, which `cells` says as text."""
+"""Heading -> the value of a record, which `cell` says as text."""
 
 
 class Listing(tuple[T, ...]):
@@ -64,10 +65,7 @@ class Listing(tuple[T, ...]):
 
     def _table(self, most: int) -> tuple[list[str], list[list[object]]]:
         """Return headings and rows of the first records, without columns in which no record has a value."""
-        rows = [
-            [cells.cell(name, value(record)) for name, value in self.columns.items()]
-            for record in self[:most]
-        ]
+        rows = [[cell(name, value(record)) for name, value in self.columns.items()] for record in self[:most]]
         filled = [
             place for place in range(len(self.columns)) if any(row[place] not in ("", None) for row in rows)
         ]
@@ -109,3 +107,26 @@ def _cell(value: object) -> str:
 
 def _padded(text: str, columns: int) -> str:
     return text + " " * (columns - width(text))
+
+
+@dataclass(frozen=True, repr=False)
+class Picture:
+    """A picture as PNG."""
+
+    png: bytes
+    text: str
+    """What it shows."""
+    problems: Sequence[str] = ()
+    """Why something is missing in it."""
+
+    def save(self, path: str | Path) -> None:
+        """Write it into a file."""
+        Path(path).write_bytes(self.png)
+
+    def __repr__(self) -> str:
+        """Say what it shows."""
+        missing = f", {len(self.problems)} not drawn" if self.problems else ""
+        return f"<{self.text}{missing}: .save('FILE.png')>"
+
+    def _repr_png_(self) -> bytes:
+        return self.png

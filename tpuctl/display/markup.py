@@ -1,15 +1,19 @@
-"""Builds HTML: every text is escaped, as most of it comes from the bucket or the cloud.
-
-Colours are those of the page, or between black and white, so that light and dark themes can be read.
-Styles stand in the elements: notebooks that are not trusted lose style sheets.
-"""
+"""Shows values and records of the API as HTML: every text is escaped, most comes from the bucket or cloud."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import datetime, timedelta
+from typing import Any
 
+from tpuctl import clock, durations
+from tpuctl.nodes import NodeState
+from tpuctl.runs import FAILED, LOST, MAINTENANCE, PREEMPTED, STOPPED, SUCCEEDED
 from tpuctl.text import printable
+from tpuctl.text.sizes import format_bytes
+from tpuctl.worker.records import PREPARING, QUEUED, RUNNING
 
 LINE = "1px solid rgba(128,128,128,.35)"
 FAINT = "opacity:.7"
@@ -103,3 +107,101 @@ def _cell(value: object, *, wraps: bool = False) -> Markup:
     is_long = wraps or (len(str(value)) > 60 and not isinstance(value, Markup))
     width = "white-space:normal;overflow-wrap:anywhere;min-width:16em" if is_long else "white-space:nowrap"
     return element("td", text, style=f"{CELL};text-align:{'right' if is_number else 'left'};{width}")
+
+
+COLOURS = {
+    "green": (SUCCEEDED, RUNNING, NodeState.READY, "ACTIVE"),
+    "red": (FAILED, LOST, PREEMPTED, NodeState.PREEMPTED, "SUSPENDED", "FAILED"),
+    "amber": (
+        MAINTENANCE, STOPPED, QUEUED, PREPARING, NodeState.CREATING, NodeState.STARTING, NodeState.REPAIRING,
+        NodeState.STOPPING, NodeState.DELETING, "WAITING", "PROVISIONING", "SUSPENDING",
+    ),
+}  # fmt: skip
+"""Colour -> states of nodes, requests and runs; others are grey."""
+_COLOUR_OF = {str(state): colour for colour, states in COLOURS.items() for state in states}
+
+STATES, SIZE = ("state", "outcome"), "bytes"
+"""Names of fields that are states, and of one that is a size."""
+MOST_CHARACTERS = 300
+"""Of a value, which may be a text of megabytes."""
+
+
+def coloured_state(text: str) -> Coloured:
+    """Return a state with its colour."""
+    return Coloured(text, _COLOUR_OF.get(text, "grey"))
+
+
+def cell(name: str, value: object) -> object:
+    """Return what a table shows of the field `name` of a record; numbers stay numbers."""
+    if name in STATES:
+        return coloured_state(str(value))
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    if name == SIZE and isinstance(value, int):
+        return format_bytes(value)
+    if isinstance(value, (int, float)):
+        return durations.text(value) if name.endswith("seconds") else value
+    if isinstance(value, datetime):
+        return clock.iso(value)
+    if isinstance(value, timedelta):
+        return durations.text(value.total_seconds())
+    text = _text(value)
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
+
+
+def _text(value: object) -> str:
+    """Return a value, or several, on one line: of bytes their text, or their number where they are none."""
+    if isinstance(value, Mapping):
+        pairs = ((str(key), _text(item)) for key, item in value.items())
+        return ", ".join(f"{key}={text}" if text else key for key, text in pairs)
+    if isinstance(value, (tuple, list, set, frozenset)):
+        return ", ".join(map(_text, value))
+    if not isinstance(value, bytes):
+        return "" if value is None else str(value)
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return f"{len(value):,} bytes"
+
+
+MOST_ROWS = 50
+"""Records within a record that are shown."""
+MOST_LINES = 50
+"""Lines of a text that are shown, the last ones."""
+
+
+def record_html(record: Any, title: str = "") -> Markup:
+    """Return the fields of a dataclass that have a value, its name in the title."""
+    name = getattr(record, "name", "")
+    content = {
+        field.name: _value(field.name, getattr(record, field.name))
+        for field in fields(record)
+        if field.name != "name"
+    }
+    return facts(title or f"{type(record).__name__} {name}".strip(), content)
+
+
+def _value(name: str, value: object) -> object:
+    if isinstance(value, str) and "\n" in value:
+        return lines(printable.log_line(line, colours=False) for line in value.splitlines()[-MOST_LINES:])
+    if isinstance(value, tuple) and value and all(map(_is_record, value)):
+        return _table(value)
+    if _is_record(value) and type(value).__str__ is object.__str__:
+        return record_html(value)
+    return cell(name, value)
+
+
+def _is_record(value: object) -> bool:
+    return is_dataclass(value) and not isinstance(value, type)
+
+
+def _table(records: Sequence[Any]) -> Markup:
+    names = [field.name for field in fields(records[0])]
+    rows = [[cell(name, getattr(record, name, "")) for name in names] for record in records[:MOST_ROWS]]
+    filled = [place for place in range(len(names)) if any(row[place] not in ("", None) for row in rows)]
+    more = f"... and {len(records) - MOST_ROWS} more" if len(records) > MOST_ROWS else ""
+    return table(_chosen(names, filled), [_chosen(row, filled) for row in rows], more)
+
+
+def _chosen(values: Sequence[Any], places: Iterable[int]) -> list[Any]:
+    return [values[place] for place in places]

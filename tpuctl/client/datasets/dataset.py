@@ -11,8 +11,8 @@ from tpuctl.client.datasets import steps
 from tpuctl.client.datasets.records import DatasetCopy, DatasetInfo, Example
 from tpuctl.client.records import ProgressCallback
 from tpuctl.datasets import DatasetRef
-from tpuctl.display.picture import Picture
-from tpuctl.display.records import record_html
+from tpuctl.display.listing import Picture
+from tpuctl.display.markup import record_html
 
 if TYPE_CHECKING:
     from tpuctl.data.output.manifest import Manifest

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tpuctl.data.schema.features import Image, Label
-from tpuctl.display.cells import cell
-from tpuctl.display.picture import Picture
+from tpuctl.display.listing import Picture
+from tpuctl.display.markup import cell
 from tpuctl.errors import UsageError
 from tpuctl.text import printable
 

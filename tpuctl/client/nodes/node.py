@@ -12,7 +12,7 @@ from tpuctl.client.nodes.records import CommandResult, NodeInfo, WorkerResult
 from tpuctl.client.records import FACTS, Fact, ProgressCallback
 from tpuctl.client.spans import Span, length, seconds
 from tpuctl.display.listing import Listing
-from tpuctl.display.records import record_html
+from tpuctl.display.markup import record_html
 from tpuctl.errors import NotFoundError
 from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.remote.execution import Output

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpuctl.client.context import Context
-from tpuctl.display.errors import concise
-from tpuctl.display.following import FollowScreen, RunView
+from tpuctl.display.following import FollowScreen, RunView, concise
 from tpuctl.errors import InterruptedByUser
 from tpuctl.flows.runs import consequences
 from tpuctl.flows.runs.logs.following import new_lines

@@ -15,7 +15,7 @@ from tpuctl.client.runs.busy import Policy
 from tpuctl.client.runs.records import AttemptInfo, LogLine, Metrics, RunCopy, RunEnd, RunInfo
 from tpuctl.client.spans import Span, length, seconds
 from tpuctl.display.listing import Listing
-from tpuctl.display.records import record_html
+from tpuctl.display.markup import record_html
 from tpuctl.errors import NotFoundError, UsageError
 from tpuctl.flows.runs.costs.attempts import NOT_ON_A_NODE, RunCosts, known_costs, total
 from tpuctl.flows.runs.record.repetition import RepeatRequest

@@ -1,4 +1,4 @@
-"""What the magics ask of the client, without a kernel: which call a cell's options become."""
+"""Tests the magics of a notebook without a kernel: options, scripts of cells."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from tpuctl import job_header
 from tpuctl.client.records import Progress
 from tpuctl.errors import StateError, UsageError
 from tpuctl.notebook import extension
-from tpuctl.notebook.extension import Magics
+from tpuctl.notebook.extension import CellOptions, Magics, read_options, script_text, written
 
 CELL = "print('hello')"
 
@@ -196,3 +197,134 @@ def test_a_client_is_closed_once_and_another_is_opened_by_the_next_cell(opened: 
         cells.close()
         cells.close()
     assert [[name for name, _ in client.calls] for client in opened] == [["submit", "close"]] * 2
+
+
+def test_a_line_without_options_leaves_all_to_the_cell() -> None:
+    assert read_options("") == CellOptions()
+
+
+def test_options_are_those_of_submit_and_arguments_follow_dashes() -> None:
+    options = read_options(
+        "--node n1 --dataset digits/v2 --name r1 --env A=1 --env B='x y' --dependency numpy "
+        "--dependency 'jax>=0.5' --framework jax --include data.txt -d -- --epochs 3 --node"
+    )
+    assert options == CellOptions(
+        node="n1", dataset="digits/v2", name="r1", environment=("A=1", "B=x y"),
+        dependencies=("numpy", "jax>=0.5"), framework="jax", include=("data.txt",), is_detached=True,
+        arguments=("--epochs", "3", "--node"),
+    )  # fmt: skip
+
+
+def test_a_variable_without_a_value_has_that_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLACE", "here")
+    assert read_options("--env PLACE --env EMPTY= --env A=b=c").variables() == {
+        "PLACE": "here", "EMPTY": "", "A": "b=c",
+    }  # fmt: skip
+    with pytest.raises(UsageError, match="NOWHERE has no value"):
+        read_options("--env NOWHERE").variables()
+
+
+def test_a_secret_has_its_value_in_the_kernel_and_never_in_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "abc")
+    assert read_options("--secret TOKEN").secret_values() == {"TOKEN": "abc"}
+    with pytest.raises(UsageError, match="NOWHERE has no value"):
+        read_options("--secret NOWHERE").secret_values()
+    with pytest.raises(UsageError, match="would keep the value of the secret TOKEN") as raised:
+        read_options("--secret TOKEN=abc").secret_values()
+    assert "abc" not in raised.value.message + raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("line", "message", "hint"),
+    [
+        ("--nod n1", "unrecognized arguments: --nod n1", "Did you mean --node?"),
+        ("n1", "unrecognized arguments: n1", "All options: %%tpu --help"),
+        ("--node", "expected one argument", "All options: %%tpu --help"),
+        ("--framework mxnet", "invalid choice", "All options: %%tpu --help"),
+        ("--name 'r1", "No closing quotation", "All options: %%tpu --help"),
+    ],
+)
+def test_a_wrong_option_is_an_error_and_ends_no_process(line: str, message: str, hint: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        read_options(line)
+    assert message in raised.value.message
+    assert hint in raised.value.hint
+
+
+def test_help_lists_every_option_with_an_example() -> None:
+    text = read_options("--node n1 --help").help
+    assert "%%tpu [OPTIONS] [-- ARGUMENTS]" in text
+    assert "--dependency PACKAGE" in text
+    assert "Example:\n  %%tpu --node n1" in text
+
+
+IPYTHON = "The hosts run plain Python: commands of IPython (! and %) are for other cells."
+
+
+def test_lines_keep_their_numbers_below_the_line_of_the_magic() -> None:
+    assert script_text("print(1)\nprint(2)").splitlines() == [
+        "# a cell of a notebook",
+        "print(1)",
+        "print(2)",
+    ]
+
+
+def test_dependencies_and_framework_become_a_header_at_the_end() -> None:
+    text = script_text("import numpy\n", ["numpy", "jax[tpu]>=0.5; python_version > '3'"], "jax")
+    header = job_header.parse(text, "x")
+    assert header.dependencies == ("numpy", "jax[tpu]>=0.5; python_version > '3'")
+    assert header.tpuctl.framework == "jax"
+    assert text.splitlines()[1] == "import numpy"
+    compile(text, "x", "exec")
+
+
+def test_the_header_of_a_cell_counts_and_no_option_adds_to_it() -> None:
+    cell = '# /// script\n# dependencies = ["numpy"]\n# ///\nimport numpy\n'
+    assert job_header.parse(script_text(cell), "x").dependencies == ("numpy",)
+    with pytest.raises(UsageError, match="The cell has a header, and %%tpu has --dependency"):
+        script_text(cell, ["scipy"])
+    with pytest.raises(UsageError, match="--framework"):
+        script_text(cell, framework="jax")
+
+
+@pytest.mark.parametrize(
+    ("cell", "message", "hint"),
+    [
+        ("a = 1\nif a\n", "line 3: expected ':': if a", "Nothing was sent."),
+        ("!ls\n", "line 2: invalid syntax: !ls", f"Nothing was sent. {IPYTHON}"),
+        ("%time f()\n", "line 2: invalid syntax: %time f()", f"Nothing was sent. {IPYTHON}"),
+        ("x = (\n", "was never closed", "Nothing was sent."),
+        ("x = '\0'\n", "null bytes", "Nothing was sent."),
+    ],
+)
+def test_a_syntax_error_is_said_with_its_line(cell: str, message: str, hint: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        script_text(cell)
+    assert message in raised.value.message
+    assert raised.value.hint == hint
+
+
+def test_code_for_another_python_is_left_to_it() -> None:
+    cell = '# /// script\n# requires-python = ">=3.99"\n# ///\nnew syntax\n'
+    assert "new syntax" in script_text(cell)
+
+
+def test_warnings_of_the_compiler_are_for_the_run() -> None:
+    assert script_text("x = 1 is 1\n")
+
+
+def test_the_script_is_deleted_and_replaces_no_file(tmp_path: Path) -> None:
+    (tmp_path / "tpu_cell.py").write_text("mine")
+    with written("a", tmp_path) as first, written("b", tmp_path) as second:
+        assert (first.name, second.name) == ("tpu_cell_2.py", "tpu_cell_3.py")
+        assert first.read_text() == "a"
+    assert [path.name for path in tmp_path.iterdir()] == ["tpu_cell.py"]
+    assert (tmp_path / "tpu_cell.py").read_text() == "mine"
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with (
+        pytest.raises(UsageError, match=r"cannot be written to .*missing"),
+        written("a", tmp_path / "missing"),
+    ):
+        pass
