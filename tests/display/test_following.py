@@ -214,7 +214,8 @@ def test_without_ipython_records_are_shown_and_runs_followed() -> None:
     assert result.stderr == ""
     assert result.stdout.splitlines() == [
         "NUMBER", "1", "2 <metrics of r1>",
-        "  loss: 0.5 at step 1, 0.5 at step 2, lowest 0.5 at step 1, highest 0.5 at step 1", "a line", "r1: running", "['IPython']",
+        "  loss: 0.5 at step 1, 0.5 at step 2, lowest 0.5 at step 1, highest 0.5 at step 1",
+        "a line", "r1: running", "['IPython']",
     ]  # fmt: skip
 
 

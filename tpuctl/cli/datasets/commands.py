@@ -199,7 +199,7 @@ def _write_sheet(path: Path, examples: Sequence[Example], manifest: Manifest) ->
         output.note(f"Warning: an image is not drawn: it {problem}.")
     lacking = undrawable(caption for _, caption in images)
     if lacking:
-        output.note(f"Its captions show ? for characters that no font here has: {lacking[:_MOST_CHARACTERS]}")
+        output.note(f"Its captions show ? for letters that are not of English: {lacking[:_MOST_CHARACTERS]}")
 
 
 def _image(example: Example, field: str) -> bytes:

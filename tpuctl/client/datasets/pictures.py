@@ -46,5 +46,6 @@ def _caption(example: Example, field: str, of: Manifest) -> str:
 def _text(name: str, values: list[bytes | int | float], of: Manifest) -> str:
     feature, first = of.features[name], next(iter(values), None)
     if isinstance(feature, Label) and isinstance(first, int) and 0 <= first < len(feature.classes):
-        return feature.classes[first]
+        number, name = str(first), feature.classes[first]
+        return number if number == name else f"{number} ({name})"
     return str(cell(name, values))

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import io
+import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import cache
 from math import ceil, sqrt
 from typing import NamedTuple
 
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 
 from tpuctl.data.images.decoding import decodable, shrunk
-from tpuctl.data.images.fonts import drawable, font_of, lacking
 from tpuctl.data.images.header import InvalidImage, inspect_image
 from tpuctl.data.images.notes import conversion_of
+from tpuctl.text import printable
 
 _SIDE = 128
 _CAPTION, _LINE = 16, 14
 """Height of a caption, and what a second line of it takes more."""
-_GAP = 4
+_GAP, _SIZE = 4, 11
 _BACKGROUND, _MISSING = (255, 255, 255), (160, 160, 160)
 _CONVERTED = (200, 90, 0)
 """Colour of the frame and the line that show what was converted."""
@@ -68,7 +70,20 @@ def contact_sheet(images: Sequence[tuple[bytes, str]]) -> ContactSheet:
 
 def undrawable(captions: Iterable[str]) -> str:
     """Return the characters of some captions that a contact sheet shows as `?`, each once, in order."""
-    return "".join(sorted(set[str]().union(*map(lacking, captions))))
+    letters = unicodedata.normalize("NFC", "".join(map(printable.line, captions)))
+    return "".join(sorted(letter for letter in {*letters} if letter != "?" == _drawn(letter)))
+
+
+@cache
+def caption_font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    """Return Pillow's own font, whose letters are those of English."""
+    return ImageFont.load_default(_SIZE)
+
+
+def _drawn(letter: str) -> str:
+    """Return a letter as the font has it: without its accents, or `?`."""
+    plain = unicodedata.normalize("NFKD", letter)[0]
+    return plain if plain.isascii() else "?"
 
 
 def _fitted(data: bytes) -> Image.Image:
@@ -104,8 +119,8 @@ def _write(
     draw: ImageDraw.ImageDraw, place: tuple[int, int], text: str, colour: tuple[int, int, int]
 ) -> None:
     """Write one line, cut where it is wider than an image."""
-    line = drawable(text)
-    font = font_of(line)
+    line = "".join(map(_drawn, unicodedata.normalize("NFC", printable.line(text))))
+    font = caption_font()
     while draw.textlength(line, font) > _SIDE:
         line = line.removesuffix("..")[:-1] + ".."
     draw.text(place, line, fill=colour, font=font)
