@@ -31,7 +31,7 @@ COMMANDS = {
     "reap": ("tpuctl.cli.nodes.reap", "Delete TPUs that nobody uses any more."),
     "drill": (
         "tpuctl.cli.runs.drill",
-        "Rehearse what may happen to a TPU, and show what the TPU and its runs do.",
+        "Rehearse a maintenance of a TPU, or the loss of the TPU of a run.",
     ),
     "zones": (
         "tpuctl.cli.offers.zones",
