@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tpuctl.cli.layout import GAP, fit
+from tpuctl.cli.output import GAP, fit
 
 NODES = [
     ["NAME", "ZONE", "TYPE", "HOSTS", "STATE", "SPOT", "RUNTIME", "AGE"],

@@ -16,7 +16,7 @@ from tests.cli.pseudo_terminal import in_terminal
 from tests.hostile.text import ESCAPES, LEGITIMATE, steers
 from tests.paths import ROOT
 from tpuctl.cli import output, printing, terminal
-from tpuctl.cli.layout import GAP, fit
+from tpuctl.cli.output import GAP, fit
 from tpuctl.cli.terminal import display_width, fold
 from tpuctl.errors import DeclinedError
 

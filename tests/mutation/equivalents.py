@@ -13,7 +13,7 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "files that stay open and files that are opened for each read have the same bytes"
     ),
     (
-        "tpuctl/sim/run_progress.py",
+        "tpuctl/sim/fault_executor.py",
         'self.nodes[run] = max(self.nodes.get(run, (0, "")), (int(attempt), uid))',
         'self.nodes[run] = max(self.nodes.get(run, (1, "")), (int(attempt), uid))',
     ): "attempts are counted from 1, and the id of a node is not empty",
@@ -47,7 +47,7 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "texts of one or two bytes: 64 MiB hold more rows of them than are ever read at once"
     ),
     (
-        "tpuctl/cli/layout.py",
+        "tpuctl/cli/output.py",
         "if columns is None or _total(natural) <= columns:",
         "if columns is None or _total(natural) < columns:",
     ): "a table that just fits is folded nowhere in either branch",

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from tpuctl.sim.fault_executor import RunProgress
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.rules.preconditions import Preconditions
 from tpuctl.sim.gcs.storage.store import Store
-from tpuctl.sim.run_progress import RunProgress
 
 BUCKET = "acme-data"
 LOG = "runs/r1/attempts/1/workers/0/log/000001.log"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 from collections.abc import Callable
 from pathlib import Path
 
+import asyncssh
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
+from tpuctl.atomic_files import replace_file
 from tpuctl.sim.access.guard import Guard
 from tpuctl.sim.accounts import service_account
 from tpuctl.sim.host_environment import proxy_variables
@@ -17,8 +20,87 @@ from tpuctl.sim.hosts.metadata.tree import client_machine_tree
 from tpuctl.sim.network.certificate_authority import CertificateAuthority
 from tpuctl.sim.state.private_file import write_private
 from tpuctl.sim.token_server import TokenServer
-from tpuctl.sim.workstation.programs import Programs
 from tpuctl.simulator_folder import PROGRAMS
+
+EXECUTABLE = 0o700
+KEY = "google_compute_engine"
+"""What gcloud calls its key."""
+
+PROGRAM = """\
+#!/bin/sh
+# Runs the next {name} in PATH{purpose}. Written by tpuctl's simulator.
+found=
+rest=$PATH:
+while [ -n "$rest" ]; do
+    program=${{rest%%:*}}/{name}
+    rest=${{rest#*:}}
+    if [ "$program" -ef "$0" ]; then
+        found=  # what comes before could lead back here
+    elif [ -z "$found" ] && [ -f "$program" ] && [ -x "$program" ]; then
+        found=$program
+    fi
+done
+if [ -z "$found" ]; then
+    echo "{name}: not found" >&2
+    exit 127
+fi
+{setting}exec "$found" {options}"$@"
+"""
+SSH_PROGRAMS = ("ssh", "scp", "sftp")
+
+SSH_CONFIG = """\
+# Read first: the simulated hosts that are up. Written by tpuctl's simulator.
+Include {hosts}
+
+Host {addresses}
+  ProxyCommand sh -c 'echo "No simulated host answers at %h." >&2; exit 1'
+
+Host *
+Include ~/.ssh/config
+Include /etc/ssh/ssh_config
+"""
+SIMULATED = " ".join(f"127.{number}.*" for number in range(64, 128))
+"""Addresses that only simulated hosts have; where none is up, this machine's own SSH server would answer."""
+
+
+class Programs:
+    """The programs, in a folder of their own below `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "bin"
+        self._home = folder / "home"
+        self._ssh_config = folder / "ssh_config"
+
+    def write(self, hosts: Path) -> None:
+        """Write every program; `hosts` is the OpenSSH configuration of the hosts that are up."""
+        for part in (self.folder, self._home, self._home / ".ssh"):
+            part.mkdir(mode=0o700, exist_ok=True)
+        config = SSH_CONFIG.format(hosts=_quoted(hosts), addresses=SIMULATED)
+        write_private(self._ssh_config, config.encode())
+        for name in SSH_PROGRAMS:
+            options = f"-F {shlex.quote(str(self._ssh_config))} "
+            self._write(name, purpose=", with simulated hosts in its configuration", options=options)
+        home = f"HOME={shlex.quote(str(self._home))} "
+        self._write("gcloud", purpose=", with a home in which it keeps its SSH keys", setting=home)
+        self._write_key()
+
+    def _write(self, name: str, *, purpose: str, setting: str = "", options: str = "") -> None:
+        text = PROGRAM.format(name=name, purpose=purpose, setting=setting, options=options)
+        replace_file(self.folder / name, [text.encode()], mode=EXECUTABLE)
+
+    def _write_key(self) -> None:
+        """Make gcloud's key, for which it would else ask a passphrase."""
+        private = self._home / ".ssh" / KEY
+        if not private.exists():
+            key = asyncssh.generate_private_key("ssh-ed25519", comment="simulator")
+            write_private(private.with_name(f"{KEY}.pub"), key.export_public_key())
+            write_private(private, key.export_private_key())
+
+
+def _quoted(path: Path) -> str:
+    """Return a path as one word of OpenSSH's configuration."""
+    return f'"{path}"'
+
 
 TOKEN = "access_token"  # noqa: S105  the name of a file
 ZONE = "europe-west4-a"

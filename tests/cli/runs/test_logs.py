@@ -10,7 +10,7 @@ import pytest
 
 from tests.flows.runs.records import ATTEMPT, write_chunk, write_run
 from tests.running_simulator import CommandResult
-from tpuctl.cli.runs.log_screen import LogScreen
+from tpuctl.cli.runs.logs import LogScreen
 from tpuctl.cli.terminal import display_width
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.runs.logs.reader import Line

@@ -13,8 +13,7 @@ import pytest
 
 from tpuctl.data.archives import members as module
 from tpuctl.data.archives.members import Member, Members
-from tpuctl.data.archives.tree import tar_members
-from tpuctl.data.archives.zip_members import content_begins, unpacked, zip_members
+from tpuctl.data.archives.tree import content_begins, tar_members, unpacked, zip_members
 from tpuctl.data.trees.tree import Entry
 from tpuctl.errors import UsageError
 

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from tpuctl.data.archives import ranges
-from tpuctl.data.archives.ranges import HeldRanges, PartRanges, TempRanges, held
+from tpuctl.data.archives import tree
+from tpuctl.data.archives.tree import HeldRanges, PartRanges, TempRanges, held
 from tpuctl.data.files.temp_files import TempFile
 
 CONTENT = b"0123456789"
@@ -38,7 +38,7 @@ def test_a_part_has_no_byte_of_what_is_beside_it(at: int, size: int, expected: b
 def test_what_was_unpacked_is_in_memory_up_to_a_size(
     most: int, kind: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranges, "_MOST_HELD", most)
+    monkeypatch.setattr(tree, "_MOST_HELD", most)
     unpacked = held(CONTENT)
     assert type(unpacked) is kind
     assert [unpacked.read(at, 4) for at in (0, 3, 8, 10)] == [b"0123", b"3456", b"89", b""]
@@ -52,8 +52,8 @@ def test_the_place_of_what_was_unpacked_to_a_file_is_given_back(monkeypatch: pyt
         made.append(TempFile())
         return made[-1]
 
-    monkeypatch.setattr(ranges, "_MOST_HELD", 0)
-    monkeypatch.setattr(ranges, "TempFile", make)
+    monkeypatch.setattr(tree, "_MOST_HELD", 0)
+    monkeypatch.setattr(tree, "TempFile", make)
     held(CONTENT).close()
     with pytest.raises(ValueError, match="closed"):
         made[0].finish()
@@ -67,8 +67,8 @@ def test_a_file_that_cannot_be_written_is_closed(monkeypatch: pytest.MonkeyPatch
             made.append(self)
             raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(ranges, "_MOST_HELD", 0)
-    monkeypatch.setattr(ranges, "TempFile", Full)
+    monkeypatch.setattr(tree, "_MOST_HELD", 0)
+    monkeypatch.setattr(tree, "TempFile", Full)
     with pytest.raises(OSError, match="No space left"):
         held(CONTENT)
     with pytest.raises(ValueError, match="closed"):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tpuctl.data.output.metadata_files import tfds_features
 from tpuctl.data.schema.features import (
     Audio,
     Box,
@@ -18,7 +19,6 @@ from tpuctl.data.schema.features import (
     Tensor,
     Text,
 )
-from tpuctl.data.schema.tfds_json import tfds_features
 from tpuctl.data.sources.tfds_folder import read_features
 
 CORE = "tensorflow_datasets.core.features"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tpuctl.data.tables.cell_splitting import split_cells
+from tpuctl.data.sources.csv_files import split_cells
 from tpuctl.data.tfrecord.texts import MARGIN, Texts
 
 LONGEST = 1 << 20

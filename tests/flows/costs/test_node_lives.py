@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.flows.nodes.memory_provider import ZONE
 from tests.flows.nodes.memory_provider import node as made
 from tpuctl.errors import StateError
-from tpuctl.flows.costs.node_lives import NodeLife, lives, without
+from tpuctl.flows.costs.report import NodeLife, lives, without
 from tpuctl.nodes import History, Node, NodeState, PastChange
 
 DAY = "2026-01-01T"

@@ -21,8 +21,7 @@ from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import DeadlineError
 from tpuctl.flows.costs.entries import Entry, grouped
-from tpuctl.flows.costs.node_lives import lives
-from tpuctl.flows.costs.report import CostReport, shared, take_costs
+from tpuctl.flows.costs.report import CostReport, lives, shared, take_costs
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import History, Node, NodeState, PastChange

@@ -12,10 +12,10 @@ import grpc
 import pytest
 
 from tests.sim.access.grpc_call import Call
-from tpuctl.sim.access.grpc_guard import GrpcGuard
 from tpuctl.sim.access.guard import Guard
 from tpuctl.sim.access.peers import Address
 from tpuctl.sim.access.secret import Secret
+from tpuctl.sim.tpu_servers import GrpcGuard
 
 SERVER = ("127.0.0.1", 80)
 OWNERS = {("127.0.0.1", 5000): os.geteuid(), ("::1", 5000): os.geteuid(), ("127.0.0.1", 6000): 65_534}

@@ -13,7 +13,7 @@ import pytest
 
 from tests.sim.guards import guard_of
 from tpuctl.sim.network.certificate_authority import CertificateAuthority
-from tpuctl.sim.network.tls_mux import HTTP2, TlsMux
+from tpuctl.sim.tpu_servers import HTTP2, TlsMux
 
 NAME = "tpu.googleapis.com"
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]

@@ -12,7 +12,7 @@ from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.settings import profile
 from tpuctl.sim.state.database import Database
 from tpuctl.sim.world import ApiError, World
-from tpuctl.sim.world import operations as module
+from tpuctl.sim.world import state as module
 
 PARENT = "projects/rehearsal/locations/europe-west4-a"
 SPEC = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}

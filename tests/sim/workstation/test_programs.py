@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.sim.workstation.programs import KEY, Programs
+from tpuctl.sim.client_environment import KEY, Programs
 
 TELLING = '#!/bin/sh\necho "$0 home=$HOME"\nfor word; do echo "<$word>"; done\nexit 7\n'
 

@@ -11,11 +11,11 @@ import pytest
 from tests.sim.tpu.recorded_hosts import ManualTime
 from tpuctl.sim.settings import Profile
 from tpuctl.sim.state.database import Database
-from tpuctl.sim.world import ApiError, Code, operations
+from tpuctl.sim.world import ApiError, Code, state
 from tpuctl.sim.world.api_errors import Status
 from tpuctl.sim.world.injected_faults import OperationFault
-from tpuctl.sim.world.operations import Operations
 from tpuctl.sim.world.resources import Node, Operation, QueuedResource, RequestContext
+from tpuctl.sim.world.state import Operations
 
 PARENT = "projects/p/locations/z"
 QUEUED = QueuedResource(f"{PARENT}/queuedResources/q", "ACTIVE", 0.0, 0.0, {}, {})
@@ -209,7 +209,7 @@ def test_a_restart_knows_what_runs_and_what_has_ended(store: Store) -> None:
 def test_so_many_ended_operations_can_be_read_and_those_that_run(
     store: Store, monkeypatch: pytest.MonkeyPatch, restarted: bool
 ) -> None:
-    monkeypatch.setattr(operations, "MAX_ENDED", 2)
+    monkeypatch.setattr(state, "MAX_ENDED", 2)
     running = store.begin("running")
     first, second = store.run("a"), store.run("b")
     if restarted:
@@ -223,7 +223,7 @@ def test_so_many_ended_operations_can_be_read_and_those_that_run(
 def test_an_operation_that_was_deleted_takes_the_place_of_no_other(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operations, "MAX_ENDED", 1)
+    monkeypatch.setattr(state, "MAX_ENDED", 1)
     first = store.run("a")
     store.operations.delete(first.name)
     second = store.run("b")

@@ -2,27 +2,169 @@
 
 from __future__ import annotations
 
+import bz2
 import errno
 import gzip
 import io
 import os
+import struct
 import weakref
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
-from tpuctl.data.archives.members import STORED, Member, Members, damaged
-from tpuctl.data.archives.ranges import PartRanges, TempRanges, held
+from tpuctl.data.archives.members import BZIP2, DEFLATED, STORED, Member, Members, damaged
 from tpuctl.data.archives.suffixes import PACKED_TAR, ZIP, ZSTANDARD
-from tpuctl.data.archives.zip_members import HEADER, content_begins, unpacked, zip_members
 from tpuctl.data.files.temp_files import TempFile
 from tpuctl.data.source import ScanProgress, changed, closed_on_error
 from tpuctl.data.trees.fetching import in_turn
 from tpuctl.data.trees.tree import LARGEST, Entry, ListedFile, Ranges, RangeStream, Tree
 from tpuctl.errors import ConfigError, UsageError
 from tpuctl.worker.preparation.tar_files import BLOCK, FILE, FOLDER, LINK, SPARSE, TarError, TarReader
+
+HEADER = 30
+"""Bytes of a member's header before its name."""
+_SIGNATURE = b"PK\x03\x04"
+_DAMAGE = (zipfile.BadZipFile, struct.error, ValueError, NotImplementedError, EOFError, OverflowError)
+"""What zipfile raises for a directory that is damaged."""
+_ENCRYPTED, _FILE_TYPES = 1, (0, 8)
+"""Flag of a member; the kinds of a Unix mode that are files, or say nothing."""
+
+
+def zip_members(stream: IO[bytes], size: int, name: str) -> Members:
+    """Return the members of the archive in a stream of so many bytes; raises UsageError for damage."""
+    members = Members(name)
+    try:
+        with zipfile.ZipFile(stream) as archive:
+            infos = archive.infolist()
+    except _DAMAGE as error:
+        raise damaged(name, str(error).rstrip(".") or "it ends in the middle") from error
+    _check_overlaps(infos, size, name)
+    for info in infos:
+        if not info.is_dir():
+            members.add(_member(info))
+    return members.finish()
+
+
+def content_begins(header: bytes) -> int:
+    """Return how far after a member's header its content begins; raises ValueError where it is none."""
+    if len(header) < HEADER or not header.startswith(_SIGNATURE):
+        raise ValueError("there is no member where the directory says")
+    name, extra = struct.unpack_from("<HH", header, 26)
+    return HEADER + int(name) + int(extra)
+
+
+def unpacked(data: bytes, method: int, most: int) -> bytes:
+    """Return the first `most` bytes that a member's data unpacks to; raises ValueError for damage."""
+    if not most:
+        return b""  # zlib takes 0 for no limit
+    try:
+        if method == DEFLATED:
+            return zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, most)
+        if method == BZIP2:
+            return bz2.BZ2Decompressor().decompress(data, most)
+    except (zlib.error, OSError, EOFError) as error:
+        raise ValueError(str(error)) from error
+    return data[:most]
+
+
+def _member(info: zipfile.ZipInfo) -> Member:
+    return Member(
+        info.filename,
+        info.file_size,
+        info.header_offset,
+        info.compress_size,
+        info.compress_type,
+        info.CRC,
+        _problem(info),
+    )
+
+
+def _problem(info: zipfile.ZipInfo) -> str:
+    if info.flag_bits & _ENCRYPTED:
+        return "is encrypted"
+    if info.external_attr >> 28 not in _FILE_TYPES:
+        return "is a link or a device, which is not followed in an archive"
+    if info.compress_type not in (STORED, DEFLATED, BZIP2):
+        return f"is compressed by a method that is not read, {info.compress_type}"
+    if info.compress_type == STORED and info.compress_size != info.file_size:
+        return "has two sizes"
+    return ""
+
+
+def _check_overlaps(infos: list[zipfile.ZipInfo], size: int, name: str) -> None:
+    """Raise UsageError where members share bytes, as those of a zip bomb do, or lie behind the end."""
+    spans = sorted((info.header_offset, info.header_offset + HEADER + info.compress_size) for info in infos)
+    if any(end > start for (_, end), (start, _) in pairwise(spans)) or (spans and spans[-1][1] > size):
+        raise damaged(name, "its members lie over each other, or behind its end")
+
+
+_MOST_HELD = 8 << 20
+"""Bytes of a member that are held in memory."""
+
+
+class PartRanges:
+    """A part of other ranges, which stay open when this is closed."""
+
+    def __init__(self, whole: Ranges, begin: int, size: int) -> None:
+        self._whole = whole
+        self._begin = begin
+        self._size = size
+
+    def read(self, at: int, size: int) -> bytes:
+        """As `Ranges.read`."""
+        return self._whole.read(self._begin + at, max(min(size, self._size - at), 0))
+
+    def close(self) -> None:
+        """As `Ranges.close`."""
+
+
+class HeldRanges:
+    """The content of a member that had to be unpacked, in memory."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def read(self, at: int, size: int) -> bytes:
+        """As `Ranges.read`."""
+        return self._content[at : at + size]
+
+    def close(self) -> None:
+        """As `Ranges.close`."""
+
+
+class TempRanges:
+    """What was unpacked to a temporary file."""
+
+    def __init__(self, file: TempFile) -> None:
+        self._file = file
+        self._descriptor = file.finish()
+
+    def read(self, at: int, size: int) -> bytes:
+        """As `Ranges.read`."""
+        return os.pread(self._descriptor, size, at)
+
+    def close(self) -> None:
+        """As `Ranges.close`."""
+        self._file.close()
+
+
+def held(content: bytes) -> Ranges:
+    """Return ranges of what was unpacked: in memory, or in a temporary file where it is much."""
+    if len(content) <= _MOST_HELD:
+        return HeldRanges(content)
+    file = TempFile()
+    try:
+        file.append(content)
+        return TempRanges(file)
+    except BaseException:
+        file.close()
+        raise
+
 
 _MOST_PADDING = 1 << 20
 """Zeros after the end of an archive."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -13,8 +13,7 @@ from tpuctl.bucket_layout import bundle, gs
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import NotFoundError, TpuctlError
 from tpuctl.flows.facts import Fact
-from tpuctl.flows.runs.costs.attempts import PriceOf, RunCosts, cost, known_costs
-from tpuctl.flows.runs.costs.facts import cost_facts
+from tpuctl.flows.runs.costs.attempts import AttemptCost, PriceOf, RunCosts, cost, known_costs, total
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import WorkerWord
 from tpuctl.flows.runs.losses import steps_lost
@@ -30,6 +29,7 @@ from tpuctl.worker.records import RUNNING, UNKNOWN, WorkerStatus, read_stop
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket
+
 
 LARGEST_STOP = 64 << 10
 """Bytes of a request to stop."""
@@ -292,3 +292,24 @@ def _ending(status: WorkerStatus) -> Iterator[str]:
     ):  # fmt: skip
         if value:
             yield f"{words} {value}"
+
+
+def cost_facts(attempts: Sequence[AttemptCost]) -> Iterator[Fact]:
+    """Yield time, price and cost of each attempt, then what is missing in the sum, and the sum."""
+    for attempt in attempts:
+        yield from _attempt_facts(attempt)
+    spent, count = total(attempts), len(attempts)
+    for reason in spent.reasons:
+        yield Fact("not in the cost", reason, "bucket")
+    yield Fact("cost", spent.short, f"estimate, of {count} attempt{'s' * (count != 1)}: docs/prices.md")
+
+
+def _attempt_facts(attempt: AttemptCost) -> Iterator[Fact]:
+    of = f"of attempt {attempt.attempt}"
+    if attempt.seconds is not None:
+        until = f" to {attempt.ended}" if attempt.ended else ", so far"
+        when = f"{attempt.began}{until}" if attempt.began else "it never left the line of its node"
+        yield Fact(f"time {of}", durations.text(attempt.seconds), when)
+    price = attempt.price
+    yield Fact(f"price per hour {of}", price.short if price.is_known else str(price), attempt.source)
+    yield Fact(f"cost {of}", attempt.cost.rounded().short, "time and price")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypedDict
@@ -16,23 +17,54 @@ from aiohttp.http_exceptions import HttpProcessingError
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.faults.bandwidth import BandwidthLimits
 from tpuctl.sim.faults.resets import reset
-from tpuctl.sim.gcs.downloads.routes import Downloads
-from tpuctl.sim.gcs.errors import GcsError
+from tpuctl.sim.gcs.downloads.sending import send_object
+from tpuctl.sim.gcs.errors import GcsError, no_such_path
 from tpuctl.sim.gcs.http.authorization import require, set_unpaid_project
 from tpuctl.sim.gcs.http.base_url import base_url_of
 from tpuctl.sim.gcs.http.internal_errors import as_gcs_error
-from tpuctl.sim.gcs.http.request_faults import RequestFaults, faults_of
+from tpuctl.sim.gcs.http.request_faults import RequestFaults, begin_operation, faults_of
 from tpuctl.sim.gcs.http.signed_urls import KeyOf
 from tpuctl.sim.gcs.json_api.batch import Batch
-from tpuctl.sim.gcs.json_api.routes import JsonApi
+from tpuctl.sim.gcs.json_api.resources import etag
+from tpuctl.sim.gcs.json_api.routes import JsonApi, match_path
 from tpuctl.sim.gcs.lifecycle.background_tasks import run_forever
 from tpuctl.sim.gcs.rules.encryption import refuse_keys
+from tpuctl.sim.gcs.rules.parameters import parse_number
+from tpuctl.sim.gcs.rules.preconditions import Preconditions, check_etags
 from tpuctl.sim.gcs.storage.store import Store
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
 from tpuctl.sim.gcs.uploads.resumable import ResumableUploads
 from tpuctl.sim.gcs.uploads.routes import Uploads
 from tpuctl.sim.gcs.xml_api.routes import XmlApi
 from tpuctl.sim.iam.access import current_caller
+
+PATH = "/storage/v1/b/{bucket}/o/{object}"
+
+
+@dataclass(frozen=True)
+class Downloads:
+    """Handles the downloads of the JSON API."""
+
+    store: Store
+    faults: FaultRegistry
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Handle one request; raises GcsError."""
+        names = match_path(PATH, request.rel_url.raw_path.removeprefix("/download"))
+        if names is None or request.method not in ("GET", "HEAD"):
+            raise no_such_path()
+        bucket, name = names["bucket"], names["object"]
+        begin_operation(self.faults, "storage.objects.get", f"{bucket}/{name}")
+        generation = request.query.get("generation")
+        stored = self.store.objects.get(
+            bucket, name, None if generation is None else parse_number("generation", generation)
+        )
+        conditions = Preconditions.of_query(request.query)
+        conditions.check(stored.generation, stored.metageneration, reading=True)
+        tag = etag(stored.generation, stored.metageneration)
+        check_etags(request.headers, tag)
+        return await send_object(self.store, request, stored, tag)
+
 
 _log = logging.getLogger("tpuctl.sim.gcs.http")
 _log.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))

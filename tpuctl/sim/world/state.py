@@ -2,16 +2,165 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from collections import deque
+from dataclasses import dataclass, replace
 
 from tpuctl.sim.events import Events
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.records import Hosts
 from tpuctl.sim.settings import Profile
 from tpuctl.sim.state.database import Database, RecordTable
+from tpuctl.sim.world import names
+from tpuctl.sim.world.api_errors import Status, api_error
+from tpuctl.sim.world.api_json import NodeFields
 from tpuctl.sim.world.change_notifier import ChangeNotifier
-from tpuctl.sim.world.operations import Operations
-from tpuctl.sim.world.resources import Node, QueuedResource
+from tpuctl.sim.world.injected_faults import NO_FAULT, OperationFault
+from tpuctl.sim.world.resources import DEFAULT_CONTEXT, Node, Operation, QueuedResource, RequestContext
+
+MAX_ENDED = 1_000
+"""Ended operations that can still be read; how long Google keeps them was not found."""
+
+
+class Operations:
+    """All operations that run, and those that have ended, but for deleted and the oldest ones.
+
+    They are on disk and outlive a restart.
+    """
+
+    def __init__(self, database: Database, profile: Profile) -> None:
+        self._database = database
+        self._records = RecordTable(database, "operation", Operation)
+        self._clock = profile.clock
+        self._end_events: dict[str, asyncio.Event] = {}
+        stored = self._records.all()
+        self._running = {operation.target: operation.name for operation in stored if not operation.done}
+        self._by_request = {
+            _request_key(operation): operation.name for operation in stored if operation.context.request_id
+        }
+        ended = sorted(
+            (operation for operation in stored if operation.done),
+            key=lambda operation: operation.end_time or 0.0,
+        )
+        self._ended = deque(operation.name for operation in ended)
+
+    def get(self, name: str) -> Operation:
+        """Return the operation called `name`; raises NOT_FOUND."""
+        operation = self._records.get(name)
+        if operation is None:
+            names.require_collection(name, "operations")
+            raise api_error("not_found", name=name)
+        return operation
+
+    def all(self, prefix: str) -> list[Operation]:
+        """Return the operations whose names start with `prefix`."""
+        return self._records.all(prefix)
+
+    def running(self) -> list[Operation]:
+        """Return the operations that have not ended."""
+        return [self.get(name) for name in self._running.values()]
+
+    def find(self, name: str) -> Operation | None:
+        """Return the operation called `name`, or None once it has been deleted."""
+        return self._records.get(name)
+
+    def find_repeated(self, verb: str, target: str, context: RequestContext) -> Operation | None:
+        """Return the operation that an earlier request with the same id began, or None."""
+        name = self._by_request.get((verb, target, context.request_id))
+        return self._records.get(name) if name else None
+
+    def running_on(self, target: str) -> Operation | None:
+        """Return the operation on this node or queued resource that has not ended: at most one."""
+        name = self._running.get(target)
+        return self.get(name) if name else None
+
+    async def wait(self, name: str, seconds: float | None) -> Operation:
+        """Return the operation when it has ended, or as it is after `seconds`; raises NOT_FOUND."""
+        if not self.get(name).done:
+            end = self._end_events.setdefault(name, asyncio.Event())
+            try:
+                await asyncio.wait_for(end.wait(), seconds)
+            except TimeoutError:
+                pass  # the caller sees that it is not done
+        return self.get(name)
+
+    def delete(self, name: str) -> None:
+        """Remove the record of an ended operation; raises NOT_FOUND, FAILED_PRECONDITION."""
+        if not self.get(name).done:
+            raise api_error("operation_runs", name=name)
+        self._remove(name)
+
+    def begin(
+        self,
+        verb: str,
+        target: Node | QueuedResource,
+        *,
+        changes: NodeFields | None = None,
+        workers: tuple[int, ...] = (),
+        fault: OperationFault = NO_FAULT,
+        context: RequestContext = DEFAULT_CONTEXT,
+        vacant: bool = False,
+    ) -> Operation:
+        """Store a new operation on a target that has none running."""
+        now = self._clock()
+        operation = Operation(
+            name=names.new_operation(names.parse(target.name).parent, now),
+            verb=verb,
+            target=target.name,
+            create_time=now,
+            before=target.state,
+            changes=changes or {},
+            workers=workers,
+            injected_error=fault.error,
+            delay=fault.delay,
+            held_by=fault.held_by,
+            context=context,
+            vacant=vacant,
+        )
+        self._records.put(operation)
+        self._database.on_rollback(lambda: self._running.pop(target.name, None))
+        self._running[target.name] = operation.name
+        if context.request_id:
+            self._by_request[_request_key(operation)] = operation.name
+        return operation
+
+    def request_cancel(self, operation: Operation) -> Operation:
+        """Store that a client has cancelled the operation."""
+        cancelled = replace(operation, cancel_requested=True)
+        self._records.put(cancelled)
+        return cancelled
+
+    def end(
+        self,
+        operation: Operation,
+        *,
+        result: Node | QueuedResource | None = None,
+        error: Status | None = None,
+    ) -> None:
+        """Store the operation's result or error, and wake the callers of `wait`."""
+        current = self.get(operation.name)  # a cancel may have been requested since
+        ended = replace(current, end_time=self._clock(), error=error)
+        if isinstance(result, QueuedResource):
+            self._records.put(replace(ended, queued=result))
+        else:
+            self._records.put(replace(ended, result=result))
+        self._database.on_rollback(lambda: self._running.update({operation.target: operation.name}))
+        del self._running[operation.target]
+        self._end_events.pop(operation.name, asyncio.Event()).set()
+        self._ended.append(operation.name)
+        while len(self._ended) > MAX_ENDED:
+            self._remove(self._ended.popleft())
+
+    def _remove(self, name: str) -> None:
+        """Remove a record, unless it has been deleted already, or its end was rolled back."""
+        operation = self._records.get(name)
+        if operation and operation.done:
+            self._by_request.pop(_request_key(operation), None)
+            self._records.remove(name)
+
+
+def _request_key(operation: Operation) -> tuple[str, str, str]:
+    return operation.verb, operation.target, operation.context.request_id
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import pytest
 from tests.flows.nodes.memory_provider import MemoryProvider, node
 from tpuctl.errors import ConfigError, HostError, NotFoundError, PreemptedError, TpuctlError
 from tpuctl.flows.remote.forwarding import forward as flow
-from tpuctl.flows.remote.forwarding.link import Link
+from tpuctl.flows.remote.forwarding.forward import Link
 from tpuctl.flows.remote.targets import Hosts
 from tpuctl.nodes import Node, NodeState
 

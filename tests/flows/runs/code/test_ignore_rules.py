@@ -13,7 +13,7 @@ from pathspec import GitIgnoreSpec
 from tests.hostile.test_patterns import MOST, growth
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs.code import bundles
-from tpuctl.flows.runs.code.ignore_rules import IgnoreRules, _linear
+from tpuctl.flows.runs.code.project_files import IgnoreRules, _linear
 
 TREE = (
     "train.py",

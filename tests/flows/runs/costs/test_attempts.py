@@ -17,7 +17,7 @@ from tpuctl.catalogue.prices import Price, unknown
 from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.runs.costs.attempts import AttemptCost, RunCosts, known_costs, total
-from tpuctl.flows.runs.costs.facts import cost_facts
+from tpuctl.flows.runs.description import cost_facts
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RunState

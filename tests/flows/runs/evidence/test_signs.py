@@ -21,7 +21,7 @@ from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RECORD_MISSING
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.summaries import take_page
-from tpuctl.flows.runs.upkeep.endings import ended_state
+from tpuctl.flows.runs.upkeep.removal import ended_state
 from tpuctl.flows.runs.whole import stage
 from tpuctl.runs import BY_MACHINE, Verdict
 from tpuctl.worker.records import FINISHED, encode

@@ -17,7 +17,7 @@ from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import HostState, HostWord
 from tpuctl.flows.runs.state import ABANDONED
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.upkeep.endings import REST, StillNeededError, ended_state, unstarted_state
+from tpuctl.flows.runs.upkeep.removal import REST, StillNeededError, ended_state, unstarted_state
 from tpuctl.nodes import NodeState
 from tpuctl.recovery.records import Lease
 from tpuctl.runs import BY_MACHINE, BY_SILENCE, BY_WORKERS, Attempt, Run, Verdict, encode

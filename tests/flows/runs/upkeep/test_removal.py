@@ -26,8 +26,15 @@ from tpuctl.flows.runs.lookup import find_run, half_removed, listed_runs
 from tpuctl.flows.runs.pull import pull
 from tpuctl.flows.runs.recovery import lease
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.upkeep.endings import StillNeededError
-from tpuctl.flows.runs.upkeep.removal import BEGUN, RemovalPlan, _mark, plan_removal, remove, requests
+from tpuctl.flows.runs.upkeep.removal import (
+    BEGUN,
+    RemovalPlan,
+    StillNeededError,
+    _mark,
+    plan_removal,
+    remove,
+    requests,
+)
 from tpuctl.nodes import History, NodeList, NodeState, QueuedResourceList
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import encode

@@ -9,7 +9,7 @@ import requests
 
 from tests.sim.gcs.running_server import BUCKET, RunningGcs
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.rules.bucket_fields import (
+from tpuctl.sim.gcs.storage.buckets import (
     SETTABLE,
     SETTABLE_ONCE,
     check_retention_change,

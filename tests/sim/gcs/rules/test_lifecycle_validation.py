@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.rules.bucket_fields import check_lifecycle
+from tpuctl.sim.gcs.storage.buckets import check_lifecycle
 
 DELETE = {"type": "Delete"}
 BAD_ACTION = "Invalid value for field: lifecycle.rule.action"

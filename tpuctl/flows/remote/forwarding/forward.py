@@ -17,7 +17,6 @@ from tpuctl.errors import (
     TpuctlError,
 )
 from tpuctl.flows.progress import Report
-from tpuctl.flows.remote.forwarding.link import Link
 from tpuctl.flows.remote.forwarding.listeners import Listener
 from tpuctl.flows.remote.targets import Hosts
 from tpuctl.nodes.readiness import require_running
@@ -35,6 +34,46 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tpuctl.cloud.ssh import ByteStream
+if TYPE_CHECKING:
+    from tpuctl.cloud.ssh import ByteStream
+    from tpuctl.cloud.ssh.ports import HostPorts
+
+
+PATIENCE = 60.0
+"""Seconds that a client waits for a connection."""
+
+
+class Link:
+    """The connection that all forwarded ports share; there may be none for a while."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._ports: HostPorts | None = None
+        self._closed = False
+
+    def attach(self, ports: HostPorts | None) -> None:
+        """Take another connection, or None when it is lost."""
+        with self._changed:
+            self._ports = ports
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Let no client wait any longer."""
+        with self._changed:
+            self._closed, self._ports = True, None
+            self._changed.notify_all()
+
+    def open(self, port: int, origin: tuple[str, int]) -> ByteStream:
+        """Connect to a port of the host, once there is a connection.
+
+        Raises ConnectionRefusedError where nothing listens, ConnectionError without a connection for so long.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._ports or self._closed, PATIENCE)
+            ports = self._ports
+        if ports is None:
+            raise ConnectionError("there is no connection to the host")
+        return ports.open(port, origin)
 
 
 CHUNK = 1 << 15
