@@ -1,33 +1,26 @@
-"""Receives files below a folder: each is completed beside its place, verified, and moved there."""
+"""Receives files below a folder: each is written beside its place, and moved there once it is whole."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
-import hashlib
+import io
 import os
-import stat
-import time
-from contextlib import ExitStack
+import secrets
+import tarfile
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from tpuctl.copier.frames import Frames, ProtocolError, Record
-from tpuctl.copier.sending import begins_with
+from tpuctl.copier.sending import END, FOLDER, KEPT_MODE, LEFT_OUT, NOTE, PIECE, Counter, Incoming, Progress
 from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError
 
-PIECE = 1 << 18
-BATCH = 500
-MOST_ENTRIES = 5_000_000
-LARGEST_NUMBER = (1 << 63) - 1
-"""Of a size, and of a time in nanoseconds."""
-KEPT_MODE = 0o755
-"""Bits of a mode that are kept: who else uses this machine must not be able to change the file."""
+LONGEST_NAME = 4096
+SLACK = (1 << 16) + 2 * PIECE
+"""Bytes beside the content of a file: headers of the next, which tarfile holds, and what is read early."""
+LARGEST = 1 << 62
+MOST_LEFT_OUT = 100_000
 PART = ".tpuctl-part"
-"""End of the name of what is not complete; its name begins with a dot."""
-LOCK_PATIENCE = 10.0
-"""Seconds that a copy waits, all files together, for an earlier one that writes the same files."""
-LOCK_INTERVAL = 0.1
+"""In the name of what is not complete, which begins with a dot."""
 FATAL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 """What fails every file: a full disk, a quota, a read-only disk."""
 
@@ -35,320 +28,180 @@ Refuse = Callable[[Sequence[str]], Optional[str]]
 """Returns why a name must not be written here, or None."""
 
 
-class _Open:
-    """A file that is being received."""
-
-    def __init__(self, descriptor: int, content: Any, *, is_part: bool) -> None:
-        self.descriptor = descriptor
-        self.content = content
-        self.is_part = is_part
-
-
-class Receiver:
-    """Receives one list of files; `progress` gets the bytes of each step."""
-
-    def __init__(
-        self, frames: Frames, folder: ConfinedFolder, refuse: Refuse, progress: Callable[[int], None]
-    ) -> None:
-        self._frames = frames
-        self._folder = folder
-        self._refuse = refuse
-        self._progress = progress
-        self._entries: list[Record] = []
-        self._failed: list[tuple[str, str]] = []
-        self._had: dict[int, tuple[bool, int, Any]] = {}
-        self.names: dict[str, str] = {}
-        """The names that tops have here."""
-        self._counts = {"files": 0, "bytes": 0, "kept": 0}
-        self._fatal = ""
-        self._patience = LOCK_PATIENCE
-
-    def read_list(self) -> list[Record]:
-        """Return the entries that the other end lists."""
-        while True:
-            record = self._frames.receive_record()
-            if "listed" in record:
-                return self._entries
-            self._entries += [_checked(entry) for entry in record["entries"]]
-            if len(self._entries) > MOST_ENTRIES:
-                raise ProtocolError("the other end lists too many files")
-
-    def receive(self) -> Record:
-        """Take the files that are listed, and return what became of them."""
-        self._tell()
-        while True:
-            record = self._frames.receive_record()
-            if "sent" in record:
-                break
-            self._take(record["begin"], record["offset"]) if "begin" in record else self._note(record)
-        self._finish_folders()
-        return {"done": True, **self._counts, "failed": self._failed, "fatal": self._fatal}
-
-    def conclude(self, result: Record) -> None:
-        """Tell the other end what became of the files."""
-        self._frames.send(result)
-        self._frames.flush()
-
-    def _tell(self) -> None:
-        """Say which files are taken, and which bytes of them are here already."""
-        had: list[tuple[int, int, str]] = []
-        for index, entry in enumerate(self._entries):
-            reason = self._refuse(entry["path"])
-            if reason:
-                self._fail(index, reason)
-            elif entry["kind"] == "file":
-                had.append((index, *self._look(index, entry)))
-            if len(had) >= BATCH:
-                self._frames.send({"had": had})
-                had = []
-        self._frames.send({"had": had})
-        self._frames.send({"go": True})
-        self._frames.flush()
-
-    def _look(self, index: int, entry: Record) -> tuple[int, str]:
-        """Return the size and the digest of what is here of a file: itself if it is complete, or a part."""
-        parts = self._place(entry)
-        for name, is_part in ((parts[-1], False), (part_name(parts[-1]), True)):
-            try:
-                with self._folder.open([*parts[:-1], name]) as stream:
-                    size = os.fstat(stream.fileno()).st_size
-                    if not size or (size > entry["size"] if is_part else size != entry["size"]):
-                        continue
-                    content = hashlib.sha256()
-                    while True:
-                        data = stream.read(PIECE)
-                        if not data:
-                            break
-                        content.update(data)
-            except (OSError, NotAFileError):
-                continue
-            self._had[index] = is_part, size, content
-            return size, content.hexdigest()
-        self._had[index] = True, 0, None
-        return 0, ""
-
-    def _place(self, entry: Record) -> list[str]:
-        """Return the parts of the path that an entry has here."""
-        top, *rest = entry["path"]
-        return [self.names.get(top, top), *rest]
-
-    def _take(self, index: int, offset: int) -> None:
-        """Receive one file."""
-        if index not in self._had or offset not in (0, self._had[index][1]):
-            raise ProtocolError("the other end sends a file that was not requested")
-        entry = self._entries[index]
-        file: _Open | None = None
-        try:
-            if not self._fatal:
-                file = self._open(index, entry, offset)
-        except (OSError, NotAFileError) as error:
-            self._fail(index, _reason(error), error)
-        self._progress(offset)
-        with ExitStack() as stack:
-            if file:
-                stack.callback(os.close, file.descriptor)
-            file, end = self._take_pieces(index, file)
-            if file:
-                self._close(index, file, end)
-
-    def _take_pieces(self, index: int, file: _Open | None) -> tuple[_Open | None, Record]:
-        """Write what comes of a file, and return it with the record of its end; None if that fails."""
-        while True:
-            record = self._frames.receive()
-            if isinstance(record, dict):
-                return file, record
-            self._progress(len(record))
-            if file:
-                try:
-                    _write(file, record)
-                except OSError as error:
-                    self._discard(index, file)
-                    self._fail(index, _reason(error), error)
-                    file = None
-
-    def _open(self, index: int, entry: Record, offset: int) -> _Open:
-        parts = self._place(entry)
-        is_part, _, content = self._had.pop(index)
-        name = part_name(parts[-1]) if is_part or not offset else parts[-1]
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        with self._folder.parent(parts) as parent:
-            descriptor = os.open(name, flags, 0o600, dir_fd=parent)
-        try:
-            if self._lock(descriptor):  # the earlier copy may have written, moved or deleted it meanwhile
-                with self._folder.parent(parts) as parent:
-                    _verify(descriptor, os.stat(name, dir_fd=parent), offset, content)
-            if not offset:
-                content = hashlib.sha256()
-            os.ftruncate(descriptor, offset)
-            os.lseek(descriptor, offset, os.SEEK_SET)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        return _Open(descriptor, content, is_part=is_part or not offset)
-
-    def _lock(self, descriptor: int) -> bool:
-        """Lock a file, and return whether that had to wait; raises BlockingIOError after a time.
-
-        The program of a copy that was killed needs a moment to end.
-        """
-        has_waited = False
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return has_waited
-            except BlockingIOError:
-                if self._patience <= 0:
-                    raise
-            self._patience -= LOCK_INTERVAL
-            time.sleep(LOCK_INTERVAL)
-            has_waited = True
-
-    def _close(self, index: int, file: _Open, end: Record) -> None:
-        """Move a complete file to its place."""
-        entry = self._entries[index]
-        parts = self._place(entry)
-        try:
-            if "sum" not in end:
-                self._fail(index, str(end.get("failed", "it was not sent")))
-            elif end["sum"] != file.content.hexdigest():
-                self._discard(index, file)
-                self._fail(index, "it arrived with another checksum")
-            else:
-                os.fchmod(file.descriptor, entry["mode"])
-                os.utime(file.descriptor, ns=(entry["mtime"], entry["mtime"]))
-                if file.is_part:
-                    with self._folder.parent(parts) as parent:
-                        os.rename(part_name(parts[-1]), parts[-1], src_dir_fd=parent, dst_dir_fd=parent)
-                self._counts["files"] += 1
-                self._counts["bytes"] += entry["size"]
-                self._counts["kept"] += not file.is_part
-        except (OSError, NotAFileError) as error:
-            self._fail(index, _reason(error), error)
-
-    def _discard(self, index: int, file: _Open) -> None:
-        """Delete what is not complete: a full disk needs the room."""
-        parts = self._place(self._entries[index])
-        try:
-            if file.is_part:
-                with self._folder.parent(parts) as parent:
-                    os.unlink(part_name(parts[-1]), dir_fd=parent)
-        except (OSError, NotAFileError):
-            pass
-
-    def _note(self, record: Record) -> None:
-        """Note a file that the other end could not open."""
-        if "failed" in record:
-            self._fail(int(record["file"]), str(record["failed"]))
-
-    def _finish_folders(self) -> None:
-        """Make folders that hold no file, and set the modes of all."""
-        for index in range(len(self._entries) - 1, -1, -1):
-            entry = self._entries[index]
-            if entry["kind"] != "folder" or self._fatal or self._refuse(entry["path"]):
-                continue
-            try:
-                with self._folder.parent([*self._place(entry), ""]) as folder:
-                    os.fchmod(folder, entry["mode"] | stat.S_IRWXU)
-            except (OSError, NotAFileError) as error:
-                self._fail(index, _reason(error), error)
-
-    def _fail(self, index: int, reason: str, error: BaseException | None = None) -> None:
-        if isinstance(error, OSError) and error.errno in FATAL:
-            self._stop(reason)
-        self._failed.append(("/".join(self._entries[index]["path"]), reason))
-
-    def _stop(self, reason: str) -> None:
-        if not self._fatal:
-            self._fatal = reason
-            self._frames.send({"stop": reason})
-            self._frames.flush()
-
-
-def part_name(name: str) -> str:
-    """Return the name of a file that is not complete, which is short enough for a disk."""
-    if len(os.fsencode(name)) > 230:
-        name = hashlib.sha256(os.fsencode(name)).hexdigest()
-    return "." + name + PART
-
-
-def destination(path: str, *, is_folder: bool) -> tuple[Path, str]:
+def destination(path: str, *, is_folder: bool) -> Tuple[Path, str]:
     """Return the folder of a copy to `path`, and the name that its only top has there; raises OSError.
 
     As of cp: in the path if that is a folder, or `is_folder` says so, and the name is empty: it stays.
     """
     target = Path(path)
-    if is_folder or target.is_dir():
-        target.mkdir(parents=True, exist_ok=True)
-        return target, ""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    return target.parent, target.name
+    is_folder = is_folder or target.is_dir()
+    folder = target if is_folder else target.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder, "" if is_folder else target.name
 
 
-def receive_into(receiver: Receiver, folder: ConfinedFolder, name: str) -> Record:
-    """Receive files; `name` is that of the only top one here, or empty where all keep theirs.
+class Receiver:
+    """Receives the files of one copy, and says what became of them.
 
-    A new folder appears when it is complete. Raises OSError.
+    Raises OSError for what fails every file, EOFError for a stream that ends too soon, and for one of another
+    form ValueError, TarError, or what operations on another type raise.
     """
-    entries = receiver.read_list()
-    tops = {entry["path"][0]: entry["kind"] for entry in reversed(entries)}
-    names = {top: name or top for top in tops}
-    folders = [top for top, kind in tops.items() if kind == "folder"]
-    new = [top for top in folders if not os.path.lexists(folder.path / names[top])]
-    receiver.names = {**names, **{top: part_name(names[top]) for top in new}}
-    result = receiver.receive()
-    for top in new if not result["fatal"] else ():
-        if os.path.lexists(folder.path / receiver.names[top]):
-            os.rename(folder.path / receiver.names[top], folder.path / names[top])
-    receiver.conclude(result)
-    return result
+
+    def __init__(
+        self, folder: ConfinedFolder, name: str, progress: Progress = lambda *_: None,
+        refuse: Refuse = lambda parts: None,
+    ) -> None:  # fmt: skip
+        """`name` is that of the only top one here, or empty where all keep theirs."""
+        self._folder, self._name, self._refuse = folder, name, refuse
+        self._counter = Counter(progress)
+        self._due = self._due_bytes = 0
+        self._new: Dict[str, str] = {}
+        """Names of new folders, and those that they have until they are complete."""
+        self.files = self.bytes = self.kept = 0
+        self.left_out: List[Tuple[str, str]] = []
+
+    def choose(self, lines: Iterator[List[Any]]) -> bytes:
+        """Take the list, and return `1` for each entry that is wanted, `0` for each other."""
+        wanted = bytearray()
+        for kind, *words in lines:
+            if len(self.left_out) > MOST_LEFT_OUT:
+                raise ValueError("it leaves out too many files")
+            if kind == "end":
+                break
+            if kind == LEFT_OUT:
+                self.left_out.append((str(words[0]), str(words[1])))
+            else:
+                wanted += b"1" if self._is_wanted(kind == FOLDER, *words) else b"0"
+        return bytes(wanted)
+
+    def receive(self, stream: io.BufferedReader[Incoming]) -> None:
+        """Take the archive; a new folder appears at its end."""
+        try:
+            self._take_all(stream)
+        except tarfile.TarError as error:
+            if stream.raw.has_ended:
+                raise EOFError from error
+            raise
+        if self._due:
+            raise EOFError
+        with self._folder.parent([""]) as top:
+            for name, part in self._new.items():
+                with suppress(FileNotFoundError):  # it could not be made
+                    os.rename(part, name, src_dir_fd=top, dst_dir_fd=top)
+
+    def _is_wanted(self, is_folder: bool, name: str, size: int, mode: int, mtime: float) -> bool:
+        parts = _parts(name)
+        if not 0 <= size <= LARGEST:
+            raise ValueError("it lists what is no file")
+        reason = self._refuse(parts)
+        if reason:
+            self.left_out.append((name, reason))
+            return False
+        here = self._name or parts[0]
+        if is_folder and len(parts) == 1 and not os.path.lexists(self._folder.path / here):
+            self._new[here] = "." + here + PART
+        self._counter.total += size
+        if not is_folder and self._has(parts, size, mode, mtime):
+            self._count(size)
+            self.kept += 1
+            self._counter.add(size)
+            return False
+        self._due += 1
+        self._due_bytes += size
+        return True
+
+    def _has(self, parts: Sequence[str], size: int, mode: int, mtime: float) -> bool:
+        """Whether a file is here, by what rsync compares; a float has the microseconds of a time."""
+        try:
+            with self._folder.open(self._here(parts)) as stream:
+                status = os.fstat(stream.fileno())
+        except (OSError, NotAFileError):
+            return False
+        is_same = (status.st_size, status.st_mode & KEPT_MODE) == (size, mode & KEPT_MODE)
+        return is_same and abs(status.st_mtime - mtime) < 1e-6
+
+    def _here(self, parts: Sequence[str]) -> List[str]:
+        """Return the parts of the path that an entry has here."""
+        top = self._name or parts[0]
+        return [self._new.get(top, top), *parts[1:]]
+
+    def _count(self, size: int) -> None:
+        self.files += 1
+        self.bytes += size
+
+    def _take_all(self, stream: io.BufferedReader[Incoming]) -> None:
+        stream.raw.allowed = SLACK
+        with tarfile.open(fileobj=stream, mode="r|", bufsize=PIECE, encoding="utf-8") as archive:
+
+            def following() -> tarfile.TarInfo:
+                member = archive.next()
+                archive.members.clear()  # type: ignore[attr-defined]  # it would hold each one
+                if member is None:
+                    raise EOFError
+                stream.raw.allowed = member.size + SLACK
+                return member
+
+            member = following()
+            while END not in member.pax_headers:
+                member = self._take(archive, member, following)
+
+    def _take(
+        self, archive: tarfile.TarFile, member: tarfile.TarInfo, following: Callable[[], tarfile.TarInfo]
+    ) -> tarfile.TarInfo:
+        """Take a folder or file, and return what follows it: only that says whether a file is whole."""
+        parts = _parts(member.name)
+        self._due -= 1
+        self._due_bytes -= member.size
+        is_plain = (member.isreg() or member.isdir()) and not member.issparse()
+        if min(self._due, self._due_bytes, member.size) < 0 or not is_plain or self._refuse(parts):
+            raise ValueError("it sends what was not requested")
+        after = None
+        try:
+            if member.isdir():
+                with self._folder.parent([*self._here(parts), ""]) as folder:
+                    os.fchmod(folder, member.mode & KEPT_MODE | 0o700)
+            else:
+                with self._folder.parent(self._here(parts)) as parent, _part(parent) as (part, stream):
+                    self._write(archive, member, stream)
+                    after = following()
+                    if NOTE in after.pax_headers:
+                        raise OSError(0, after.pax_headers[NOTE])
+                    os.rename(part, self._here(parts)[-1], src_dir_fd=parent, dst_dir_fd=parent)
+                self._count(member.size)
+        except (OSError, NotAFileError) as error:
+            if getattr(error, "errno", 0) in FATAL:
+                raise
+            self.left_out.append((member.name, getattr(error, "strerror", None) or str(error)))
+        after = after or following()
+        return following() if NOTE in after.pax_headers else after
+
+    def _write(self, archive: tarfile.TarFile, member: tarfile.TarInfo, target: BinaryIO) -> None:
+        content = archive.extractfile(member)
+        assert content
+        for data in iter(lambda: content.read(PIECE), b""):
+            target.write(data)
+            self._counter.add(len(data))
+        target.flush()
+        os.fchmod(target.fileno(), member.mode & KEPT_MODE)
+        os.utime(target.fileno(), (member.mtime, member.mtime))
 
 
-def _write(file: _Open, data: bytes) -> None:
-    if not file.is_part:  # what is complete here gets no more bytes in its place
-        raise OSError(0, "it changed while it was copied")
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file.descriptor, view) :]
-    file.content.update(data)
-
-
-def _verify(descriptor: int, status: os.stat_result, offset: int, content: Any) -> None:
-    """Raise BlockingIOError unless a file is still the one at its name, and begins as it did."""
-    is_same = os.path.samestat(os.fstat(descriptor), status)
-    with open(os.dup(descriptor), "rb") as stream:
-        stream.seek(0)
-        if not is_same or (offset and not begins_with(stream, hashlib.sha256(), offset, content.hexdigest())):
-            raise BlockingIOError
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, BlockingIOError):
-        return "another copy writes it at the moment"
-    return getattr(error, "strerror", None) or str(error)
-
-
-def _checked(entry: Any) -> Record:
-    """Return an entry that has the form of one; raises ProtocolError."""
+@contextmanager
+def _part(parent: int) -> Iterator[Tuple[str, BinaryIO]]:
+    """Yield a new file of a folder, and its name; it is deleted unless it is moved in the block."""
+    name = PART + "-" + secrets.token_hex(4)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        path = [str(part) for part in entry["path"]]
-        checked = {
-            "kind": {"file": "file", "folder": "folder"}[entry["kind"]],
-            "path": path,
-            "size": _number(entry["size"]),
-            "mode": _number(entry["mode"]) & KEPT_MODE,
-            "mtime": _number(entry["mtime"]),
-        }
-    except (KeyError, TypeError, ValueError) as error:
-        raise ProtocolError("the other end lists what is no file") from error
-    if any(part in ("", ".", "..") or "/" in part or "\0" in part for part in path):
-        raise ProtocolError("the other end lists a path that leads out of the folder")
-    if not path:
-        raise ProtocolError("the other end lists a file without a name")
-    return checked
+        with open(os.open(name, flags, 0o600, dir_fd=parent), "wb") as stream:
+            yield name, stream
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=parent)
 
 
-def _number(value: Any) -> int:
-    """Return a number that a disk can have; raises ValueError for any other, such as infinity."""
-    if not isinstance(value, int) or abs(value) > LARGEST_NUMBER:
-        raise ValueError(value)
-    return value
+def _parts(name: str) -> List[str]:
+    """Return the parts of a path below the folder; raises ValueError for one that leads elsewhere."""
+    parts = name.split("/")
+    if not {"", ".", ".."}.isdisjoint(parts) or "\0" in name or len(name) > LONGEST_NAME:
+        raise ValueError("it names what is not in the folder")
+    return parts

@@ -27,7 +27,7 @@ def hold(release: Path, patch: pytest.MonkeyPatch) -> None:
         passed[process] = passed.get(process, 0) + (size or len(content))
         return content
 
-    patch.setattr(RemoteProcess, "read", lambda self: held(self, lambda: read(self)))
+    patch.setattr(RemoteProcess, "read", lambda self, *patience: held(self, lambda: read(self, *patience)))
     patch.setattr(
         RemoteProcess, "write", lambda self, data: held(self, lambda: write(self, data), len(data)) and None
     )

@@ -1,25 +1,16 @@
-"""`tpuctl cp`: files to and from every host, complete or not there, resumed, and within the folder."""
+"""`tpuctl cp`: files to and from every host, complete or not there, and within the folder."""
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import stat
 from collections.abc import Callable
-from math import inf
 from pathlib import Path
 
 import pytest
 
 from tests.running_simulator import CommandResult, RunningSimulator
-from tpuctl.copier import receiving
-from tpuctl.copier.frames import Frames, ProtocolError
-from tpuctl.copier.host import Input
-from tpuctl.copier.receiving import Receiver, part_name, receive_into
-from tpuctl.copier.sending import Sender
-from tpuctl.flows.remote import copy as flow
-from tpuctl.local.confined_folder import ConfinedFolder
 
 Call = Callable[..., CommandResult]
 
@@ -79,8 +70,7 @@ class TestUpload:
         command("cp", str(tree), "pair:")
         (homes[0] / "tree/run.sh").write_text("#!/bin/ba\n")  # as long as the other
         workers = command("cp", "--json", str(tree), "pair:").json["workers"]
-        # an empty file has nothing that could be kept
-        assert [(worker["files"], worker["kept"]) for worker in workers] == [(4, 2), (4, 3)]
+        assert [(worker["files"], worker["kept"]) for worker in workers] == [(4, 3), (4, 4)]
         assert files(homes[0] / "tree") == files(tree)
 
     @pytest.mark.parametrize(
@@ -102,16 +92,11 @@ class TestUpload:
         assert command("cp", f"{tree}/.", "pair@0:contents").code == 0
         assert files(homes[0] / "contents") == files(tree)
 
-    def test_a_part_is_resumed_and_a_part_of_something_else_is_not(
-        self, command: Call, homes: list[Path], tmp_path: Path
-    ) -> None:
-        data = os.urandom(1_000_000)
-        (tmp_path / "data").write_bytes(data)
-        (homes[0] / part_name("data")).write_bytes(data[:700_000])
-        (homes[1] / part_name("data")).write_bytes(b"x" * 700_000)
-        assert command("cp", str(tmp_path / "data"), "pair:").code == 0
-        assert [(home / "data").read_bytes() == data for home in homes] == [True, True]
-        assert not [path for home in homes for path in home.glob("*part*")]
+    def test_a_host_follows_its_own_links(self, command: Call, homes: list[Path], tree: Path) -> None:
+        (homes[0] / "disk").mkdir()
+        (homes[0] / "data").symlink_to("disk")
+        assert command("cp", f"{tree}/.", "pair@0:data").code == 0
+        assert files(homes[0] / "disk") == files(tree)
 
     def test_what_cannot_be_copied_is_named_and_the_rest_is_there(
         self, command: Call, homes: list[Path], tree: Path
@@ -167,7 +152,8 @@ class TestDownload:
         assert command("cp", "pair@1:tree/*.sh", str(tmp_path) + "/").code == 0
         assert (tmp_path / "run.sh").read_text() == "#!/bin/sh\n"
         missing = command("cp", "pair@1:tree/*.nothing", str(tmp_path))
-        assert (missing.code, "has no tree/*.nothing" in missing.err) == (4, True)
+        assert missing.code == 4
+        assert "worker 1 of 'pair': tree/*.nothing: No such file or directory" in missing.err
 
     def test_one_file_has_the_name_that_is_typed(
         self, command: Call, homes: list[Path], tmp_path: Path
@@ -226,165 +212,3 @@ class TestUsage:
     def test_the_dry_run_copies_nothing(self, command: Call, homes: list[Path], tree: Path) -> None:
         assert command("cp", "--dry-run", "--json", str(tree), "pair:").json["requests"] == []
         assert not (homes[0] / "tree").exists()
-
-
-class TestHostileHost:
-    """What a host sends is input from a stranger: its end is played here."""
-
-    def receive(self, folder: Path, *records: object, source: str = "data") -> dict[str, object]:
-        class Deaf:
-            def __call__(self, data: bytes) -> None:
-                """Take nothing."""
-
-        sent = bytearray()
-        ours = Frames(lambda: b"", sent.extend)
-        for record in records:
-            ours.send_data(record) if isinstance(record, bytes) else ours.send(record)  # type: ignore[arg-type]
-        ours.flush()
-        pieces = [bytes(sent)]
-        frames = Frames(lambda: pieces.pop() if pieces else b"", Deaf())
-        with ConfinedFolder(folder) as confined:
-            receiver = Receiver(frames, confined, flow._refusal([source]), lambda _: None)
-            return receive_into(receiver, confined, "")
-
-    def entry(self, *path: str) -> dict[str, object]:
-        return {"kind": "file", "path": path, "size": 1, "mode": 0o4777, "mtime": 0}
-
-    @pytest.mark.parametrize("path", [["..", "x"], ["a/../../x"], ["", "x"], ["."], [], ["data", "..", "x"]])
-    def test_a_path_that_leads_out_ends_the_copy(self, tmp_path: Path, path: list[str]) -> None:
-        with pytest.raises(Exception, match=r"leads out of the folder|without a name"):
-            self.receive(tmp_path, {"entries": [self.entry(*path)]}, {"listed": True})
-
-    @pytest.mark.parametrize("path", [[".bashrc"], ["other"], ["data", ".git", "config"], ["data", "a\x1b"]])
-    def test_a_name_that_was_not_requested_or_is_obeyed_is_left_out(
-        self, tmp_path: Path, path: list[str]
-    ) -> None:
-        result = self.receive(
-            tmp_path, {"entries": [self.entry(*path)]}, {"listed": True}, {"sent": True}, source="data"
-        )
-        assert (result["files"], len(result["failed"])) == (0, 1)  # type: ignore[arg-type]
-        assert not list(tmp_path.iterdir())
-
-    def test_a_file_with_another_checksum_is_not_there(self, tmp_path: Path) -> None:
-        result = self.receive(
-            tmp_path, {"entries": [self.entry("data")]}, {"listed": True}, {"begin": 0, "offset": 0}, b"x",
-            {"sum": "0" * 64, "file": 0}, {"sent": True},
-        )  # fmt: skip
-        assert result["failed"] == [("data", "it arrived with another checksum")]
-        assert not list(tmp_path.iterdir())
-
-    def test_a_file_that_is_here_is_not_written_in_its_place(self, tmp_path: Path) -> None:
-        (tmp_path / "data").write_text("x")
-        result = self.receive(
-            tmp_path, {"entries": [self.entry("data")]}, {"listed": True}, {"begin": 0, "offset": 1}, b"more",
-            {"sum": hashlib.sha256(b"xmore").hexdigest(), "file": 0}, {"sent": True},
-        )  # fmt: skip
-        assert result["failed"] == [("data", "it changed while it was copied")]
-        assert (tmp_path / "data").read_text() == "x"
-
-    def test_set_user_id_is_not_kept(self, tmp_path: Path) -> None:
-        self.receive(
-            tmp_path, {"entries": [self.entry("data")]}, {"listed": True}, {"begin": 0, "offset": 0}, b"x",
-            {"sum": hashlib.sha256(b"x").hexdigest(), "file": 0}, {"sent": True},
-        )  # fmt: skip
-        assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o755, "nor that others may write"
-
-    @pytest.mark.parametrize(
-        "record",
-        [
-            {"begin": 7, "offset": 0}, {"begin": [], "offset": 0}, {"begin": 0, "offset": 1}, {"begin": 0},
-            {"failed": "no", "file": inf}, {"failed": "no", "file": 7},
-        ],
-    )  # fmt: skip
-    def test_a_record_that_is_none_ends_the_copy(self, tmp_path: Path, record: dict[str, object]) -> None:
-        with pytest.raises((ProtocolError, *flow.MALFORMED)):
-            self.receive(tmp_path, {"entries": [self.entry("data")]}, {"listed": True}, record)
-
-    @pytest.mark.parametrize("field", ["size", "mtime"])
-    @pytest.mark.parametrize("number", [inf, 1e300, 10**300, -(10**300), None, "x"])
-    def test_a_number_that_no_file_has_ends_the_copy(
-        self, tmp_path: Path, field: str, number: object
-    ) -> None:
-        entry = self.entry("data") | {field: number}
-        with pytest.raises(ProtocolError, match="lists what is no file"):
-            self.receive(
-                tmp_path, {"entries": [entry]}, {"listed": True}, {"begin": 0, "offset": 0}, b"x",
-                {"sum": hashlib.sha256(b"x").hexdigest(), "file": 0}, {"sent": True},
-            )  # fmt: skip
-        assert not list(tmp_path.iterdir())
-
-    @pytest.mark.parametrize("count", [inf, 1e400, None, "x"])
-    def test_a_result_that_is_none_is_no_result(self, count: object) -> None:
-        with pytest.raises(flow.MALFORMED):
-            flow._copied("worker 0", {"files": count, "bytes": 0, "kept": 0, "failed": []}, [])
-
-    def test_a_file_that_was_refused_is_not_taken(self, tmp_path: Path) -> None:
-        entries = [self.entry("data", ".git", "config")]
-        with pytest.raises(ProtocolError, match="was not requested"):
-            self.receive(tmp_path, {"entries": entries}, {"listed": True}, {"begin": 0, "offset": 0}, b"x")
-        assert not list(tmp_path.rglob("config"))
-
-
-def test_a_file_that_changes_meanwhile_is_left_out(tmp_path: Path) -> None:
-    (tmp_path / "f").write_bytes(b"x" * 1000)
-    items, _ = flow.list_sources([str(tmp_path / "f")])
-    sent = bytearray()
-    answers = bytearray()
-    Frames(lambda: b"", answers.extend).send({})
-    ours = Frames(lambda: b"", answers.extend)
-    ours.send({"had": [[0, 0, ""]]})
-    ours.send({"go": True})
-    ours.send({"done": True})
-    ours.flush()
-    pieces = [bytes(answers)]
-
-    def change(size: int) -> None:
-        if size:
-            (tmp_path / "f").write_bytes(b"y" * 2000)
-
-    Sender(Frames(lambda: pieces.pop(), sent.extend), items, change, lambda: False).send()
-    pieces = [bytes(sent)]
-    frames = Frames(lambda: pieces.pop(), sent.extend)
-    records = [frames.receive() for _ in range(6)]
-    assert any(isinstance(record, dict) and "changed" in str(record.get("failed")) for record in records)
-
-
-def test_a_silent_sender_is_lost_to_the_host() -> None:
-    """Its program holds the lock of a file, and sshd notices a laptop that is off after hours only."""
-    ends = os.pipe()
-    source = Input(ends[0])
-    source.limit = 0.01
-    os.write(ends[1], b"x")
-    assert [source.read(), source.read()] == [b"x", b""]
-    for end in ends:
-        os.close(end)
-
-
-def test_a_file_that_an_earlier_copy_writes_is_awaited_for_a_time(
-    command: Call, homes: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = os.urandom(1000)
-    (homes[0] / "f").write_bytes(data)
-    (tmp_path / part_name("f")).write_bytes(data[:500])
-    with open(tmp_path / part_name("f"), "rb") as earlier, monkeypatch.context() as patch:
-        fcntl.flock(earlier, fcntl.LOCK_EX)
-        patch.setattr(receiving, "LOCK_PATIENCE", 0.2)
-        result = command("cp", "pair@0:f", f"{tmp_path}/")
-        assert (result.code, "another copy writes it at the moment" in result.err) == (4, True)
-    assert command("cp", "pair@0:f", f"{tmp_path}/").code == 0
-    assert (tmp_path / "f").read_bytes() == data
-
-
-@pytest.mark.parametrize("change", ["write", "move"])
-def test_what_an_earlier_copy_did_meanwhile_is_not_overlooked(tmp_path: Path, change: str) -> None:
-    part = tmp_path / "part"
-    part.write_bytes(b"begin")
-    with open(part, "rb+") as stream:
-        status = os.stat(part)
-        receiving._verify(stream.fileno(), status, 5, hashlib.sha256(b"begin"))
-        stream.seek(0)
-        stream.write(b"other") if change == "write" else part.rename(tmp_path / "complete")
-        stream.flush()
-        part.touch()
-        with pytest.raises(BlockingIOError):
-            receiving._verify(stream.fileno(), os.stat(part), 5, hashlib.sha256(b"begin"))

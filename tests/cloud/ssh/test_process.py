@@ -75,11 +75,13 @@ def test_who_reads_errors_asks_for_no_sign_of_life(signs: Signs) -> None:
     assert signs.asked == 0
 
 
-def test_output_that_has_come_is_known() -> None:
-    program = started(ScriptedChannel([b"a"]))
-    assert program.has_output
-    program.read()
-    assert not program.has_output
+def test_a_host_that_gives_signs_of_life_and_no_output_is_left_after_the_patience(signs: Signs) -> None:
+    channel = ScriptedChannel([TimeoutError()], code=-1)
+    program = started(channel)
+    assert program.read(0) == b""
+    assert (channel.closed.is_set(), signs.asked) == (True, 1)
+    with pytest.raises(HostError, match=f"^{WORKER}: it has stopped answering"):
+        program.exit_code()
 
 
 def test_all_input_is_written_in_packets(signs: Signs) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import json
 import subprocess
 import sys
 import threading
@@ -13,52 +13,47 @@ from typing import Any, cast
 
 import pytest
 
-from tests.copier.wires import decoded, encoded
+from tests.copier.streams import LAST, archive, entry, member
 from tests.flows.nodes.memory_provider import node
 from tpuctl.cloud.ssh import Ssh
+from tpuctl.copier.sending import line
 from tpuctl.errors import HostError, StateError, TpuctlError, UsageError
 from tpuctl.flows.remote import copy as flow
-from tpuctl.flows.remote.copy import Copied, copy, list_sources, program_source
+from tpuctl.flows.remote.copy import Copied, copy, program_sources
 from tpuctl.flows.remote.copy_paths import parse_copy
 from tpuctl.flows.remote.targets import Hosts
-
-TAKEN = ({"had": []}, {"go": True})
-"""A host's answer to a list of files of which it has nothing, where it takes none."""
-DONE = {"done": True, "files": 2, "bytes": 30, "kept": 1, "failed": [], "fatal": ""}
+from tpuctl.parallel import WIDTH
 
 
 class PlayedHost:
     """The program on one worker, and the process that runs it."""
 
-    has_output = False
-
-    def __init__(self, *answers: Any, code: int | HostError = 0, errors: Sequence[bytes] = ()) -> None:
-        self._answers = [encoded(*answers)] if answers else []
+    def __init__(self, *answers: bytes, code: int | HostError = 0, errors: Sequence[bytes] = ()) -> None:
+        self._answers = list(answers)
         self._code = code
         self._errors = list(errors)
         self._written = b""
-        self._has_ended = threading.Event()
         self.argv: Sequence[str] = ()
         self.is_closed = False
+        self.has_input_ended = False
 
     def start(self, argv: Sequence[str], window: int) -> PlayedHost:
         self.argv = argv
         return self
 
-    def read(self) -> bytes:
-        """Return all answers, to what was asked; then the program ends."""
-        if self._answers and self.got:
-            return self._answers.pop()
-        self._has_ended.set()
-        return b""
+    def read(self, patience: float = 0) -> bytes:
+        """Return the next answer; then the program ends."""
+        return self._answers.pop(0) if self._answers else b""
 
     def read_errors(self) -> bytes:
-        """Return the next bytes, once the program has ended."""
-        self._has_ended.wait()
+        """Return the next bytes."""
         return self._errors.pop(0) if self._errors else b""
 
     def write(self, data: bytes) -> None:
         self._written += data
+
+    def end_input(self) -> None:
+        self.has_input_ended = True
 
     def exit_code(self) -> int:
         if isinstance(self._code, HostError):
@@ -67,14 +62,18 @@ class PlayedHost:
 
     def close(self) -> None:
         self.is_closed = True
-        self._has_ended.set()
 
     @property
-    def got(self) -> list[Any]:
-        """What came after the program."""
-        size = int(self.argv[-1])
-        assert self._written[:size] == program_source()
-        return decoded(self._written[size:])
+    def asked(self) -> Any:
+        """What the program was asked for."""
+        sources, asked = json.loads(self._written[: int(self.argv[-1])])
+        assert list(map(tuple, sources)) == program_sources()
+        return asked
+
+    @property
+    def got(self) -> bytes:
+        """What came after that."""
+        return self._written[int(self.argv[-1]) :]
 
 
 class PlayedSsh:
@@ -82,21 +81,27 @@ class PlayedSsh:
 
     def __init__(self, hosts: Mapping[int, PlayedHost]) -> None:
         self._hosts = hosts
-        self.connections: list[tuple[str, int, str]] = []
+        self._lock = threading.Lock()
+        self.open = self.most = 0
 
     @contextmanager
     def connect(self, to: Any, worker: int, host_key: str) -> Iterator[PlayedHost]:
-        self.connections.append((to.name, worker, host_key))
+        assert host_key == f"key {worker}"
+        with self._lock:
+            self.open += 1
+            self.most = max(self.most, self.open)
         yield self._hosts[worker]
+        with self._lock:
+            self.open -= 1
 
 
 def copied(
-    hosts: Mapping[int, PlayedHost], sources: Sequence[str], destination: str
+    hosts: Mapping[int, PlayedHost], sources: Sequence[str], destination: str, ssh: PlayedSsh | None = None
 ) -> tuple[list[Any], list[tuple[int, int, int]]]:
     """Copy, and return the result or error of each worker, and what was reported."""
     reports: list[tuple[int, int, int]] = []
     results = copy(
-        cast("Ssh", PlayedSsh(hosts)),
+        cast("Ssh", ssh or PlayedSsh(hosts)),
         Hosts(node(), tuple(hosts), {worker: f"key {worker}" for worker in hosts}),
         parse_copy(sources, destination),
         lambda worker, now, total: reports.append((worker, now, total)),
@@ -112,68 +117,56 @@ def error_of(host: PlayedHost, source: str = "n1:data", destination: str = ".") 
     return error
 
 
-def entry(*path: str, kind: str = "file", size: int = 1) -> dict[str, object]:
-    return {"kind": kind, "path": path, "size": size, "mode": 0o644, "mtime": 0}
-
-
-def sending(*names: str, data: bytes = b"x") -> list[Any]:
+def sending(*names: str, data: bytes = b"x", left_out: bytes = b"") -> list[bytes]:
     """Return what a host says that sends files with the same content."""
-    files = [
-        item
-        for index in range(len(names))
-        for item in (
-            {"begin": index, "offset": 0}, data, {"sum": hashlib.sha256(data).hexdigest(), "file": index},
-        )
-    ]  # fmt: skip
-    return [
-        {"missing": [], "skipped": []},
-        {"entries": [entry(name, size=len(data)) for name in names]},
-        {"listed": True},
-        *files,
-        {"sent": True},
-    ]
+    said = b"".join(entry(name, len(data)) for name in names) + left_out + line("end")
+    return [said, archive(*(member(name, data) for name in names), LAST)]
+
+
+DONE = line("done", 2, 30, 1)
 
 
 class TestUpload:
     def test_every_worker_gets_what_it_lacks(self, tmp_path: Path) -> None:
         (tmp_path / "a").write_bytes(b"x" * 10)
         (tmp_path / "b").write_bytes(b"y" * 20)
-        took = {"had": [[0, 0, ""], [1, 0, ""]]}
-        hosts = {0: PlayedHost(took, {"go": True}, DONE), 3: PlayedHost(*TAKEN, DONE)}
+        hosts = {0: PlayedHost(line("go") + b"11", DONE), 3: PlayedHost(line("go") + b"00", DONE)}
         results, reports = copied(hosts, [str(tmp_path / "a"), str(tmp_path / "b")], "n1:data")
         assert results == [Copied(2, 30, 1, [])] * 2
-        first, listed, end, *files = hosts[0].got
-        assert first == {"act": "receive", "path": "data", "is_folder": True}
-        assert [(item["path"], item["size"]) for item in listed["entries"]] == [(["a"], 10), (["b"], 20)]
-        assert end == {"listed": True}
-        assert [item for item in files if isinstance(item, bytes)] == [b"x" * 10, b"y" * 20]
-        assert hosts[3].got == [first, listed, end, {"sent": True}]
-        assert reports == [(0, 0, 30), (0, 10, 30), (0, 10, 30), (0, 30, 30)]
+        assert hosts[0].asked == {"path": "data", "is_folder": True}
+        said, _, sent = hosts[0].got.partition(line("end"))
+        assert [json.loads(text)[:3] for text in said.splitlines()] == [["file", "a", 10], ["file", "b", 20]]
+        assert (b"x" * 10 in sent, b"y" * 20 in sent) == (True, True)
+        assert b"x" * 10 not in hosts[3].got
+        assert reports.count((0, 30, 30)) == reports.count((3, 30, 30)) == 1
+        assert all(host.has_input_ended for host in hosts.values())
 
     @pytest.mark.parametrize(("destination", "is_folder"), [("n1:data", False), ("n1:data/", True)])
     def test_a_host_is_told_whether_the_destination_is_a_folder(
         self, tmp_path: Path, destination: str, is_folder: bool
     ) -> None:
         (tmp_path / "a").write_bytes(b"x")
-        host = PlayedHost(*TAKEN, DONE)
+        host = PlayedHost(line("go") + b"0", DONE)
         copied({0: host}, [str(tmp_path / "a")], destination)
-        assert host.got[0]["is_folder"] is is_folder
+        assert host.asked["is_folder"] is is_folder
 
     def test_what_either_side_leaves_out_is_named_with_the_reason(self, tmp_path: Path) -> None:
         (tmp_path / "tree").mkdir()
         (tmp_path / "tree/link").symlink_to("nothing")
-        host = PlayedHost(*TAKEN, {**DONE, "failed": [["tree/a", "no"]]})
+        host = PlayedHost(line("go") + b"1", line("left out", "tree/a", "no") + DONE)
         ((result,), _) = copied({0: host}, [str(tmp_path / "tree")], "n1:")
         assert result.left_out == [
-            (str(tmp_path / "tree/link"), "is a link to nothing"), ("tree/a", "no")
+            (str(tmp_path / "tree/link"), "No such file or directory"), ("tree/a", "no")
         ]  # fmt: skip
+        assert b"link" not in host.got, "what is not copied is no business of the host"
 
-    def test_a_full_disk_there_is_an_error(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("answers", [[], [line("go") + b"1"]], ids=["at the start", "in the middle"])
+    def test_a_full_disk_there_is_an_error(self, tmp_path: Path, answers: list[bytes]) -> None:
         (tmp_path / "a").write_bytes(b"x")
-        error = error_of(PlayedHost(*TAKEN, {**DONE, "fatal": "No space left"}), str(tmp_path / "a"), "n1:")
+        error = error_of(PlayedHost(*answers, line("error", "No space left")), str(tmp_path / "a"), "n1:")
         assert isinstance(error, StateError)
         assert error.message == "worker 0 of 'n1': No space left; what was complete by then stays."
-        assert error.hint == "Make room, then run the same command again."
+        assert "Run the same command again" in (error.hint or "")
 
     def test_a_source_that_is_missing_here_ends_it_before_any_connection(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError) as caught:
@@ -181,10 +174,14 @@ class TestUpload:
         assert caught.value.message == f"There is no {tmp_path}/none on this machine."
         assert caught.value.hint == "Files of a TPU: NAME:PATH"
 
-    def test_a_link_to_nothing_is_a_source_that_is_left_out(self, tmp_path: Path) -> None:
-        (tmp_path / "link").symlink_to("nothing")
-        left_out = (str(tmp_path / "nothing"), "No such file or directory")
-        assert list_sources([str(tmp_path / "link")]) == ([], [left_out])
+    def test_many_hosts_are_copied_to_by_as_many_connections_as_of_exec(self, tmp_path: Path) -> None:
+        """A shell of macOS allows 256 open files."""
+        (tmp_path / "a").write_bytes(b"x")
+        hosts = {worker: PlayedHost(line("go") + b"1", DONE) for worker in range(2 * WIDTH)}
+        ssh = PlayedSsh(hosts)
+        results, _ = copied(hosts, [str(tmp_path / "a")], "n1:", ssh)
+        assert results == [Copied(2, 30, 1, [])] * len(hosts)
+        assert ssh.most <= WIDTH
 
 
 class TestDownload:
@@ -193,8 +190,8 @@ class TestDownload:
         results, reports = copied({0: host}, ["n1:data"], str(tmp_path / "here"))
         assert results == [Copied(1, 5, 0, [])]
         assert (tmp_path / "here").read_bytes() == b"12345"
-        assert host.got[0] == {"act": "send", "paths": ["data"]}
-        assert reports[-1] == (0, 5, 0)
+        assert (host.asked, host.got) == ({"paths": ["data"]}, line("go") + b"1")
+        assert reports[-1] == (0, 5, 5)
 
     def test_each_of_several_workers_has_a_folder(self, tmp_path: Path) -> None:
         hosts = {worker: PlayedHost(*sending("data", data=b"%d" % worker)) for worker in (1, 2)}
@@ -205,7 +202,7 @@ class TestDownload:
     def test_several_sources_of_one_worker_go_into_a_folder(self, tmp_path: Path) -> None:
         host = PlayedHost(*sending("a", "b"))
         copied({0: host}, ["n1:a", "n1:x/b"], str(tmp_path / "here"))
-        assert host.got[0] == {"act": "send", "paths": ["a", "x/b"]}
+        assert host.asked == {"paths": ["a", "x/b"]}
         assert sorted(path.name for path in (tmp_path / "here").iterdir()) == ["a", "b"]
 
     @pytest.mark.parametrize(
@@ -225,27 +222,30 @@ class TestDownload:
         assert flow._refusal(["data"])(["data", ".git", "config"]) == "is a folder of version control"
 
     def test_what_the_host_left_out_is_named_with_the_reason(self, tmp_path: Path) -> None:
-        head, *rest = sending("data")
-        host = PlayedHost({**head, "skipped": [["x", "is no file and no folder"]]}, *rest)
+        host = PlayedHost(*sending("data", left_out=line("left out", "x", "is no file and no folder")))
         ((result,), _) = copied({0: host}, ["n1:data"], str(tmp_path / "here"))
         assert result.left_out == [("x", "is no file and no folder")]
 
-    def test_a_path_that_the_host_does_not_have_is_named(self) -> None:
-        error = error_of(PlayedHost({"missing": ["data", "more"], "skipped": []}))
-        assert isinstance(error, StateError)
-        assert error.message == "worker 0 of 'n1' has no data."
-        assert error.hint == "Paths are relative to the home folder there; see it: tpuctl exec -- ls"
-
     def test_what_the_host_cannot_do_is_told(self) -> None:
-        error = error_of(PlayedHost({"done": True, "fatal": "data: Stale file handle"}))
+        error = error_of(PlayedHost(line("error", "data: Stale file handle")))
         assert isinstance(error, StateError)
-        assert error.message == "worker 0 of 'n1': data: Stale file handle."
+        assert error.message == (
+            "worker 0 of 'n1': data: Stale file handle; what was complete by then stays."
+        )  # fmt: skip
 
     def test_a_destination_that_cannot_be_written_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         error = error_of(PlayedHost(*sending("data")), destination=str(tmp_path / "file/x/y"))
         assert isinstance(error, StateError)
-        assert error.message == f"{tmp_path}/file/x cannot be written: Not a directory."
+        assert error.message == (
+            f"this machine: {tmp_path}/file/x: Not a directory; what was complete by then stays."
+        )  # fmt: skip
+
+    def test_a_stream_that_was_cut_is_an_error(self, tmp_path: Path) -> None:
+        said, _ = sending("data")
+        cut = PlayedHost(said, archive(member("data")))
+        assert isinstance(error_of(cut, destination=str(tmp_path / "here")), HostError)
+        assert not (tmp_path / "here").exists()
 
 
 class TestTheProgram:
@@ -272,38 +272,46 @@ class TestTheProgram:
         error = error_of(PlayedHost(code=HostError("worker 0 of 'n1' is lost.")))
         assert error.message == "worker 0 of 'n1' is lost."
         assert error.hint == (
-            "Run the same command again: it resumes, and what is complete is not sent again."
+            "Run the same command again: what is complete is not sent again."
         )  # fmt: skip
 
     @pytest.mark.parametrize(
-        ("answer", "text"),
-        [
-            (b"x", "the other end sends a file before it is due."),
-            ({}, "the other end does not speak our protocol."),
-            ({"missing": 1}, "the other end does not speak our protocol."),
-        ],
+        "answer", [b"Last login: Thursday\n", b"{}\n", line("file"), b"[" * 9000 + b"\n"]
     )
-    def test_that_says_something_else_is_named(self, answer: Any, text: str) -> None:
+    def test_that_says_something_else_is_named(self, answer: bytes) -> None:
         error = error_of(PlayedHost(answer))
         assert isinstance(error, HostError)
-        assert error.message == f"worker 0 of 'n1': {text}"
+        assert error.message.startswith("worker 0 of 'n1': it does not speak our protocol: ")
+
+    def test_that_closes_its_output_and_does_not_end_is_left(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(flow, "GRACE", 0.01)
+        closed = threading.Event()
+
+        class Lasting(PlayedHost):
+            def close(self) -> None:
+                super().close()
+                closed.set()
+
+            def exit_code(self) -> int:
+                assert closed.wait(60)
+                raise HostError("worker 0 of 'n1': a signal ended the command's shell.")
+
+        assert isinstance(error_of(Lasting()), HostError)
 
     def test_runs_from_stdin_alone(self, tmp_path: Path) -> None:
         """As on a host: an interpreter without this package; what its user has on a path is not imported."""
         (tmp_path / "json.py").write_text("raise SystemExit('a module of the user')")
-        host = PlayedHost({"done": True, "fatal": "no"})
-        error_of(host)
+        host = PlayedHost(line("error", "no"))
+        (tmp_path / "a").write_text("x")
+        error_of(host, str(tmp_path / "a"), f"n1:{tmp_path}/here")
         python, *arguments = host.argv
         assert python == "python3"
-        sent = encoded(
-            {"act": "receive", "path": str(tmp_path / "here"), "is_folder": False},
-            {"entries": [entry("a")]}, {"listed": True}, {"begin": 0, "offset": 0}, b"x",
-            {"sum": hashlib.sha256(b"x").hexdigest(), "file": 0}, {"sent": True},
-        )  # fmt: skip
+        program = host._written[: int(arguments[-1])]
         process = subprocess.run(
             [sys.executable, *arguments], env={"PYTHONPATH": str(tmp_path)},
-            input=program_source() + sent, capture_output=True, cwd=tmp_path, check=False, timeout=60,
+            input=program + entry("a") + line("end") + archive(member("a"), LAST),
+            capture_output=True, cwd=tmp_path, check=False, timeout=60,
         )  # fmt: skip
         assert (process.returncode, process.stderr) == (0, b"")
-        assert decoded(process.stdout)[-1]["files"] == 1
+        assert process.stdout == line("go") + b"1" + line("done", 1, 1, 0)
         assert (tmp_path / "here").read_bytes() == b"x"

@@ -41,8 +41,8 @@ def cp(session: Session, paths: tuple[str, ...], worker: str | None, recursive: 
 
     NAME:PATH is a path on all workers of a TPU, NAME@3:PATH on worker 3, :PATH on those of your only TPU. It
     begins in the home folder there. SRC may have wildcards, also on hosts (quoted). From several workers, the
-    files of worker 3 are in DST/worker-3. Checksums are verified, and a file appears when it is complete. The
-    same command again resumes, and sends no file that is there with the same content.
+    files of worker 3 are in DST/worker-3. A file appears when it is complete. The same command again sends no
+    file that is there with the same size, time and mode.
 
     \b
     Example:
@@ -78,7 +78,7 @@ def _show(session: Session, node: str, results: Results) -> None:
     unchanged = f", {kept} of them unchanged" if kept else ""
     size = output.format_bytes(sum(item.bytes for item in copied))
     workers = f" on {len(results)} workers" if len(results) > 1 else ""
-    output.note(f"{sum(item.files for item in copied)} files ({size}){workers}, verified{unchanged}.")
+    output.note(f"{sum(item.files for item in copied)} files ({size}){workers}{unchanged}.")
 
 
 def _worker(result: Result[int, Copied]) -> dict[str, object]:

@@ -109,8 +109,8 @@ class NodeClient:
         """Copy files and folders to every host of a TPU, or from every host into a folder each.
 
         Paths are those of the command line: `NAME:PATH` is a path on all workers of a TPU, `NAME@3:PATH` on
-        worker 3. What is there with the same content is not sent again. Raises the error of the first worker
-        that failed.
+        worker 3. What is there with the same size, time and mode is not sent again. Raises the error of the
+        first worker that failed.
         """
         listed = [sources] if isinstance(sources, PathLike) else list(sources)
         request = parse_copy([str(source) for source in listed], str(destination))

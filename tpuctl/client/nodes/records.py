@@ -82,7 +82,7 @@ class CopyResult(Record):
     files: int
     bytes: int
     kept: int
-    """Files that were there already, with the same content."""
+    """Files that were there already, with the same size, time and mode."""
     left_out: tuple[tuple[str, str], ...]
     """Files that are not there, each with the reason."""
 

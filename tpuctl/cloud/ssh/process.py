@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf
 
 import paramiko
 
@@ -43,14 +45,21 @@ class RemoteProcess:
             channel.settimeout(PULSE)
             return channel
 
-    def read(self) -> bytes:
-        """Return the next bytes of stdout; none at its end, or once the host gives no sign of life."""
+    def read(self, patience: float = inf) -> bytes:
+        """Return the next bytes of stdout; none at its end, or once the host gives no sign of life.
+
+        `patience`: seconds without a byte after which it is closed, whatever sign of life the host gives.
+        """
+        deadline = time.monotonic() + patience
         with self._translated():
             while True:
                 try:
                     return bytes(self._channel.recv(READ))
                 except TimeoutError:
                     self._await_pulse()
+                    if time.monotonic() >= deadline:
+                        self._is_silent = True
+                        self._channel.close()
 
     def read_errors(self) -> bytes:
         """Return the next bytes of stderr; none at its end."""
@@ -65,11 +74,6 @@ class RemoteProcess:
         """Close the connection unless the host's SSH server answers; it answers any question."""
         if is_silent(self._transport, SILENCE):
             self._is_silent = True
-
-    @property
-    def has_output(self) -> bool:
-        """Whether `read` has bytes without waiting."""
-        return bool(self._channel.recv_ready())
 
     def write(self, data: bytes) -> None:
         """Send all bytes to stdin, as fast as the program reads them.

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import tarfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache, partial
 from importlib import resources
+from io import BufferedReader
 from typing import TYPE_CHECKING
 
-from tpuctl.copier.frames import Frames, ProtocolError, Record
-from tpuctl.copier.receiving import Receiver, destination, receive_into
-from tpuctl.copier.sending import Item, Sender, list_tree, top_name
+from tpuctl.copier.receiving import Receiver, destination
+from tpuctl.copier.sending import (
+    LEFT_OUT,
+    PIECE,
+    Incoming,
+    Item,
+    StoppedError,
+    line,
+    lines,
+    list_tree,
+    send,
+    top_name,
+)  # fmt: skip
 from tpuctl.errors import HostError, InterruptedByUser, StateError, UsageError
 from tpuctl.flows.remote.copy_paths import CopyRequest
 from tpuctl.flows.remote.targets import Hosts
@@ -26,8 +39,8 @@ if TYPE_CHECKING:
     from tpuctl.cloud.ssh import RemoteProcess, Ssh
 
 MODULES = (
-    "local/__init__", "local/confined_folder", "copier/__init__", "copier/frames", "copier/sending",
-    "copier/receiving", "copier/host",
+    "local/__init__", "local/confined_folder", "copier/__init__", "copier/sending", "copier/receiving",
+    "copier/host",
 )  # fmt: skip
 """The program on a host, each module after those that it imports."""
 START = """
@@ -38,23 +51,29 @@ while len(data) < size:
     if not piece:
         sys.exit(1)
     data += piece
-for name, source in json.loads(data):
+modules, request = json.loads(data)
+for name, source in modules:
     module = sys.modules[name] = types.ModuleType(name)
     module.__path__ = []
     exec(compile(source, name, "exec"), module.__dict__)
-sys.exit(module.main())
+sys.exit(module.main(request))
 """
 """Runs the program from stdin: it needs no file on the host, whose disk may be full."""
 WINDOW = 1 << 22
 """Bytes of a download that a host may send before they are written."""
-
-AGAIN = "Run the same command again: it resumes, and what is complete is not sent again."
-
-MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
-"""What a record of another form than ours causes."""
+SILENCE = 30.0
+"""Seconds without a byte of a download after which a host that is up is lost all the same."""
+GRACE = 5.0
+"""Seconds that a program which has closed its output has to end."""
+MALFORMED = (
+    LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, tarfile.TarError,
+)  # fmt: skip
+"""What lines or an archive of another form than ours cause."""
+AGAIN = "Run the same command again: what is complete is not sent again."
+STOPPED = "See what is there: tpuctl exec -- 'df -h . && ls'\n" + AGAIN
 
 Progress = Callable[[int, int, int], None]
-"""Takes a worker, bytes that it has now, and the bytes of all its files; 0 where they are not known yet."""
+"""Takes a worker, bytes that it has now, and the bytes of all its files."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +83,13 @@ class Copied:
     files: int
     bytes: int
     kept: int
-    """Files that were there already, with the same content."""
+    """Files that were there already, with the same size, time and mode."""
     left_out: Sequence[tuple[str, str]]
     """Files that are not there, each with the reason."""
 
 
 def copy(ssh: Ssh, hosts: Hosts, request: CopyRequest, report: Progress) -> list[Result[int, Copied]]:
-    """Copy to or from every worker at once, and return one result a worker.
+    """Copy to or from every worker, many at once, and return one result a worker.
 
     Raises UsageError for a source that is missing on this machine, and InterruptedByUser.
     """
@@ -81,130 +100,94 @@ def copy(ssh: Ssh, hosts: Hosts, request: CopyRequest, report: Progress) -> list
 
 
 def _copy(ssh: Ssh, hosts: Hosts, request: CopyRequest, report: Progress) -> list[Result[int, Copied]]:
-    if request.is_upload:
-        items, skipped = list_sources(request.sources)
-
-        def upload(worker: int) -> Copied:
-            with _program(ssh, hosts, worker) as connection:
-                return _upload(connection, request, items, skipped, report)
-
-        return fanout(upload, hosts.workers, len(hosts.workers))
+    items = list_sources(request.sources) if request.is_upload else []
     many = len(hosts.workers) > 1
 
-    def download(worker: int) -> Copied:
+    def work(worker: int) -> Copied:
+        progress = partial(report, worker)
+        if request.is_upload:
+            asked = {"path": request.destination, "is_folder": request.is_folder}
+            with _program(ssh, hosts, worker, asked) as process:
+                return _upload(process, items, progress)
         target = os.path.join(request.destination, f"worker-{worker}") if many else request.destination
-        with _program(ssh, hosts, worker) as connection:
-            return _download(connection, request, target, is_folder=many or request.is_folder, report=report)
+        with _program(ssh, hosts, worker, {"paths": request.sources}) as process:
+            folder, name = destination(target, is_folder=many or request.is_folder)
+            with ConfinedFolder(folder) as confined:
+                return _download(process, Receiver(confined, name, progress, _refusal(request.sources)))
 
-    return fanout(download, hosts.workers, len(hosts.workers))
+    return fanout(work, hosts.workers)
 
 
-def list_sources(sources: Sequence[str]) -> tuple[list[Item], list[tuple[str, str]]]:
-    """Return what is copied from this machine, and what is left out with the reasons; raises UsageError."""
-    items: list[Item] = []
-    skipped: list[tuple[str, str]] = []
+def list_sources(sources: Sequence[str]) -> list[Item]:
+    """Return what is copied from this machine, and what is left out; raises UsageError."""
     for source in sources:
         if not os.path.lexists(source):
             raise UsageError(f"There is no {source} on this machine.", hint="Files of a TPU: NAME:PATH")
-        items += list_tree(source, top_name(source), lambda path, why: skipped.append((path, why)))
-    return items, skipped
-
-
-@dataclass(frozen=True)
-class _Connection:
-    """The program on a worker."""
-
-    worker: int
-    name: str
-    process: RemoteProcess
-    frames: Frames
+    return [item for source in sources for item in list_tree(source, top_name(source))]
 
 
 @contextmanager
-def _program(ssh: Ssh, hosts: Hosts, worker: int) -> Iterator[_Connection]:
-    """Start the program on a worker; its errors become a HostError or StateError."""
-    program = program_source()
+def _program(ssh: Ssh, hosts: Hosts, worker: int, asked: Mapping[str, object]) -> Iterator[RemoteProcess]:
+    """Start the program on a worker; what fails becomes a HostError or StateError."""
     name = f"worker {worker} of '{hosts.node.name}'"
+    program = json.dumps([program_sources(), asked]).encode()
     with ssh.connect(hosts.node, worker, hosts.host_key(worker)) as session:
         process = session.start(["python3", "-I", "-S", "-c", START, str(len(program))], WINDOW)
-        errors = _Errors(process)
         try:
             process.write(program)
-            yield _Connection(worker, name, process, Frames(process.read, process.write))
+            yield process
         except (EOFError, HostError) as error:
-            raise _ended(name, process, errors.text()) from error
-        except ProtocolError as error:
-            raise HostError(f"{name}: {error}.") from error
+            raise _ended(name, process) from error
+        except StoppedError as error:
+            raise StateError(f"{name}: {error}; what was complete by then stays.", hint=STOPPED) from error
+        except OSError as error:
+            text = ": ".join(str(part) for part in (error.filename, error.strerror) if part)
+            raise StateError(f"this machine: {text}; what was complete by then stays.", hint=AGAIN) from error
         except MALFORMED as error:
-            raise HostError(f"{name}: the other end does not speak our protocol.") from error
+            raise HostError(f"{name}: it does not speak our protocol: {error}.") from error
         finally:
             process.close()
 
 
-class _Errors:
-    """The end of what the program writes to stderr, read meanwhile."""
-
-    def __init__(self, process: RemoteProcess) -> None:
-        self._text = b""
-        self._thread = threading.Thread(target=self._read, args=[process], daemon=True)
-        self._thread.start()
-
-    def text(self) -> str:
-        """Return the last line, once the program has ended."""
-        self._thread.join(5)
-        return self._text.decode(errors="replace").strip().rpartition("\n")[2]
-
-    def _read(self, process: RemoteProcess) -> None:
+def _ended(name: str, process: RemoteProcess) -> HostError:
+    """Return the error of a program that ended too soon, or has closed its output and does not end."""
+    timer = threading.Timer(GRACE, process.close)
+    timer.start()
+    text = b""
+    try:
         with suppress(HostError):
             while data := process.read_errors():
-                self._text = (self._text + data)[-4096:]
-
-
-def _ended(name: str, process: RemoteProcess, text: str) -> HostError:
-    """Return the error of a program that ended too soon."""
-    try:
+                text = (text + data)[-4096:]
         code = process.exit_code()
     except HostError as error:
         return HostError(error.message, hint=AGAIN)
+    finally:
+        timer.cancel()
     if code == 127:
         return HostError(f"{name}: it has no python3, which a copy needs.", hint="Use scp: tpuctl ssh-config")
-    return HostError(f"{name}: the copy ended with exit code {code}: {text or 'without a message'}.")
+    last = text.decode(errors="replace").strip().rpartition("\n")[2]
+    return HostError(f"{name}: the copy ended with exit code {code}: {last or 'without a message'}.")
 
 
-def _upload(
-    connection: _Connection, request: CopyRequest, items: list[Item], skipped: Sequence[tuple[str, str]],
-    report: Progress,
-) -> Copied:  # fmt: skip
-    frames = connection.frames
-    counter = _Counter(connection.worker, sum(entry["size"] for _, entry in items), report)
-    frames.send({"act": "receive", "path": request.destination, "is_folder": request.is_folder})
-    sender = Sender(frames, items, counter.add, lambda: connection.process.has_output)
-    return _copied(connection.name, sender.send(), skipped)
+def _upload(process: RemoteProcess, items: Sequence[Item], progress: Callable[[int, int], None]) -> Copied:
+    stream = BufferedReader(Incoming(process.read), PIECE)
+    left_out = [words[1:] for _, words in items if words[0] == LEFT_OUT]
+    with suppress(HostError):  # the host's next words say why, or the next read raises it again
+        send([item for item in items if item[1][0] != LEFT_OUT], stream, process, progress)
+        process.end_input()
+    for kind, *words in lines(stream):
+        if kind == "done":
+            files, size, kept = map(int, words)
+            return Copied(files, size, kept, left_out)
+        left_out.append((str(words[0]), str(words[1])))
+    raise AssertionError
 
 
-def _download(
-    connection: _Connection, request: CopyRequest, target: str, *, is_folder: bool, report: Progress
-) -> Copied:
-    frames = connection.frames
-    frames.send({"act": "send", "paths": list(request.sources)})
-    frames.flush()
-    head = frames.receive_record()
-    if head.get("fatal"):
-        raise StateError(f"{connection.name}: {head['fatal']}.")
-    if head["missing"]:
-        raise StateError(
-            f"{connection.name} has no {head['missing'][0]}.",
-            hint="Paths are relative to the home folder there; see it: tpuctl exec -- ls",
-        )
-    counter = _Counter(connection.worker, 0, report)
-    try:
-        top, name = destination(target, is_folder=is_folder)
-        with ConfinedFolder(top) as folder:
-            receiver = Receiver(frames, folder, _refusal(request.sources), counter.add)
-            result = receive_into(receiver, folder, name)
-    except OSError as error:
-        raise StateError(f"{error.filename or target} cannot be written: {error.strerror}.") from error
-    return _copied("this machine", result, [(str(path), str(why)) for path, why in head["skipped"]])
+def _download(process: RemoteProcess, receiver: Receiver) -> Copied:
+    stream = BufferedReader(Incoming(lambda: process.read(SILENCE)), PIECE)
+    process.write(line("go") + receiver.choose(lines(stream)))
+    receiver.receive(stream)
+    return Copied(receiver.files, receiver.bytes, receiver.kept, receiver.left_out)
 
 
 def _refusal(sources: Sequence[str]) -> Callable[[Sequence[str]], str | None]:
@@ -231,35 +214,10 @@ def _refusal(sources: Sequence[str]) -> Callable[[Sequence[str]], str | None]:
     return refuse
 
 
-class _Counter:
-    """Adds up the bytes of one worker."""
-
-    def __init__(self, worker: int, total: int, report: Progress) -> None:
-        self._worker, self._total, self._report = worker, total, report
-        self._bytes = 0
-
-    def add(self, size: int) -> None:
-        """Count bytes."""
-        self._bytes += size
-        self._report(self._worker, self._bytes, self._total)
-
-
-def _copied(place: str, result: Record, skipped: Sequence[tuple[str, str]]) -> Copied:
-    """Return what became of the files; raises StateError for a full disk."""
-    if result.get("fatal"):
-        raise StateError(
-            f"{place}: {result['fatal']}; what was complete by then stays.",
-            hint="Make room, then run the same command again.",
-        )
-    failed = [(str(path), str(why)) for path, why in result["failed"]]
-    return Copied(int(result["files"]), int(result["bytes"]), int(result["kept"]), [*skipped, *failed])
-
-
-def program_source() -> bytes:
-    """Return the program for a host, as the start reads it."""
+@cache
+def program_sources() -> list[tuple[str, str]]:
+    """Return the names and texts of the modules that run on a host, as the start reads them."""
     folder = resources.files("tpuctl")
-    sources = [["tpuctl", ""]]
-    for module in MODULES:
-        name = f"tpuctl.{module.removesuffix('/__init__').replace('/', '.')}"
-        sources.append([name, folder.joinpath(f"{module}.py").read_text()])
-    return json.dumps(sources).encode()
+    names = [f"tpuctl.{module.removesuffix('/__init__').replace('/', '.')}" for module in MODULES]
+    texts = [folder.joinpath(f"{module}.py").read_text() for module in MODULES]
+    return [("tpuctl", ""), *zip(names, texts, strict=True)]
