@@ -89,6 +89,10 @@ class NotFoundError(StateError):
     """The API answered that the resource does not exist; no other failure counts as that."""
 
 
+class BucketMissingError(NotFoundError):
+    """The bucket itself does not exist."""
+
+
 class ConflictError(StateError):
     """The resource exists already, or another client changed it first."""
 

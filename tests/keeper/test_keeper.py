@@ -156,7 +156,7 @@ class TestEnd:
         host.services.broken = {"bucket": 403}
         host.look(HOUR)
         assert host.services.made("DELETE") == [NODE]
-        assert "[tpuctl keeper] ForbiddenError: " in capsys.readouterr().err
+        assert "[tpuctl keeper] RefusedError: " in capsys.readouterr().err
 
     def test_the_end_of_an_idle_tpu_is_by_the_clock_of_the_api_too(self, host: Host) -> None:
         host.services.attributes["tpuctl-idle"] = "600s"

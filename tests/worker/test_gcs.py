@@ -5,6 +5,7 @@ from __future__ import annotations
 import email.utils
 import json
 import time
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from types import SimpleNamespace
 
@@ -71,12 +72,6 @@ def test_a_missing_object_has_an_error_of_its_own(worker_bucket: gcs.Bucket) -> 
     assert worker_bucket.stat("nothing") == (0, 0)
     with pytest.raises(FileNotFoundError):
         worker_bucket.get("nothing")
-
-
-def test_a_missing_bucket_is_not_retried(wire: FaultyWire) -> None:
-    with closing(gcs.Bucket("no-such-bucket")) as missing, pytest.raises(FileNotFoundError):
-        missing.put("x", b"")
-    assert len(wire.requests) == 1
 
 
 def test_a_failed_precondition_has_an_error_of_its_own(worker_bucket: gcs.Bucket, bucket: Bucket) -> None:
@@ -156,7 +151,7 @@ class TestCreate:
         self, worker_bucket: gcs.Bucket, wire: FaultyWire
     ) -> None:
         wire.plan = [403]
-        with pytest.raises(gcs.ForbiddenError, match=r"POST http://.*/o: 403 the wire says no"):
+        with pytest.raises(gcs.RefusedError, match=r"POST http://.*/o: 403 the wire says no"):
             worker_bucket.create("x", b"data", "text/plain")
         worker_bucket.put("x", b"data")
         wire.plan = [403]
@@ -169,6 +164,50 @@ class TestCreate:
         wire.plan = [403]
         assert not worker_bucket.create("x", b"other", "text/plain")
         assert worker_bucket.create("x", b"", "text/plain")
+
+
+class TestMissingBucket:
+    """A bucket that was deleted takes nothing any more; an object that is missing says nothing of it."""
+
+    @pytest.fixture
+    def missing(self, wire: FaultyWire) -> Iterator[gcs.Bucket]:
+        with closing(gcs.Bucket("no-such-bucket")) as bucket:
+            yield bucket
+
+    @pytest.mark.parametrize(
+        "write",
+        [
+            lambda bucket: bucket.put("x", b"data"),
+            lambda bucket: bucket.put("x", b"data", 5),
+            lambda bucket: bucket.create("x", b"data", "text/plain"),
+            lambda bucket: list(bucket.list("x")),
+        ],
+        ids=["put", "replace", "create", "list"],
+    )
+    def test_it_refuses_as_the_service_says(
+        self, missing: gcs.Bucket, wire: FaultyWire, write: Callable[[gcs.Bucket], object]
+    ) -> None:
+        with pytest.raises(gcs.RefusedError) as refused:
+            write(missing)
+        assert (refused.value.status, refused.value.words) == (
+            404,
+            "404 The specified bucket does not exist.",
+        )
+        assert len(wire.requests) <= 3, "none is tried again"
+
+    def test_an_object_of_it_is_just_missing(self, missing: gcs.Bucket) -> None:
+        assert missing.stat("x") == (0, 0)
+        assert missing.read("x", 4) == (0, b"")
+
+    def test_any_other_404_of_a_write_is_none_of_the_bucket(
+        self, worker_bucket: gcs.Bucket, wire: FaultyWire
+    ) -> None:
+        wire.plan = [404]
+        with pytest.raises(FileNotFoundError):
+            worker_bucket.put("x", b"data")
+        wire.plan = [404]
+        with pytest.raises(FileNotFoundError):
+            worker_bucket.create("x", b"data", "text/plain")
 
 
 class TestParts:

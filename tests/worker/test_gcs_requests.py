@@ -162,7 +162,7 @@ class TestWriting:
         self, bucket: gcs.Bucket, service: Service
     ) -> None:
         service.answers = [FORBIDDEN, MISSING]
-        with pytest.raises(gcs.ForbiddenError, match="403 no"):
+        with pytest.raises(gcs.RefusedError, match="403 no"):
             bucket.create("runs/r 1", b"data", "text/plain")
 
 
@@ -286,7 +286,7 @@ class TestFailures:
         with pytest.raises(gcs.GcsError) as caught:
             bucket.get("runs/r 1")
         assert str(caught.value) == f"GET https://storage.googleapis.com{OBJECT}: {status} {'x' * 300}"
-        assert isinstance(caught.value, gcs.ForbiddenError) == (status == 403)
+        assert isinstance(caught.value, gcs.RefusedError) == (status == 403)
         assert not isinstance(caught.value, gcs.UnreachableError)
 
     @pytest.mark.parametrize(

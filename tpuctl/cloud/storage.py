@@ -27,7 +27,7 @@ from tpuctl.cloud.object_downloads import ObjectDownloads, ReportBytes, silent
 from tpuctl.cloud.recording import Recorder
 from tpuctl.cloud.server_time import AnswerClock
 from tpuctl.cloud.streams import BoundedBuffer, BufferFullError, ChunkStream, ObjectStream
-from tpuctl.errors import ConfigError, ConflictError, DeadlineError, NotFoundError
+from tpuctl.errors import BucketMissingError, ConfigError, ConflictError, DeadlineError, NotFoundError
 from tpuctl.nodes import HttpRequest
 from tpuctl.object_content import Content
 
@@ -107,10 +107,6 @@ class StorageClient(Client):  # type: ignore[misc]
         super().__init__(project, credentials, _http=session, client_options=options)
         self.credentials: Any = credentials
         self.session = session
-
-
-class BucketMissingError(NotFoundError):
-    """The bucket itself does not exist."""
 
 
 CREATE_BUCKET = (

@@ -23,6 +23,8 @@ METADATA_TIMEOUT = 20.0
 """Seconds for an answer of the metadata server."""
 TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
 """HTTP statuses that a later try may not meet."""
+FORBIDDEN, MISSING = 403, 404
+"""HTTP statuses: what is missing is an object, or its bucket."""
 EMPTY = 416
 """HTTP status for a range of an object that has no bytes."""
 
@@ -39,13 +41,17 @@ class UnreachableError(GcsError):
     """It did not answer in any try, or could not: a later one may succeed."""
 
 
-class ForbiddenError(GcsError):
-    """The VM's service account lacks a permission: to overwrite an object, it needs to delete it."""
+class RefusedError(GcsError):
+    """The bucket refuses a request, and later ones like it: FORBIDDEN, or the bucket itself is MISSING.
 
-    def __init__(self, request: str, words: str) -> None:
-        super().__init__("%s: 403 %s" % (request, words))
-        self.words = words
-        """Those of the service, in one line."""
+    To overwrite an object, the VM's service account needs the permission to delete it.
+    """
+
+    def __init__(self, request: str, status: int, words: str) -> None:
+        self.status = status
+        self.words = "%d %s" % (status, words)
+        """Those of the service after its HTTP status, in one line."""
+        super().__init__("%s: %s" % (request, self.words))
 
 
 class Item(NamedTuple):
@@ -92,6 +98,7 @@ class Bucket:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self._listing = "/storage/v1/b/%s/o?" % name
         self._token = Token()
         emulator = os.environ.get(EMULATOR, "")
         self._wire = Wire(emulator if emulator.startswith(LOOPBACK) else HOST)
@@ -113,7 +120,11 @@ class Bucket:
         if if_generation is not None:
             query["ifGenerationMatch"] = str(if_generation)
         target = "/upload/storage/v1/b/%s/o?%s" % (self.name, urllib.parse.urlencode(query))
-        written = self._call("POST", target, data, {"Content-Type": content_type})
+        try:
+            written = self._call("POST", target, data, {"Content-Type": content_type})
+        except FileNotFoundError:
+            next(self.list(name, most=1), None)  # raises RefusedError where the bucket itself is missing
+            raise
         return int(json.loads(written)["generation"])
 
     def create(self, name: str, data: bytes, content_type: str) -> bool:
@@ -126,7 +137,7 @@ class Bucket:
             return True
         except PreconditionError:
             pass
-        except ForbiddenError:
+        except RefusedError:
             if self.stat(name) == (0, 0):
                 raise  # it may not be created either
         generation, size = self.stat(name)
@@ -167,8 +178,7 @@ class Bucket:
         if glob:
             query["matchGlob"] = glob
         while most > 0:
-            target = "/storage/v1/b/%s/o?%s" % (self.name, urllib.parse.urlencode(query))
-            page = json.loads(self._call("GET", target))
+            page = json.loads(self._call("GET", self._listing + urllib.parse.urlencode(query)))
             now = self.now()
             for item in page.get("items", ()):
                 most -= 1
@@ -186,7 +196,7 @@ class Bucket:
     ) -> bytes:
         """Return the body of the answer to a request that is sent again after transient failures.
 
-        Raises FileNotFoundError for a 404.
+        Raises FileNotFoundError for a 404, but of a listing, which only a missing bucket does not have.
         """
         return self._answer(method, target, data, headers or {}).body
 
@@ -203,12 +213,12 @@ class Bucket:
                 return answer
             if answer.status == 412:
                 raise PreconditionError(url)
-            if answer.status == 404:
+            if answer.status == MISSING and not target.startswith(self._listing):
                 raise FileNotFoundError(url)
             words = _words(answer.text)
             reason = "%d %s" % (answer.status, words)
-            if answer.status == 403:
-                raise ForbiddenError("%s %s" % (method, url), words)
+            if answer.status in (FORBIDDEN, MISSING):
+                raise RefusedError("%s %s" % (method, url), answer.status, words)
             if answer.status not in TRANSIENT:
                 raise GcsError("%s %s: %s" % (method, url, reason))
         raise UnreachableError("%s %s: %s" % (method, url, reason))

@@ -10,7 +10,7 @@ import os
 import signal
 from typing import Callable, Optional
 
-from tpuctl.worker.gcs import ForbiddenError
+from tpuctl.worker.gcs import FORBIDDEN, RefusedError
 from tpuctl.worker.records import STARTED, Spec
 from tpuctl.worker.reporting.logs import say
 
@@ -71,7 +71,7 @@ def _run_to_the_end(supervise: Callable[[], int]) -> None:
         import traceback  # noqa: PLC0415  slow, and most supervisors end well
 
         say(traceback.format_exc())
-        if isinstance(error, ForbiddenError):
+        if isinstance(error, RefusedError) and error.status == FORBIDDEN:
             code = NOT_PERMITTED
             say(error.words)
     finally:

@@ -208,7 +208,7 @@ class WorkerStatus:
     seal: str = ""
     """HMAC-SHA256 of the object's name and the supervisor, with the attempt's key."""
     refusal: str = ""
-    """Why the bucket does not take this last word, as it says; on the host's disk only."""
+    """Why the bucket does not take this last word, as `403 ...`; on the host's disk only."""
     schema: int = SCHEMA
 
     @property

@@ -50,7 +50,7 @@ CODE_TIMEOUT = 1800.0
 LAST_WRITE_TIMEOUT = 3600.0
 """For which the last log chunk and status are tried again while the bucket cannot be reached."""
 REFUSED_TIMEOUT, LONGEST_REFUSED_PAUSE = 300.0, 30.0
-"""For which they are tried while the bucket refuses them (403), and the longest pause between two tries."""
+"""For which what the bucket refuses is tried, and the longest pause between two tries of the last writes."""
 START_TIMEOUT = 120.0
 """For which `launch` waits until the first status is in the bucket."""
 
@@ -85,6 +85,23 @@ def moment(text: str) -> float:
     import calendar  # noqa: PLC0415  slow, and most workers never ask
 
     return float(calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ")))
+
+
+class Patience:
+    """Is over once the bucket has refused for REFUSED_TIMEOUT what is tried again and again."""
+
+    def __init__(self) -> None:
+        self._end = 0.0
+
+    def is_over(self) -> bool:
+        """Note that something was refused; return whether that has lasted too long."""
+        now = time.monotonic()
+        self._end = self._end or now + REFUSED_TIMEOUT
+        return now > self._end
+
+    def renew(self) -> None:
+        """Note that the bucket has answered."""
+        self._end = 0.0
 
 
 def tries(pauses: Sequence[float]) -> Iterator[int]:

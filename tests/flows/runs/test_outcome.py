@@ -15,7 +15,7 @@ from tests.flows.runs.records import ATTEMPT, CREATED, STATUS, TPU, write_run
 from tpuctl import runs
 from tpuctl.cloud.ssh import Ssh
 from tpuctl.cloud.storage import Bucket
-from tpuctl.errors import ConfigError, DeadlineError, HostError, NotFoundError
+from tpuctl.errors import BucketMissingError, ConfigError, DeadlineError, HostError, NotFoundError
 from tpuctl.flows.runs.consequences import success_of
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import HostState, HostWord
@@ -99,6 +99,11 @@ def test_what_is_no_request_to_stop_a_run_changes_nothing(bucket: Bucket) -> Non
     verdict = settle(run, Witnesses(MemoryProvider())).verdict
     assert verdict
     assert (verdict.outcome, verdict.stopped_by) == (runs.PREEMPTED, "")
+
+
+def deleted() -> None:
+    """Answer as where the bucket does not exist."""
+    raise BucketMissingError("The bucket gs://b does not exist.", hint="Create it.")
 
 
 class Memory:
@@ -217,7 +222,7 @@ class TestRefusal:
         refused = {
             "exit_code": 0,
             "finished": "2026-01-01T12:00:45Z",
-            "refusal": "Object is under retention.",
+            "refusal": "403 Object is under retention.",
         }
 
         class Hosts(Witnesses):
@@ -243,6 +248,43 @@ class TestRefusal:
             "Run 'r1' succeeded; the last word of worker 0 could not be written: "
             "403 Object is under retention."
         )
+
+    def test_a_bucket_that_was_deleted_leaves_the_word_of_the_hosts(self) -> None:
+        site = Memory()
+        for worker in (0, 1):
+            site.say(worker, state=RUNNING, pid=7)
+        run, hosts = site.run, dict[int, HostWord]()
+
+        class Hosts(Witnesses):
+            def hosts(self, run: str, attempt: Attempt, workers: Sequence[int]) -> dict[int, HostWord]:
+                return {worker: hosts[worker] for worker in workers}
+
+        assert settle(run, Hosts(site.provider)).label == "running"
+        site.memory.meanwhile = deleted
+        with pytest.raises(BucketMissingError):
+            settle(site.run, Hosts(site.provider))
+        site.memory.pass_time(60)
+        for worker in (0, 1):
+            hosts[worker] = HostWord(HostState.ALIVE)
+        state = settle(run, Hosts(site.provider))
+        assert (state.verdict, state.label, state.reason) == (
+            None, "unreachable", "the bucket gs://b does not exist",
+        )  # fmt: skip
+        last = replace(STATUS, state=RUNNING, pid=7, exit_code=0, finished="2026-01-01T12:00:45Z")
+        for worker in (0, 1):
+            said = replace(last, worker=worker, refusal="404 The specified bucket does not exist.")
+            hosts[worker] = HostWord(HostState.GONE, last=said)
+        verdict = settle(run, Hosts(site.provider)).verdict
+        assert verdict
+        assert (verdict.outcome, verdict.basis, verdict.restarts) == (runs.SUCCEEDED, runs.BY_WORKERS, False)
+        assert verdict.evidence == (
+            "every worker's script ended with exit code 0; the last word of worker 0 could not be written: "
+            "404 The specified bucket does not exist"
+        )
+        site.provider.nodes.clear()
+        gone = settle(run, Hosts(site.provider)).verdict
+        assert gone
+        assert (gone.outcome, gone.evidence) == (runs.STOPPED, "the node was deleted")
 
     def test_who_may_not_write_a_verdict_learns_it_all_the_same(
         self, monkeypatch: pytest.MonkeyPatch

@@ -105,6 +105,17 @@ class TestLine:
             assert counts() == [1]
         assert counts() == [0]
 
+    def test_one_that_the_bucket_refuses_to_tell_for_minutes_is_left(
+        self, counts: Callable[..., list[int]], bucket: Bucket, wire: FaultyWire,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:  # fmt: skip
+        monkeypatch.setattr(timing, "REFUSED_TIMEOUT", -1.0)
+        wire.plan = [503] * len(timing.REQUEST_PAUSES)
+        assert counts() == [], "an outage is waited for"
+        wire.plan = [403]
+        with pytest.raises(gcs.RefusedError):
+            counts()
+
     def test_a_line_without_this_attempt_is_waited_for_as_a_whole(
         self, counts: Callable[..., list[int]], bucket: Bucket, tmp_path: Path
     ) -> None:

@@ -15,7 +15,7 @@ class CountingBucket:
 
     def __init__(self) -> None:
         self.time = 0.0
-        self.is_down = False
+        self.is_down = self.is_deleted = False
         self.requests: Counter[str] = Counter()
         """Method and name -> how often it was asked for."""
         self._objects: dict[str, tuple[int, bytes, float]] = {}
@@ -62,4 +62,6 @@ class CountingBucket:
     def _count(self, method: str, name: str) -> None:
         if self.is_down:
             raise gcs.GcsError("503")
+        if self.is_deleted:
+            raise gcs.RefusedError(f"{method} {name}", 404, "The specified bucket does not exist.")
         self.requests[f"{method} {name}"] += 1

@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -73,6 +74,36 @@ class TestStart:
         assert first._look() is None
         bucket.put(f"{ATTEMPT}workers/1/status.json", b"{}")
         assert first._look() == Decision(GO, 0)
+
+
+class TestRefusal:
+    """A bucket that refuses for minutes, or is gone, ends the wait: the chips would be held for ever."""
+
+    @pytest.fixture
+    def clock(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+        clock = SimpleNamespace(now=0.0)
+
+        def sleep(seconds: float) -> None:
+            clock.now += seconds
+
+        monkeypatch.setattr(timing, "sleep", sleep)
+        monkeypatch.setattr(timing, "time", SimpleNamespace(monotonic=lambda: clock.now))
+        yield clock
+
+    def test_that_lasts_ends_the_wait(self, clock: SimpleNamespace) -> None:
+        bucket = CountingBucket()
+        bucket.is_deleted = True
+        with pytest.raises(gcs.RefusedError):
+            barrier(bucket, 0, 2).wait()
+        assert timing.REFUSED_TIMEOUT <= clock.now <= timing.REFUSED_TIMEOUT + 2 * timing.LONGEST_LOOK
+
+    def test_that_passes_is_forgotten(self, clock: SimpleNamespace) -> None:
+        bucket = CountingBucket()
+        waiting = barrier(bucket, 1, 2)
+        for is_deleted in (True, False) * 3:
+            bucket.is_deleted = is_deleted
+            assert waiting._try(waiting._look) is None
+            clock.now += timing.REFUSED_TIMEOUT - 1
 
 
 @pytest.mark.parametrize("workers", [4, 64, 256])

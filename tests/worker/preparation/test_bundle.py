@@ -66,7 +66,7 @@ def test_a_refusal_is_not_waited_for(
     worker_bucket: gcs.Bucket, bucket: Bucket, wire: FaultyWire, tmp_path: Path
 ) -> None:
     wire.plan = [403, 503]
-    with pytest.raises(gcs.ForbiddenError):
+    with pytest.raises(gcs.RefusedError):
         fetch(worker_bucket, bucket, tar(("job.py", b"print()")), tmp_path / "code")
     assert wire.plan == [503]
 

@@ -185,7 +185,7 @@ def test_an_account_that_may_create_nothing_is_told_so(
 ) -> None:
     append(log, b"one\n")
     wire.plan = [403]
-    with pytest.raises(gcs.ForbiddenError):
+    with pytest.raises(gcs.RefusedError):
         shipper.ship()
 
 

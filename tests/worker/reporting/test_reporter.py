@@ -42,11 +42,15 @@ class Clock:
     def pause(self) -> None:
         self.now += 1
 
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(module, "time", made)
+    for each in (module, timing):
+        monkeypatch.setattr(each, "time", made)
     monkeypatch.setattr(timing, "pause", made.pause)
     return made
 
@@ -147,9 +151,9 @@ class TestRefusal:
 
     def test_for_good_is_given_up_after_minutes(self, reporter: Reporter, pauses: list[float]) -> None:
         words = list[str]()
-        refused = failing(*[gcs.ForbiddenError("POST x", "No right.")] * 1000)
+        refused = failing(*[gcs.RefusedError("POST x", 403, "No right.")] * 1000)
         assert not reporter.retry(refused, 3600.0, words.append)
-        assert set(words) == {"No right."}
+        assert set(words) == {"403 No right."}
         assert (pauses[0], max(pauses)) == (timing.POLL_INTERVAL, timing.LONGEST_REFUSED_PAUSE)
         assert pauses == sorted(pauses)
         assert timing.REFUSED_TIMEOUT <= sum(pauses) <= timing.REFUSED_TIMEOUT + max(pauses)
@@ -160,7 +164,7 @@ class TestRefusal:
     def test_for_a_while_is_forgotten_with_the_next_success(
         self, reporter: Reporter, clock: Clock, pauses: list[float]
     ) -> None:
-        refusal = gcs.ForbiddenError("POST x", "No right.")
+        refusal = gcs.RefusedError("POST x", 403, "No right.")
         for _ in range(2):
             assert reporter.retry(failing(*[refusal] * 20), 3600.0)
             clock.now += timing.REFUSED_TIMEOUT
@@ -168,7 +172,7 @@ class TestRefusal:
     def test_an_outage_lasts_as_long_as_ever(
         self, reporter: Reporter, clock: Clock, pauses: list[float]
     ) -> None:
-        refusal, outage = gcs.ForbiddenError("POST x", "No right."), gcs.GcsError("no answer")
+        refusal, outage = gcs.RefusedError("POST x", 403, "No right."), gcs.GcsError("no answer")
         assert reporter.retry(failing(refusal, *[outage] * 1000), 3600.0)
         assert len(pauses) == 1
 
@@ -176,7 +180,7 @@ class TestRefusal:
         self, reporter: Reporter, bucket: Bucket, pauses: list[float], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def refuse(*_: object) -> None:
-            raise gcs.ForbiddenError("POST x", "No right.")
+            raise gcs.RefusedError("POST x", 403, "No right.")
 
         folder = str(Path(reporter.log).parent)
         ended = replace(reporter.status.last, exit_code=0)
@@ -185,7 +189,7 @@ class TestRefusal:
             with pytest.raises(gcs.GcsError):
                 reporter.finish(ended, 3600.0)
         last = read_last(folder) or {}
-        assert (last["state"], last["exit_code"], last["refusal"]) == ("finished", 0, "No right.")
+        assert (last["state"], last["exit_code"], last["refusal"]) == ("finished", 0, "403 No right.")
         reporter.finish(ended, 3600.0)
         assert (stored(bucket).state, stored(bucket).refusal) == ("finished", "")
 

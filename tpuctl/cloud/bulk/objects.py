@@ -17,8 +17,8 @@ from tpuctl.bucket_layout import gs
 from tpuctl.bucket_objects.listed import UNKNOWN, ListedObject, ObjectPage
 from tpuctl.cloud.media_requests import BrokenOffError, MediaRequests
 from tpuctl.cloud.object_downloads import BACKOFF, PATIENCE, given_up
-from tpuctl.cloud.storage import CHECK_BUCKET, BucketMissingError, StorageClient, naming_bucket
-from tpuctl.errors import DeadlineError, NotFoundError
+from tpuctl.cloud.storage import CHECK_BUCKET, StorageClient, naming_bucket
+from tpuctl.errors import BucketMissingError, DeadlineError, NotFoundError
 from tpuctl.object_content import crc32c
 from tpuctl.polling import retry
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -11,7 +11,7 @@ import msgspec
 
 from tpuctl import clock, runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
-from tpuctl.errors import ConfigError, NotFoundError
+from tpuctl.errors import BucketMissingError, ConfigError, NotFoundError
 from tpuctl.flows.runs import restarts
 from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.evidence.decision import Ending
@@ -33,8 +33,9 @@ def settle(run: StoredRun, witnesses: Witnesses) -> RunState:
     """Return the run's state, after writing its verdict when it can be decided now.
 
     Of several readers at once the best evidence is written, and all return it; docs/runs.md has the rules.
-    A run that works without its record counts as running. Raises NotFoundError for a run without an attempt,
-    and for one that was removed meanwhile.
+    A run that works without its record counts as running. Where the bucket was deleted since `run` was read,
+    the provider and the hosts say how it is. Raises NotFoundError for a run without an attempt, and for one
+    that was removed meanwhile.
     """
     try:
         verdict = run.verdict()
@@ -52,6 +53,27 @@ def settle(run: StoredRun, witnesses: Witnesses) -> RunState:
         return RunState(None, error.sign.statuses, last=error.sign.attempt, sign=error.sign)
     except BadObjectError as error:
         return RunState(None, error=error)
+    except BucketMissingError as error:
+        return _settle_without_bucket(run, witnesses, error)
+
+
+def _settle_without_bucket(run: StoredRun, witnesses: Witnesses, error: BucketMissingError) -> RunState:
+    """Decide by what is remembered of the bucket; nobody starts the run again without its code."""
+    attempt = run.last_read
+    if attempt is None:
+        raise error
+    record, words = attempt.record, attempt.last_words()
+    node = witnesses.node(run.bucket, record.tpu.id)
+    answers = witnesses.hosts(run.name, record, decision.to_be_asked(words, node))
+    words = _with_hosts(words, answers)
+    ending, statuses = decision.decide(words, node), [word.status for word in words]
+    if ending:
+        return RunState(_verdict(run, attempt, _with_refusal(ending, words), words), statuses)
+    missing = f"the bucket gs://{run.bucket.name} does not exist"
+    return RunState(
+        None, statuses, doubt="; ".join(filter(None, (missing, _doubt(words)))), node=record.tpu,
+        last=attempt.number, recorded=attempt.started, price=record.price,
+    )  # fmt: skip
 
 
 def _settle_open(
@@ -70,7 +92,8 @@ def _settle_open(
     ending = decision.decide(words, node)
     asked = decision.to_be_asked(words, node) if node and not ending else []
     if asked:
-        words = _with_hosts(run, attempt, witnesses, asked)
+        answers = witnesses.hosts(run.name, attempt.record, asked)
+        words = _with_hosts(attempt.words(), answers)
         ending = decision.decide(words, node)
     if verdict and run.is_refuted(verdict, attempt, words):
         verdict = None
@@ -78,7 +101,7 @@ def _settle_open(
         if not is_heard:
             run.check_present()
         ending = _with_refusal(_as_maintained(run, attempt, ending, words, node, witnesses), words)
-        ended = _verdict(run, attempt, _as_asked(run, ending), words)
+        ended = with_restart(run, _verdict(run, attempt, _as_asked(run, ending), words))
         try:
             verdict = run.end(ended, is_refuted=lambda other: run.is_refuted(other, attempt, words))
         except ConfigError:
@@ -94,23 +117,20 @@ def _settle_open(
     )  # fmt: skip
 
 
-def _with_hosts(
-    run: StoredRun, attempt: StoredAttempt, witnesses: Witnesses, asked: Sequence[int]
-) -> Sequence[WorkerWord]:
-    """Return what workers wrote and their hosts say: the statuses are read after the hosts were asked.
+def _with_hosts(words: Sequence[WorkerWord], answers: Mapping[int, HostWord]) -> list[WorkerWord]:
+    """Return what workers wrote, read after the hosts were asked, and what these answered.
 
     A last word that is only on a host's disk counts as if it were in the bucket.
     """
-    answers = witnesses.hosts(run.name, attempt.record, asked)
-    words = []
-    for word in attempt.words():
+    told = []
+    for word in words:
         host = answers.get(word.worker)
         last = host.last if host else None
         is_said = host and last and (last.is_finished or last.refusal or _has_only_to_say_so(host))
         if last and is_said and not word.is_over:
             word = replace(word, status=replace(last, state=FINISHED), age=_age_of(word, last))
-        words.append(replace(word, host=host))
-    return words
+        told.append(replace(word, host=host))
+    return told
 
 
 def _age_of(word: WorkerWord, last: WorkerStatus) -> float:
@@ -148,7 +168,7 @@ def _with_refusal(ending: Ending, words: Sequence[WorkerWord]) -> Ending:
     for word in words:
         if word.status and word.status.refusal:
             subject = f"the last word of worker {word.worker}" if len(words) > 1 else "its last word"
-            reason = f"{subject} could not be written: 403 {word.status.refusal.removesuffix('.')}"
+            reason = f"{subject} could not be written: {word.status.refusal.removesuffix('.')}"
             return ending._replace(evidence=f"{ending.evidence}; {reason}")
     return ending
 
@@ -174,7 +194,7 @@ def _verdict(run: StoredRun, attempt: StoredAttempt, ending: Ending, words: Sequ
     first = decision.first_failure(words) if ending.outcome == runs.FAILED else None
     failed = first.status if first else None
     lost = ending.silent[:1] if ending.outcome == runs.LOST else ()
-    verdict = Verdict(
+    return Verdict(
         run.name,
         ending.outcome,
         attempt.number,
@@ -193,7 +213,6 @@ def _verdict(run: StoredRun, attempt: StoredAttempt, ending: Ending, words: Sequ
         begun=line_left([word.status for word in words]),
         price=attempt.record.price,
     )
-    return with_restart(run, verdict)
 
 
 def with_restart(run: StoredRun, verdict: Verdict) -> Verdict:

@@ -66,6 +66,11 @@ class StoredAttempt:
             raise (RecordMissingError(sign) if sign else error) from error
         return decode(data, Attempt, name, self._check)
 
+    @property
+    def is_read(self) -> bool:
+        """Whether the record was read."""
+        return "record" in vars(self)
+
     def _check(self, record: Attempt) -> None:
         if record.attempt != self.number:
             raise ValueError(f"it is of attempt {record.attempt}")
@@ -85,6 +90,12 @@ class StoredAttempt:
         name = self.run.paths.attempt(self.number)
         self._made = next((item for item in listed if item.name == name), self._made)
         return self.words_of(self._statuses(listed))
+
+    def last_words(self) -> list[WorkerWord]:
+        """Return the statuses that were read last, with their age by now; asks nobody."""
+        return self.words_of(
+            {worker: item for worker, (item, status) in self._read.items() if item and status}
+        )
 
     @property
     def started(self) -> str:

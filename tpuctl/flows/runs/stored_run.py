@@ -222,6 +222,12 @@ class StoredRun:
             raise self._not_started()
         return self.attempt(self._last)
 
+    @property
+    def last_read(self) -> StoredAttempt | None:
+        """The newest attempt whose record was read: it stays known where the bucket is deleted meanwhile."""
+        read = [number for number, attempt in self._attempts.items() if attempt.is_read]
+        return self._attempts[max(read)] if read else None
+
     def node_uid(self) -> str:
         """Return which node the last attempt is on, also where its record is gone, and it works.
 

@@ -57,6 +57,7 @@ class Turn:
         """The folders of all attempts in the line, also of those behind this one."""
         self._ahead: Optional[List[_Entry]] = None
         """What has not ended; None before the line is known."""
+        self._patience = timing.Patience()
 
     def wait(self, note: Callable[[int], object], leave: Callable[[], object]) -> None:
         """Return once everything ahead has ended on this host; `note` gets each new count of what has not.
@@ -80,12 +81,19 @@ class Turn:
             timing.sleep(pause)
 
     def look(self) -> Optional[int]:
-        """Return how many are ahead on this host by now; None while that is not known."""
+        """Return how many are ahead on this host by now; None while that is not known.
+
+        Raises gcs.RefusedError where the bucket has refused for minutes to say it.
+        """
         try:
             entries = self._entries() if self._ahead is None else self._ahead
             self._ahead = [entry for entry in entries if self._blocks(entry)]
         except (gcs.GcsError, OSError, ValueError) as error:
+            if isinstance(error, gcs.RefusedError) and self._patience.is_over():
+                raise
             say("the line for the TPU is not known: %s" % error)
+        else:
+            self._patience.renew()
         return None if self._ahead is None else len(self._ahead)
 
     def leave(self, leave: Callable[[], object]) -> int:

@@ -65,7 +65,7 @@ class LogShipper:
                     break
                 try:
                     self._put()
-                except gcs.ForbiddenError:
+                except gcs.RefusedError:
                     self._next = time.monotonic() + timing.HEARTBEAT
                     raise
         if self.chunks > before:

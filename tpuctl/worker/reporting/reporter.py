@@ -30,8 +30,7 @@ class Reporter:
         self._spec = spec
         self._signals = signals
         self._shipper = LogShipper(bucket, attempt_folder(spec.folder), spec.worker, self.log)
-        self._refused_until = 0.0
-        """When what the bucket refuses is given up; 0 while it refuses nothing."""
+        self._patience = timing.Patience()
         self._heartbeat = Errand(self.status.due, self._beat)
         self._shipping = Errand(self._shipper.due, lambda: self.attempt(self._shipper.ship))
 
@@ -73,23 +72,22 @@ class Reporter:
             refusal = ""
             try:
                 work()
-            except gcs.ForbiddenError as error:
+            except gcs.RefusedError as error:
                 refusal = error.words
                 raise
 
         pauses = timing.growing(timing.POLL_INTERVAL, timing.LONGEST_REFUSED_PAUSE)
         while not self.attempt(note_refusal):
-            now = time.monotonic()
             if refusal:
                 on_refusal(refusal)
-                self._refused_until = self._refused_until or now + timing.REFUSED_TIMEOUT
-            if self._signals.number or now > (min(deadline, self._refused_until) if refusal else deadline):
+            is_late = bool(refusal) and self._patience.is_over()
+            if self._signals.number or is_late or time.monotonic() > deadline:
                 return False
             if refusal:
                 timing.wait_until(lambda: bool(self._signals.number), next(pauses))
             else:
                 timing.pause()
-        self._refused_until = 0.0
+        self._patience.renew()
         return True
 
     def update(self, **changes: object) -> bool:

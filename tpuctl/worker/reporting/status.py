@@ -111,7 +111,7 @@ class StatusWriter:
             except gcs.PreconditionError:
                 if self._after_conflict() != data:
                     continue
-            except gcs.ForbiddenError:
+            except gcs.RefusedError:
                 self._written = time.monotonic()  # the next heartbeat tries again
                 raise
             self._refusal = ""

@@ -17,7 +17,7 @@ from tests.running_simulator import RunningSimulator
 from tpuctl import runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.cloud.storage import Bucket, Object
-from tpuctl.errors import DeadlineError, InterruptedByUser, NotFoundError
+from tpuctl.errors import BucketMissingError, DeadlineError, InterruptedByUser, NotFoundError
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.logs.following import SETTLE_EVERY, follow
 from tpuctl.flows.runs.logs.reader import Line, LogReader
@@ -395,6 +395,21 @@ def test_a_run_that_was_removed_meanwhile_gets_no_verdict(is_begun: bool) -> Non
     with pytest.raises(NotFoundError, match="is being removed" if is_begun else "There is no run 'r1'"):
         quiet.follow(remove)
     assert bucket.get(paths.verdict) is None
+
+
+def test_a_run_whose_bucket_was_deleted_is_followed_until_its_node_is_gone() -> None:
+    quiet = Quiet()
+
+    def delete() -> None:
+        quiet.logs.bucket.meanwhile = missing
+
+    def missing() -> None:
+        raise BucketMissingError("The bucket gs://b does not exist.")
+
+    verdict = quiet.follow(delete, lambda: None, quiet.provider.nodes.clear)
+    assert (verdict.outcome, verdict.evidence) == (runs.STOPPED, "the node was deleted")
+    assert quiet.warnings == ["The bucket gs://b does not exist. Still following."]
+    assert quiet.pauses == [1.0, 1.0, 2.0]
 
 
 def test_a_run_whose_name_is_another_runs_by_now_gives_that_no_verdict() -> None:

@@ -15,7 +15,7 @@ from tpuctl import clock, runs
 from tpuctl.bucket_layout import NodePaths
 from tpuctl.bucket_objects import decoding
 from tpuctl.bucket_objects.fields import Label
-from tpuctl.errors import HostError, NotFoundError, TpuctlError
+from tpuctl.errors import BucketMissingError, HostError, NotFoundError, TpuctlError
 from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.flows.nodes.expiry import past_deletions
 from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord
@@ -217,7 +217,10 @@ def record_preemptions(bucket: Bucket, nodes: Iterable[Node], at: str) -> None:
 def _last_reason(bucket: Bucket, node: NodeId) -> str:
     """Return the reason of the last record about a node's end; empty without one."""
     folder = NodePaths(node.project, node.zone, node.name, node.uid).keeper
-    records = bucket.objects(folder, most=MOST_ENDS)
+    try:
+        records = bucket.objects(folder, most=MOST_ENDS)
+    except BucketMissingError:
+        return ""
     if not records:
         return ""
     last = max(records, key=lambda record: (record.updated, record.generation))  # earlier deletions failed

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import chain
 
 from tpuctl import polling
-from tpuctl.errors import DeadlineError, InterruptedByUser
+from tpuctl.errors import BucketMissingError, DeadlineError, InterruptedByUser
 from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import WorkerWord
@@ -118,7 +118,11 @@ class _Follower:
             self._say("no answer", error.message)
             self.pause = next(self._pauses)
             return None
-        self._pauses, self.pause = OUTAGE.pauses(), INTERVAL
+        except BucketMissingError:  # its hosts know how the run ends
+            state = settle(self._run, self._witnesses)
+            self.pause = next(self._pauses)
+        else:
+            self._pauses, self.pause = OUTAGE.pauses(), INTERVAL
         self._say_doubt(state)
         self._say_quiet(state)
         if state.error:
