@@ -30,8 +30,15 @@ class CountingBucket:
         return self._generation
 
     def create(self, name: str, data: bytes, content_type: str) -> bool:
-        self.put(name, data, 0)
+        try:
+            self.put(name, data, 0)
+        except gcs.PreconditionError:
+            return self.get(name) == data
         return True
+
+    def clear(self) -> None:
+        """Delete all objects, as somebody who empties the bucket."""
+        self._objects.clear()
 
     def read(self, name: str, most: int) -> tuple[int, bytes]:
         self._count("GET", name)

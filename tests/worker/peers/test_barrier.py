@@ -16,6 +16,7 @@ from tests.worker.peers.counting_bucket import CountingBucket
 from tpuctl.bucket_layout import RunPaths
 from tpuctl.cloud.storage import Bucket
 from tpuctl.worker import gcs, timing
+from tpuctl.worker.peers import barrier as barrier_module
 from tpuctl.worker.peers.barrier import Barrier
 from tpuctl.worker.peers.decision import END, GO, Decision, DecisionObject
 from tpuctl.worker.peers.peers import Peers
@@ -76,34 +77,49 @@ class TestStart:
         assert first._look() == Decision(GO, 0)
 
 
+@pytest.fixture
+def pausing(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The time, which only pauses move."""
+    pausing = SimpleNamespace(now=0.0)
+
+    def sleep(seconds: float) -> None:
+        pausing.now += seconds
+
+    monkeypatch.setattr(timing, "sleep", sleep)
+    for module in (timing, barrier_module):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: pausing.now))
+    return pausing
+
+
+def test_workers_whose_bucket_was_emptied_meanwhile_say_again_that_they_are_ready(
+    pausing: SimpleNamespace,
+) -> None:
+    bucket = CountingBucket()
+    barriers = [barrier(bucket, worker, 3) for worker in range(3)]
+    assert barriers[0]._look() is barriers[1]._look() is None
+    bucket.clear()
+    pausing.now = bucket.time = timing.FRESH + 1
+    assert barriers[0]._look() is barriers[1]._look() is barriers[2]._look() is None
+    assert barriers[0]._look() == Decision(GO, 0)
+
+
 class TestRefusal:
     """A bucket that refuses for minutes, or is gone, ends the wait: the chips would be held for ever."""
 
-    @pytest.fixture
-    def clock(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
-        clock = SimpleNamespace(now=0.0)
-
-        def sleep(seconds: float) -> None:
-            clock.now += seconds
-
-        monkeypatch.setattr(timing, "sleep", sleep)
-        monkeypatch.setattr(timing, "time", SimpleNamespace(monotonic=lambda: clock.now))
-        yield clock
-
-    def test_that_lasts_ends_the_wait(self, clock: SimpleNamespace) -> None:
+    def test_that_lasts_ends_the_wait(self, pausing: SimpleNamespace) -> None:
         bucket = CountingBucket()
         bucket.is_deleted = True
         with pytest.raises(gcs.RefusedError):
             barrier(bucket, 0, 2).wait()
-        assert timing.REFUSED_TIMEOUT <= clock.now <= timing.REFUSED_TIMEOUT + 2 * timing.LONGEST_LOOK
+        assert timing.REFUSED_TIMEOUT <= pausing.now <= timing.REFUSED_TIMEOUT + 2 * timing.LONGEST_LOOK
 
-    def test_that_passes_is_forgotten(self, clock: SimpleNamespace) -> None:
+    def test_that_passes_is_forgotten(self, pausing: SimpleNamespace) -> None:
         bucket = CountingBucket()
         waiting = barrier(bucket, 1, 2)
         for is_deleted in (True, False) * 3:
             bucket.is_deleted = is_deleted
             assert waiting._try(waiting._look) is None
-            clock.now += timing.REFUSED_TIMEOUT - 1
+            pausing.now += timing.REFUSED_TIMEOUT - 1
 
 
 @pytest.mark.parametrize("workers", [4, 64, 256])

@@ -7,6 +7,7 @@ read the decision, one object a look.
 from __future__ import annotations
 
 import hmac
+import time
 from typing import Callable, Optional, Sequence
 
 from tpuctl.worker import gcs, timing
@@ -26,7 +27,7 @@ class Barrier:
         self._spec = spec
         self._decision = decision
         self._folder = attempt_folder(spec.folder)
-        self._is_announced = False
+        self._next = -timing.FRESH
         self._patience = timing.Patience()
         self._leads = spec.worker == min(spec.participants)
 
@@ -44,9 +45,9 @@ class Barrier:
         raise AssertionError("the pauses have no end")
 
     def _look(self) -> Optional[Decision]:
-        if not self._is_announced:
+        if time.monotonic() >= self._next:  # again and again: somebody may empty the bucket
             self._bucket.create(self._ready(self._spec.worker), b"ready\n", "text/plain")
-            self._is_announced = True
+            self._next = time.monotonic() + timing.FRESH
         if self._leads and self._are_all_ready():
             return self._decision.go()
         return self._decision.read()
