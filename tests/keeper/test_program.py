@@ -126,7 +126,10 @@ class TestExpiry:
         listed = tpuctl("runs", "--json")
         assert [run["state"] for run in listed.json["runs"]] == ["stopped"]
         verdict = json.loads(keepers.bucket.read("runs/r1/verdict.json"))
-        assert verdict["evidence"] == "the node was deleted: its keeper recorded the end of its --ttl"
+        assert (
+            verdict["evidence"]
+            == "the node was deleted: its keeper recorded the end of its time to live (--ttl or --max-cost)"
+        )
 
     def test_the_same_up_says_that_it_changes_no_end(self, keepers: Keepers, tpuctl: Command) -> None:
         up(tpuctl, "--ttl", "1h")

@@ -189,7 +189,7 @@ class TestMissingBucket:
     ) -> None:
         with pytest.raises(gcs.RefusedError) as refused:
             write(missing)
-        assert (refused.value.status, refused.value.words) == (
+        assert (refused.value.status, refused.value.answer) == (
             404,
             "404 The specified bucket does not exist.",
         )

@@ -49,9 +49,10 @@ class RefusedError(GcsError):
 
     def __init__(self, request: str, status: int, words: str) -> None:
         self.status = status
-        self.words = "%d %s" % (status, words)
-        """Those of the service after its HTTP status, in one line."""
-        super().__init__("%s: %s" % (request, self.words))
+        self.words = words
+        """Those of the service, in one line."""
+        self.answer = "%d %s" % (status, words)
+        super().__init__("%s: %s" % (request, self.answer))
 
 
 class Item(NamedTuple):

@@ -146,7 +146,7 @@ class Supervisor:
         installed = steps.prepare(self._bucket, self._spec, self._folder, self._log, self._reporter.reports)
         if self._peers.are_any:
             self._reporter.update(state=READY)
-            self._peers.wait_for_all()
+            self._peers.wait_for_all(self._status.check_taken)
             if self._spec.line:
                 self._await_rest()
         self._signals.can_interrupt = False

@@ -103,6 +103,25 @@ class TestAnotherProgram:
             assert stored(bucket).pid == pid
 
 
+def test_a_bucket_that_has_refused_for_minutes_is_told_until_it_takes_one(
+    writer: StatusWriter, wire: FaultyWire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        wire.plan = [403]
+        with pytest.raises(gcs.RefusedError):
+            update(writer)
+
+    refuse()
+    writer.check_taken()
+    monkeypatch.setattr(timing, "REFUSED_TIMEOUT", -1.0)
+    update(writer)
+    refuse()
+    with pytest.raises(gcs.RefusedError, match="403 the wire says no"):
+        writer.check_taken()
+    update(writer)
+    writer.check_taken()
+
+
 def test_a_large_object_is_replaced_and_not_read(
     writer: StatusWriter, bucket: Bucket, wire: FaultyWire
 ) -> None:

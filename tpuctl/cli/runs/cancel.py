@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import click
 
 from tpuctl.cli import output
@@ -11,14 +9,10 @@ from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, reaching_options, with_session, yes_option
 from tpuctl.cli.value_types import DURATION
 from tpuctl.client.runs import steps
-from tpuctl.errors import NotFoundError
 from tpuctl.flows.nodes.lookup import is_deletable
 from tpuctl.flows.runs.control.cancel import Cancellation, CancelPlan
-from tpuctl.flows.runs.evidence.signs import RecordMissingError
-from tpuctl.flows.runs.evidence.witnesses import HostRun
+from tpuctl.flows.runs.control.host_cancel import HostCancelPlan
 from tpuctl.flows.runs.recovery import cancellation as recovery
-from tpuctl.nodes import HttpRequest
-from tpuctl.text.worker_numbers import named
 
 
 @click.command()
@@ -46,45 +40,33 @@ def cancel(session: Session, run: str, grace: int, is_forced: bool, yes: bool, d
       tpuctl cancel digits-20260131-120000 --grace 2m
     """
     context = session.context
-    try:
-        plan = steps.plan_cancel(context, run, grace, is_forced=is_forced, is_rehearsal=dry_run)
-    except (NotFoundError, RecordMissingError) as error:
-        parts = steps.find_on_hosts(context, run, error)
-        if not parts:
-            raise
-        _stop_on_hosts(session, parts, grace, yes=yes, dry_run=dry_run)
-        return
+    plan = steps.plan_cancel(context, run, grace, is_forced=is_forced, is_rehearsal=dry_run)
     if dry_run:
         output.requests(steps.cancel_requests(context, plan), as_json=session.as_json)
         return
-    if not plan.is_over:
+    if isinstance(plan, HostCancelPlan):
+        bucket = session.cloud.bucket.name
+        confirm(f"Stop run '{run}', of which gs://{bucket} has no record, on {plan.place}?", yes=yes)
+    elif not plan.is_over:
         confirm(_question(plan), yes=yes)
     with show_steps() as report:
         cancellation = steps.cancel(context, plan, report)
-    _show(session, plan, cancellation)
+    if isinstance(plan, HostCancelPlan):
+        _show_hosts(session, plan)
+    else:
+        _show(session, plan, cancellation)
 
 
-def _stop_on_hosts(
-    session: Session, parts: Sequence[HostRun], grace: int, *, yes: bool, dry_run: bool
-) -> None:
-    """Stop a run whose record the bucket does not have."""
-    run, bucket = parts[0].run, session.cloud.bucket.name
-    places = {
-        part.node.name: named([each.worker for each in parts if each.node is part.node]) for part in parts
-    }
-    if dry_run:
-        requests = [HttpRequest("SSH", f"{node} {hosts}", f"stop {run}") for node, hosts in places.items()]
-        output.requests(requests, as_json=session.as_json)
-        return
-    nodes = ", ".join(f"{node} ({hosts})" for node, hosts in places.items())
-    confirm(f"Stop run '{run}', of which gs://{bucket} has no record, on {nodes}?", yes=yes)
-    with show_steps() as report:
-        steps.stop_on_hosts(session.context, parts, grace, report)
+def _show_hosts(session: Session, plan: HostCancelPlan) -> None:
+    """Show that a run was stopped of which the bucket has no record."""
+    run = plan.request.run
     if session.as_json:
-        output.json({"run": run, "outcome": "", "nodes": list(places)})
+        output.json({"run": run, "outcome": "", "nodes": list(plan.places)})
         return
-    output.note(f"Run '{run}' was stopped on {nodes}. gs://{bucket} has no record of it.")
-    for node in places:
+    output.note(
+        f"Run '{run}' was stopped on {plan.place}. gs://{session.cloud.bucket.name} has no record of it."
+    )
+    for node in plan.places:
         output.note(f"{node} stays, until 'tpuctl down {node}'.")
 
 

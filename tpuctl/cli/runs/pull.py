@@ -15,6 +15,7 @@ from tpuctl.client.runs import steps
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs import consequences
 from tpuctl.flows.runs import pull as flow
+from tpuctl.flows.runs.evidence.signs import RecordMissingError
 from tpuctl.flows.runs.local_copy.selection import PARTS, Selection
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -141,6 +142,9 @@ def _show(run: str, result: flow.PullResult, state: RunState) -> None:
     error = consequences.error_of(verdict) if verdict else None
     if state.error:
         output.note(f"Warning: {state.error.message} How run '{run}' ended is unknown.")
+    elif state.sign:
+        output.note(f"{RecordMissingError(state.sign).message} These are its files so far.")
+        output.hint("tpuctl doctor")
     elif verdict is None:
         output.note(f"Run '{run}' is still running: these are its files so far.")
         output.hint(f"tpuctl logs -f {run}")

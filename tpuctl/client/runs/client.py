@@ -38,6 +38,7 @@ from tpuctl.client.runs.requests import submit_request
 from tpuctl.client.runs.run import Run
 from tpuctl.client.spans import Span, length
 from tpuctl.display.listing import Listing
+from tpuctl.flows.runs.evidence.signs import RecordMissingError
 from tpuctl.flows.runs.state import LABELS
 from tpuctl.flows.runs.submission.plan import SubmitRequest
 from tpuctl.flows.runs.whole.stage import new_name
@@ -200,7 +201,10 @@ class RunClient:
     def run(self, name: str | None = None) -> Run:
         """Return the run of this name, or your last one; raises NotFoundError."""
         stored = steps.find(self._context, name)
-        stored.record  # noqa: B018  read for its error
+        try:
+            stored.record  # noqa: B018  read for its error
+        except RecordMissingError:
+            pass  # it works, and can be stopped
         return Run(self._context, stored.name)
 
     def watch(

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from tpuctl.client.context import Context
 from tpuctl.config import subnetworks
-from tpuctl.errors import NotFoundError, StateError, TpuctlError, UsageError
+from tpuctl.errors import NotFoundError, StateError, UsageError
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.control import cancel as cancel_flow
+from tpuctl.flows.runs.control import host_cancel
 from tpuctl.flows.runs.control import wait as wait_flow
 from tpuctl.flows.runs.lookup import find_run
 from tpuctl.flows.runs.outcome import settle
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from tpuctl.flows.costs.bills import BillReport
     from tpuctl.flows.costs.report import CostReport
     from tpuctl.flows.runs.description import RunDescription
-    from tpuctl.flows.runs.evidence.witnesses import HostRun
     from tpuctl.flows.runs.local_copy.selection import Selection as PullSelection
     from tpuctl.flows.runs.pull import PullResult
     from tpuctl.flows.runs.summaries import Page, Selection
@@ -93,44 +93,37 @@ def await_end(context: Context, run: StoredRun, seconds: float, report: Report) 
 
 def plan_cancel(
     context: Context, name: str, grace: float, *, is_forced: bool = False, is_rehearsal: bool = False
-) -> cancel_flow.CancelPlan:
-    """Return the request to stop a run, and how the run is now."""
-    return cancel_flow.plan_cancel(
+) -> cancel_flow.CancelPlan | host_cancel.HostCancelPlan:
+    """Return the request to stop a run, and how the run is now, or where it lives without a record."""
+    return host_cancel.plan_any(
         context.cloud.bucket, context.witnesses, name, context.owner, int(grace), is_forced=is_forced,
         is_rehearsal=is_rehearsal,
     )  # fmt: skip
 
 
-def cancel_requests(context: Context, plan: cancel_flow.CancelPlan) -> list[HttpRequest]:
+def cancel_requests(
+    context: Context, plan: cancel_flow.CancelPlan | host_cancel.HostCancelPlan
+) -> list[HttpRequest]:
     """Return what `cancel` would send."""
+    if isinstance(plan, host_cancel.HostCancelPlan):
+        return host_cancel.requests(plan)
     return cancel_flow.requests(context.cloud.bucket, plan)
 
 
-def cancel(context: Context, plan: cancel_flow.CancelPlan, report: Report) -> cancel_flow.Cancellation:
+def cancel(
+    context: Context, plan: cancel_flow.CancelPlan | host_cancel.HostCancelPlan, report: Report
+) -> cancel_flow.Cancellation:
     """Stop a run on every host, and return once it has ended and is not started again."""
     cloud = context.cloud
-    result = cancel_flow.cancel(cloud.provider, cloud.ssh, context.witnesses, plan, report)
+    result = host_cancel.cancel_any(cloud.provider, cloud.ssh, context.witnesses, plan, report)
+    if isinstance(plan, host_cancel.HostCancelPlan):
+        return result
     if plan.attempt and plan.run.restarts:
         from tpuctl.flows.runs.recovery import cancellation  # noqa: PLC0415  it can start runs, too
 
         verdict = cancellation.end(plan.run, tools(context, report)) or result.verdict
         result = result._replace(verdict=verdict)
     return result
-
-
-def find_on_hosts(context: Context, name: str, error: TpuctlError) -> list[HostRun]:
-    """Return where a run lives that the bucket does not have for that error."""
-    from tpuctl.flows.runs.control import host_cancel  # noqa: PLC0415  slow, and rarely needed
-
-    return host_cancel.find_on_hosts(context.witnesses, context.owner, name, error)
-
-
-def stop_on_hosts(context: Context, parts: Sequence[HostRun], grace: float, report: Report) -> None:
-    """Stop a run where it lives, and return once nothing of it does."""
-    from tpuctl.flows.runs.control import host_cancel, stop_requests  # noqa: PLC0415  as above
-
-    request = stop_requests.request(named(context, parts[0].run), context.owner, int(grace))
-    host_cancel.stop_on_hosts(context.cloud.ssh, context.witnesses, parts, request, report)
 
 
 def pull(

@@ -138,10 +138,17 @@ class StoredRun:
 
     @property
     def restarts(self) -> bool:
-        """Whether the run may be started again; no for one whose record cannot be read."""
+        """Whether the run may be started again; no for one whose record cannot be read, or was deleted.
+
+        Raises NotFoundError for one that is being removed.
+        """
         try:
             return bool(self.record.machine and self.record.restarts)
         except BadObjectError:
+            return False
+        except (NotFoundError, RecordMissingError):
+            if self.bucket.stat(self.paths.record):
+                raise
             return False
 
     @property

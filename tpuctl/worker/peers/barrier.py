@@ -28,19 +28,19 @@ class Barrier:
         self._decision = decision
         self._folder = attempt_folder(spec.folder)
         self._next = -timing.FRESH
-        self._patience = timing.Patience()
         self._leads = spec.worker == min(spec.participants)
 
-    def wait(self) -> Decision:
+    def wait(self, check: Callable[[], object] = lambda: None) -> Decision:
         """Say that this worker is ready, and return what was decided for all, however long that takes.
 
-        A bucket that cannot be reached delays it: nobody starts alone. Raises gcs.RefusedError for one that
-        has refused for minutes.
+        A bucket that cannot be reached delays it: nobody starts alone. What `check` raises after a look ends
+        the wait.
         """
         for pause in timing.growing(timing.FIRST_LOOK, timing.LONGEST_LOOK):
             decision = self._try(self._look)
             if decision:
                 return decision
+            check()
             timing.sleep(pause)
         raise AssertionError("the pauses have no end")
 
@@ -76,11 +76,7 @@ class Barrier:
 
     def _try(self, work: Callable[[], Optional[Decision]]) -> Optional[Decision]:
         try:
-            decision = work()
+            return work()
         except (gcs.GcsError, OSError, ValueError) as error:
-            if isinstance(error, gcs.RefusedError) and self._patience.is_over():
-                raise
             say("waiting for the other workers: %s: %s" % (type(error).__name__, error))
             return None
-        self._patience.renew()
-        return decision

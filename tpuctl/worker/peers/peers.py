@@ -33,12 +33,15 @@ class Peers:
             self._neighbour = Neighbour(bucket, spec)
         self._next = time.monotonic() + timing.PEER_INTERVAL
 
-    def wait_for_all(self) -> None:
-        """Return once every worker is ready, or one has ended: `end` says so then."""
+    def wait_for_all(self, check: Callable[[], object] = lambda: None) -> None:
+        """Return once every worker is ready, or one has ended: `end` says so then.
+
+        What `check` raises ends the wait.
+        """
         if self.are_any:
             from tpuctl.worker.peers.barrier import Barrier  # noqa: PLC0415
 
-            self._note(Barrier(self._bucket, self._spec, self._decision).wait())
+            self._note(Barrier(self._bucket, self._spec, self._decision).wait(check))
 
     def due(self) -> bool:
         """Return whether it is time to look at them."""

@@ -73,7 +73,7 @@ class Reporter:
             try:
                 work()
             except gcs.RefusedError as error:
-                refusal = error.words
+                refusal = error.answer
                 raise
 
         pauses = timing.growing(timing.POLL_INTERVAL, timing.LONGEST_REFUSED_PAUSE)

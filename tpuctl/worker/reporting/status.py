@@ -43,6 +43,8 @@ class StatusWriter:
         self._unconfirmed: List[bytes] = []
         self._written = 0.0
         self._refusal = ""
+        self._patience = timing.Patience()
+        self._lasting: Optional[gcs.RefusedError] = None
         self._lock = threading.RLock()
         supervisor = os.urandom(8).hex()
         self.last = WorkerStatus(
@@ -80,6 +82,11 @@ class StatusWriter:
         except (ValueError, TypeError, KeyError, RecursionError):
             return False
 
+    def check_taken(self) -> None:
+        """Raise why the bucket has taken no status for minutes; gcs.RefusedError."""
+        if self._lasting:
+            raise self._lasting
+
     def due(self) -> bool:
         """Return whether the next heartbeat is due."""
         return time.monotonic() >= self._written + timing.HEARTBEAT
@@ -111,10 +118,12 @@ class StatusWriter:
             except gcs.PreconditionError:
                 if self._after_conflict() != data:
                     continue
-            except gcs.RefusedError:
+            except gcs.RefusedError as error:
+                self._lasting = error if self._patience.is_over() else None
                 self._written = time.monotonic()  # the next heartbeat tries again
                 raise
-            self._refusal = ""
+            self._patience.renew()
+            self._refusal, self._lasting = "", None
             self._unconfirmed.clear()
             self._written = time.monotonic()
             return

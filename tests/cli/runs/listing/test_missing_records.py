@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,12 +11,16 @@ import pytest
 
 from tests.cli.runs.test_queue import HEADER, LONG, await_states
 from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl import Client, runs
 from tpuctl.cloud import google_clients
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
+from tpuctl.errors import NotFoundError
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.parallel import fanout
 from tpuctl.polling import poll
+from tpuctl.worker.job import processes
+from tpuctl.worker.job.leftovers import variable
 from tpuctl.worker.records import QUEUED, READY, RUNNING
 
 Command = Callable[..., CommandResult]
@@ -97,6 +103,67 @@ def test_a_run_whose_records_are_deleted_one_after_another_is_still_a_run(
         forget(bucket, gone)
         check_alive(tpuctl, bucket, "n1")
     check_cancel(tpuctl, "n1")
+
+
+@pytest.mark.slow
+def test_a_supervisor_that_hangs_is_killed_also_where_the_run_has_no_record(
+    tpuctl: Command, run: str, bucket: Bucket, simulator: RunningSimulator
+) -> None:
+    forget(bucket, "**")
+    (home,) = Path(simulator.folder, "hosts").glob("*/w0/home")
+    folder = home / ".tpuctl/runs/r1/1"
+    supervisor = int((folder / "started").read_text().split()[0])
+    for pid in (supervisor, processes.running()[supervisor].parent):
+        os.kill(pid, signal.SIGSTOP)
+    shown = tpuctl("cancel", "r1", "--force", "--dry-run", "--json").json["requests"]
+    assert [request["body"] for request in shown] == ["kill r1"]
+    killed = tpuctl("cancel", "r1", "--yes", "--force")
+    assert killed.code == 0, killed.err
+    assert not processes.with_variable(processes.running(), [variable(str(folder))])
+    assert tpuctl("submit", "short.py", "--name", "r2", "--attach").code == 0
+
+
+@pytest.mark.slow
+def test_python_stops_a_run_without_a_record_as_the_command_does(
+    tpuctl: Command, run: str, bucket: Bucket
+) -> None:
+    forget(bucket, RECORD, ATTEMPT, PLACE)
+    with Client() as client:
+        assert client.run("r1").state == "record missing"
+        end = client.run("r1").cancel(grace=5)
+        assert (end.run, end.outcome, end.stopped_by) == ("r1", "stopped", runs.submitter())
+        assert end.evidence == f"stopped by {end.stopped_by}; the bucket has no record of it"
+        with pytest.raises(NotFoundError):
+            client.run("r1").cancel()
+    assert tpuctl("submit", "short.py", "--name", "r2", "--attach").code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gone", [(RECORD, ATTEMPT), (RECORD, ATTEMPT, PLACE)], ids=["listed", "not listed"])
+def test_replace_stops_a_run_without_a_record_or_says_what_is_there(
+    tpuctl: Command, run: str, bucket: Bucket, gone: tuple[str, ...]
+) -> None:
+    forget(bucket, *gone)
+    replaced = tpuctl("submit", "short.py", "--name", "r2", "--replace", "--attach")
+    if PLACE in gone:
+        assert replaced.code == 4, replaced.err
+        assert "The TPU is busy with run 'r1'" in replaced.err
+        assert "tpuctl cancel r1" in replaced.err
+        assert bucket.objects("runs/r2/") == []
+        assert tpuctl("cancel", "r1", "--yes").code == 0
+    else:
+        assert (replaced.code, replaced.out) == (0, "done\n"), replaced.err
+        assert tpuctl("cancel", "r1", "--yes").code == 4, "nothing of it lives"
+
+
+def test_what_was_pulled_of_a_run_without_a_record_names_a_command_that_works(
+    tpuctl: Command, run: str, bucket: Bucket
+) -> None:
+    forget(bucket, ATTEMPT)
+    pulled = tpuctl("pull", "r1")
+    assert "tpuctl logs" not in pulled.err
+    assert "Run 'r1' still works, but its records are missing" in pulled.err
+    assert pulled.err.endswith("Next: tpuctl doctor\n")
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tpuctl.cloud.ssh import Ssh, SshSession
 
 NODE = TPU.id
-EXPIRED = "the node was deleted: its keeper recorded the end of its --ttl"
+EXPIRED = "the node was deleted: its keeper recorded the end of its time to live (--ttl or --max-cost)"
 IDLED = "the node was deleted: its keeper recorded that nobody used it for its --idle"
 
 
@@ -126,7 +126,8 @@ class TestNode:
             change = PastChange(NODE.zone, NODE.name, "create", f"2026-01-01T{hour}:00:00Z", node=of(uid))
             deletion = PastChange(NODE.zone, NODE.name, "delete", f"2026-01-01T{hour + 1}:00:00Z")
             provider.past_changes += [change, deletion]
-        ended = "the node was deleted at 2026-01-01T11:00:00Z, when its --ttl was over"
+        time_to_live = "its time to live (--ttl or --max-cost)"
+        ended = f"the node was deleted at 2026-01-01T11:00:00Z, when {time_to_live} was over"
         assert Witnesses(provider).node(bucket, NODE) == NodeWord(NodeState.GONE, ended)
         provider.past_changes[1] = replace(provider.past_changes[1], began="2026-01-01T00:30:00Z")
         assert Witnesses(provider).node(bucket, NODE) == NodeWord(NodeState.GONE)

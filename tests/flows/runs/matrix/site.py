@@ -7,12 +7,15 @@ import pty
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from google.api_core.exceptions import Conflict
+from google.cloud import storage
 
 from tests.flows.runs.matrix import client, phases, programs
 from tests.flows.runs.matrix.phases import BARRIER, ENDING, HELD_BY, PREPARING, QUEUED, RUNNING, SAVING
@@ -22,7 +25,7 @@ from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.bucket_layout import ORDERED_LOG_CHUNK
 from tpuctl.cloud import google_clients
 from tpuctl.cloud.endpoints import Cloud
-from tpuctl.errors import DeadlineError
+from tpuctl.errors import BucketMissingError, DeadlineError
 from tpuctl.flows.runs.evidence import decision, witnesses
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RunState
@@ -194,14 +197,74 @@ class Site:
             words = ("cancel", "r1", "--yes", "--force")
             self.client = commands.start(*words, stdout=output, stderr=output)
 
-    def retain(self) -> None:
-        """Have the bucket keep each object as it is."""
+    @contextmanager
+    def _google_bucket(self) -> Iterator[storage.Bucket]:
+        """The bucket as Google's own client has it."""
         endpoint = self.cloud.endpoints.storage
         client = google_clients.storage_client("sim-project", self.cloud.credentials, endpoint)
-        bucket = client.bucket(self.cloud.bucket.name)
-        bucket.retention_period = 3600
-        bucket.patch()
+        yield client.bucket(self.cloud.bucket.name)
         client.close()
+
+    def retain(self) -> None:
+        """Have the bucket keep each object as it is."""
+        with self._google_bucket() as bucket:
+            bucket.retention_period = 3600
+            bucket.patch()
+
+    def hold(self) -> None:
+        """Have the bucket put a hold on what is written; returns once the statuses cannot be overwritten."""
+        with self._google_bucket() as bucket:
+            bucket.default_event_based_hold = True
+            bucket.patch()
+            names = [self.run.paths.status(1, worker) for worker in range(self.hosts)]
+            self.until(lambda: all(bucket.get_blob(name).event_based_hold for name in names), "the holds")
+
+    def forget_records(self) -> None:
+        """Delete what is written once, as a lifecycle rule does; what removes things leaves the run alone."""
+        self._delete("runs/r1/run.json", "runs/r1/attempts/1/attempt.json", "nodes/*/runs/r1/1.json")
+        self.clear_up()
+
+    def empty_bucket(self) -> None:
+        """Delete all objects of the bucket; what removes things leaves the run alone."""
+        self._delete("**")
+        self.clear_up()
+
+    def _delete(self, *globs: str) -> None:
+        for glob in globs:
+            for item in self.cloud.bucket.objects("", glob=glob):
+                self.cloud.bucket.remove(item)
+
+    def delete_bucket(self) -> None:
+        """Delete the bucket with what is in it; what removes things leaves the run alone."""
+
+        def delete() -> bool:
+            self._delete("**")
+            with self._google_bucket() as bucket, suppress(Conflict):
+                bucket.delete()
+                return True
+            return False  # a worker has written meanwhile
+
+        self.until(delete, "the end of the bucket")
+        self.clear_up()
+
+    def configure_another_bucket(self) -> None:
+        """Remove, from a laptop with another bucket, what no run needs: this one is left alone."""
+        with self._google_bucket() as bucket, self.monkeypatch.context() as patch:
+            bucket.client.create_bucket("other-bucket", location="europe-west4")
+            patch.setenv("TPUCTL_BUCKET", "other-bucket")
+            self.clear_up()
+
+    def clear_up(self) -> None:
+        """Remove what no run needs, and try to start another one: the run keeps working, its TPU stays."""
+        Path("other.py").write_text(f"{phases.EARLIER}print('other')\n")
+        for words in (
+            ("rm", "r1", "--yes"), ("runs", "gc", "--keep", "0", "--yes"), ("watch", "--all", "--once"),
+            ("reap", "--without-run", "1s", "--yes"), ("submit", "other.py", "--name", "r9"),
+        ):  # fmt: skip
+            self.tpuctl(*words)
+            assert self._node_state() is NodeState.READY, words
+            assert all(is_held_in(str(folder), LOCK_FILE) for folder in self.folders), words
+        assert not any((folder / "started").exists() for folder in self.folders_of("r9"))
 
     def withdraw_rights(self) -> None:
         """Let nobody write into the folder of the run any more."""
@@ -309,10 +372,17 @@ class Site:
     def log(self, worker: int) -> bytes:
         """Return a worker's log as it is in the bucket."""
         folder = self.run.paths.ordered_logs(1)
-        names = [item.name for item in self.cloud.bucket.objects(folder)]
+        try:
+            names = [item.name for item in self.cloud.bucket.objects(folder)]
+        except BucketMissingError:
+            return b""
         matches = [(name, ORDERED_LOG_CHUNK.fullmatch(name.removeprefix(folder))) for name in names]
         own = sorted((int(match[2]), name) for name, match in matches if match and int(match[1]) == worker)
         return b"".join(self.cloud.bucket.read(name) for _, name in own)
+
+    def own_lines(self, worker: int) -> bytes:
+        """Return the lines of the script in a worker's log."""
+        return b"".join(line for line in self.log(worker).splitlines(True) if line.startswith(b"step"))
 
     def is_clean(self) -> bool:
         """Whether nothing of the run is left on any host: no process, and no supervisor."""

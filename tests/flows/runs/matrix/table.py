@@ -50,6 +50,8 @@ class Fault:
     """By phase, where that is possible."""
     within: float
     """Seconds after which the run has ended, by the bucket's clock, at the product's own times."""
+    several: Mapping[str, Ending] = field(default_factory=dict)
+    """Phase -> its ending on several hosts, where that is another."""
     begin: Callable[[Site], object] = lambda site: None
     """What is so from the start."""
     goes_on: Collection[str] = ALL
@@ -58,6 +60,8 @@ class Fault:
     """Whether the product's times of silence are divided by FACTOR, as are the times here."""
     ends_hosts: bool = False
     """Whether a host goes down, with what of its log was not shipped."""
+    loses_log: bool = False
+    """Whether the bucket loses the beginning of its log."""
     hides_end: bool = False
     """Whether the bucket never learns of the end: readers learn it of the hosts."""
     lasts: float = 0.0
@@ -92,6 +96,8 @@ def _give_up_soon(site: Site) -> None:
 
 UNHEARD = "no word of worker "
 REFUSED = " could not be written: 403 "
+DELETED = " could not be written: 404 The specified bucket does not exist"
+NO_CODE = "could not start: FileNotFoundError: "
 FAULTS: dict[str, Fault] = {
     "kill -9 of the script": Fault(
         Site.kill_script,
@@ -123,11 +129,31 @@ FAULTS: dict[str, Fault] = {
     ),
     "rights withdrawn": Fault(
         Site.withdraw_rights,
-        {RUNNING: Ending(runs.SUCCEEDED, REFUSED), SAVING: Ending(runs.STOPPED, REFUSED),
-         ENDING: Ending(runs.SUCCEEDED, REFUSED)},
-        60, begin=_give_up_soon, hides_end=True,
-        impossible=dict.fromkeys(BEFORE, "several hosts that may not write agree on no start"),
+        {**dict.fromkeys(ALL, Ending(runs.SUCCEEDED, REFUSED)), SAVING: Ending(runs.STOPPED, REFUSED)},
+        60, begin=_give_up_soon, hides_end=True, several=dict.fromkeys(BEFORE, Ending(runs.FAILED, REFUSED)),
     ),
+    "default hold": Fault(
+        Site.hold,
+        {**dict.fromkeys(ALL, Ending(runs.SUCCEEDED, REFUSED)), SAVING: Ending(runs.STOPPED, REFUSED)},
+        60, begin=_give_up_soon, hides_end=True,
+    ),
+    "records deleted": Fault(Site.forget_records, GOES_ON, 60),
+    "bucket emptied": Fault(
+        Site.empty_bucket,
+        {**GOES_ON, **dict.fromkeys((QUEUED, PREPARING), Ending(runs.FAILED, NO_CODE))},
+        90, loses_log=True,
+    ),
+    "bucket deleted": Fault(
+        Site.delete_bucket,
+        {
+            **dict.fromkeys((QUEUED, PREPARING), Ending(runs.FAILED, DELETED)),
+            **dict.fromkeys((INSTALLING, BARRIER, RUNNING, ENDING), Ending(runs.SUCCEEDED, DELETED)),
+            SAVING: Ending(runs.STOPPED, DELETED),
+        },
+        90, begin=_give_up_soon, loses_log=True, hides_end=True,
+        several=dict.fromkeys((INSTALLING, BARRIER), Ending(runs.FAILED, DELETED)),
+    ),
+    "another bucket configured": Fault(Site.configure_another_bucket, GOES_ON, 60),
     "preemption": Fault(
         lambda site: site.add("preemption", notice=0.5),
         {**dict.fromkeys(ALL, Ending(runs.PREEMPTED)), SAVING: Ending(runs.STOPPED, ADA)},

@@ -189,10 +189,10 @@ def stop_all(
 
     Raises as `cancel` does.
     """
-    from tpuctl.flows.runs.control.cancel import cancel, plan_cancel  # noqa: PLC0415  as above
+    from tpuctl.flows.runs.control.host_cancel import cancel_any, plan_any  # noqa: PLC0415  as above
 
     for occupant in busy:
-        plan = plan_cancel(bucket, witnesses, occupant.run, by, DEFAULT_GRACE)
-        cancel(provider, ssh, witnesses, plan, report)
+        plan = plan_any(bucket, witnesses, occupant.run, by, DEFAULT_GRACE)
+        cancel_any(provider, ssh, witnesses, plan, report)
     ended = [replace(occupant, state=ENDING) for occupant in busy]
     await_endings(bucket, node, ended, report)

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket
     from tpuctl.runs import Attempt
 
-KEEPER_REASONS = {EXPIRED: "the end of its --ttl", IDLED: "that nobody used it for its --idle"}
+TIME_TO_LIVE = "its time to live (--ttl or --max-cost)"
+KEEPER_REASONS = {EXPIRED: f"the end of {TIME_TO_LIVE}", IDLED: "that nobody used it for its --idle"}
 MOST_ENDS = 1000
 """Records of a keeper that are listed, a page: each failed deletion may leave one."""
 ANSWER_TIMEOUT = 20.0
@@ -241,7 +242,7 @@ def _end_by_provider(provider: Provider, node: NodeId) -> str:
     ends = [
         item.began for item in past_deletions(history) if item.node.id.uid == node.uid and item.is_past_ttl
     ]
-    return f"the node was deleted at {ends[-1]}, when its --ttl was over" if ends else ""
+    return f"the node was deleted at {ends[-1]}, when {TIME_TO_LIVE} was over" if ends else ""
 
 
 def _no_answer(error: TpuctlError | None) -> HostWord:

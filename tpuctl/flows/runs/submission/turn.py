@@ -53,7 +53,7 @@ def _is_ahead(bucket: Bucket, name: str, rival: Object, own: Object) -> bool:
     except RecordMissingError:
         return True
     except NotFoundError:
-        return age <= UNDER_WAY
+        return age <= UNDER_WAY and bucket.stat(run.paths.record) is not None  # which is written first
     return not all(status and status.is_finished for status in statuses)
 
 
