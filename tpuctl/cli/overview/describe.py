@@ -98,10 +98,10 @@ def _run(session: Session, name: str, *, is_needed: bool, missing: TpuctlError |
             if not isinstance(error, (NotFoundError, ConfigError)):
                 output.note(f"Warning: whether there is a run '{name}' is unknown: {error.message}")
             return None
-        if isinstance(error, RecordMissingError):
-            raise
-        if not isinstance(missing, NotFoundError):
-            raise (missing or error) from error
+        if not isinstance(missing, NotFoundError | None) and not isinstance(error, RecordMissingError):
+            raise missing from error
+        if missing is None or not isinstance(error, NotFoundError):
+            raise  # nobody knows whether there is a run
         neither = f"There is no TPU '{name}', and no run of that name."
         raise NotFoundError(neither, hint=missing.hint) from error
     verdict = description.verdict

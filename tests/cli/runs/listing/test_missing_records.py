@@ -200,6 +200,30 @@ def test_an_emptied_bucket_does_not_hide_the_runs_of_a_slice(
     check_cancel(tpuctl, "pod", waiting="r3")
 
 
+@pytest.mark.slow
+def test_a_verdict_that_may_not_be_read_is_not_taken_for_none(
+    tpuctl: Command, run: str, bucket: Bucket, simulator: RunningSimulator
+) -> None:
+    fault = simulator.faults.add(
+        "gcs-error", status=403, method="storage.objects.get", object="runs/*/verdict.json"
+    )
+    (listed,) = tpuctl("runs", "--json").json["runs"]
+    assert (listed["state"], "verdict.json" in listed["reason"]) == ("unknown", True)
+    before = {item.name for item in bucket.objects("")}
+    for words in (
+        ("wait", "r1"), ("describe", "r1"), ("rm", "r1", "--yes"), ("submit", "short.py", "--name", "r2"),
+        ("submit", "short.py", "--name", "r2", "--replace"),
+    ):  # fmt: skip
+        refused = tpuctl(*words)
+        assert (refused.code, "No permission for" in refused.err) == (3, True), (words, refused.err)
+    assert tpuctl("runs", "gc", "--keep", "0", "--yes").code == 0
+    tpuctl("reap", "--without-run", "1s", "--yes")
+    assert tpuctl("ls", "--json").json["nodes"][0]["state"] == "READY"
+    assert before <= {item.name for item in bucket.objects("")}
+    simulator.faults.remove(fault.id)
+    assert [row["state"] for row in tpuctl("runs", "--json").json["runs"]] == ["running"]
+
+
 @pytest.fixture
 def other_bucket(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     """Another bucket, which commands use from now on."""

@@ -34,7 +34,7 @@ from tpuctl.runs import Verdict
 QUICK = {
     ("kill -9 of the script", RUNNING, 4), ("kill -9 of the supervisor", BARRIER, 4),
     ("kill -9 of the supervisor", ENDING, 1), ("preemption", INSTALLING, 1), ("reboot", RUNNING, 1),
-    ("storm of 503", BARRIER, 4),
+    ("storm of 503", BARRIER, 4), ("bucket deleted", RUNNING, 1),
 }  # fmt: skip
 BUSY = 45.0
 """Seconds that a busy machine may add: they say nothing about the product."""
