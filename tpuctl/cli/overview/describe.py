@@ -13,7 +13,7 @@ from tpuctl.cli.session import Session, with_session
 from tpuctl.client.nodes import overview as calls
 from tpuctl.client.nodes.overview import Description
 from tpuctl.client.runs import steps
-from tpuctl.errors import ConfigError, NotFoundError, TpuctlError
+from tpuctl.errors import BucketMissingError, ConfigError, NotFoundError, TpuctlError
 from tpuctl.flows.facts import Fact
 from tpuctl.flows.runs import consequences
 from tpuctl.flows.runs.description import find_described
@@ -102,7 +102,11 @@ def _run(session: Session, name: str, *, is_needed: bool, missing: TpuctlError |
             raise missing from error
         if missing is None or not isinstance(error, NotFoundError):
             raise  # nobody knows whether there is a run
-        neither = f"There is no TPU '{name}', and no run of that name."
+        is_known = not isinstance(error, BucketMissingError)
+        run = (
+            "no run of that name." if is_known else f"whether there is such a run is unknown: {error.message}"
+        )
+        neither = f"There is no TPU '{name}', and {run}"
         raise NotFoundError(neither, hint=missing.hint) from error
     verdict = description.verdict
     return _Part(facts, consequences.next_command(verdict) if verdict else f"tpuctl logs {name} -f")

@@ -14,7 +14,7 @@ from tpuctl.cli.session import Session, reaching_options, with_session
 from tpuctl.cli.value_types import DURATION
 from tpuctl.client.nodes import changes
 from tpuctl.client.runs import steps
-from tpuctl.errors import DeadlineError, NotFoundError, TpuctlError, joined_hints
+from tpuctl.errors import BucketMissingError, DeadlineError, NotFoundError, TpuctlError, joined_hints
 from tpuctl.flows.nodes.inventory import Inventory
 from tpuctl.flows.runs import consequences
 from tpuctl.flows.runs.control import wait as flow
@@ -44,11 +44,20 @@ def wait(session: Session, name: str, timeout: int | None, is_tpu: bool) -> None
       tpuctl wait digits-20260131-120000
     """
     seconds = inf if timeout is None else timeout
-    run = None if is_tpu else _run(session, name, seconds)
+    missing = None
+    try:
+        run = None if is_tpu else _run(session, name, seconds)
+    except BucketMissingError as error:
+        run, missing = None, error
     if run:
         _wait_for_run(session, run, seconds)
-    else:
+        return
+    try:
         _wait_for_node(session, name, seconds)
+    except NotFoundError as error:
+        if missing:
+            error.message += f" Whether there is such a run is unknown: {missing.message}"
+        raise
 
 
 def _run(session: Session, name: str, seconds: float) -> StoredRun | None:
@@ -63,6 +72,8 @@ def _run(session: Session, name: str, seconds: float) -> StoredRun | None:
         retry(lambda: run.record, on=DeadlineError, timeout=seconds)
     except BadObjectError:
         return run
+    except BucketMissingError:
+        raise
     except NotFoundError:
         return None
     except TpuctlError as error:

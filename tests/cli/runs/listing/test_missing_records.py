@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from google.api_core.exceptions import Conflict
 
 from tests.cli.runs.test_queue import HEADER, LONG, await_states
 from tests.running_simulator import CommandResult, RunningSimulator
@@ -198,6 +199,33 @@ def test_an_emptied_bucket_does_not_hide_the_runs_of_a_slice(
 
     poll(waits, awaiting="the first worker to wait in line, and the others for it", timeout=60)
     check_cancel(tpuctl, "pod", waiting="r3")
+
+
+@pytest.mark.slow
+def test_a_run_whose_bucket_was_deleted_is_stopped_and_nothing_says_that_there_is_none(
+    tpuctl: Command, run: str, bucket: Bucket, cloud: Cloud
+) -> None:
+    client = google_clients.storage_client("sim-project", cloud.credentials, cloud.endpoints.storage)
+
+    def delete() -> bool | None:
+        forget(bucket, "**")
+        try:
+            client.bucket(bucket.name).delete()
+        except Conflict:
+            return None  # its worker has written meanwhile
+        return True
+
+    poll(delete, awaiting="the end of the bucket", timeout=60)
+    for words in (
+        ("runs",), ("logs", "r1"), ("wait", "r1"), ("describe", "r1"), ("pull", "r1"), ("rm", "r1", "--yes"),
+        ("runs", "gc", "--yes"), ("reap", "--without-run", "1s", "--yes"), ("watch", "r1", "--once"),
+        ("submit", "short.py", "--name", "r2", "--replace"),
+    ):  # fmt: skip
+        failed = tpuctl(*words)
+        assert (failed.code, "does not exist" in failed.err) == (4, True), (words, failed.err)
+    assert tpuctl("wait", "n1").code == 0
+    stopped = tpuctl("cancel", "r1", "--yes")
+    assert (stopped.code, "Run 'r1' was stopped on n1" in stopped.err) == (0, True), stopped.err
 
 
 @pytest.mark.slow

@@ -45,19 +45,20 @@ MAINTENANCE = "performMaintenance"
 NEAR = timedelta(seconds=30)
 """By which a worker's last word is later than the stop of its host, or written while that begins."""
 AT_WORK = r"""
-import fcntl, glob, os
+import fcntl, glob, os, re
 for lock in glob.glob(os.path.expanduser("~/.tpuctl/runs/*/[0-9]*/lock")):
     folder = os.path.dirname(lock)
     with open(os.open(lock, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            status = folder + "/last_status.json"
-            if not (os.path.exists(status) and b'"state": "finished"' in open(status, "rb").read()):
+            path = folder + "/last_status.json"
+            status = open(path, "rb").read() if os.path.exists(path) else b""
+            if not re.search(br'"state": "finished"|"refusal": "[^"]', status):
                 os.write(1, "{} {}\n".format(*folder.split("/")[-2:]).encode())
 """
 """For python3 on a host, which may have no program of tpuctl: names the runs that hold their locks there, as
-`worker/attempt_lock.py` does, and have not said their last word."""
+`worker/attempt_lock.py` does, and have not said their last word, or that it is refused."""
 NO_SUCH_FILE = "can't open file"
 """Python's error for a program that is not there."""
 RUN_ON_HOST = re.compile(r"([a-z0-9][a-z0-9-]{0,62}) ([1-9][0-9]{0,3})")
