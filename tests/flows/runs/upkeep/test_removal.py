@@ -39,7 +39,7 @@ from tpuctl.nodes import History, NodeList, NodeState, QueuedResourceList
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import encode
 from tpuctl.upkeep.notes import Notes
-from tpuctl.upkeep.removal import REMOVAL_TYPE
+from tpuctl.upkeep.removal import REMOVAL_TYPE, Removal, encode_removal
 from tpuctl.worker.records import FINISHED
 from tpuctl.worker.records import encode as encode_word
 
@@ -348,6 +348,18 @@ class TestMemory:
         assert removed[0].startswith("nodes/")
         assert (removed[1], removed[-1]) == (run.paths.verdict, run.paths.record)
         assert memory.objects("") == []
+
+    def test_a_removal_that_names_thousands_of_attempts_reads_those_that_are_there(
+        self, memory: MemoryBucket
+    ) -> None:
+        """Any member may write one: two requests for each of them took minutes."""
+        run, requests = self.ended(memory), list[int]()
+        removal = Removal("r1", "eve", "2026-01-01T12:00:00Z", tuple(range(1, 10_000)))
+        memory.replace(memory.stat(run.paths.record), encode_removal(removal), REMOVAL_TYPE)
+        memory.meanwhile = lambda: requests.append(1)
+        remove(plan(run), BY)
+        assert memory.objects("") == [], "of the attempt's node, too"
+        assert len(requests) < 50
 
     def test_a_worker_that_still_writes_keeps_nobody_busy_for_ever(self, memory: MemoryBucket) -> None:
         run, lines = self.ended(memory), list[str]()

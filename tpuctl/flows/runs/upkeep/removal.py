@@ -286,8 +286,7 @@ def remove(plan: RemovalPlan, by: str, report: Report = silent) -> int:
     """
     run = plan.run
     mark, removal = _mark(plan, by)
-    _check_attempts(run, mark, removal)
-    _delete_notes_of_nodes(run, removal.attempts)
+    _delete_notes_of_nodes(run, _checked_attempts(run, mark, removal))
     count = 0
     for _ in range(TRIES):
         listed = run.bucket.objects(run.paths.folder)
@@ -335,16 +334,18 @@ def _changed(run: StoredRun) -> StillNeededError:
     return StillNeededError(f"Run '{run.name}' is another by now.", hint="See: tpuctl runs", run=run.name)
 
 
-def _check_attempts(run: StoredRun, mark: Object, removal: Removal) -> None:
-    """Undo the mark and raise StillNeededError if an attempt was made before it that nobody has looked at.
+def _checked_attempts(run: StoredRun, mark: Object, removal: Removal) -> list[int]:
+    """Return the attempts whose records are there: the removal may name thousands that are not.
 
+    Undoes the mark and raises StillNeededError if one was made before it that nobody has looked at.
     One that was made later has seen the mark, and starts nothing.
     """
     records = run.bucket.objects(run.paths.attempts, glob=f"{run.paths.attempts}*/attempt.json")
-    for item in records:
-        folder = item.name.split("/")[-2]
-        is_known = not ATTEMPT_FOLDER.fullmatch(folder) or int(folder) in removal.attempts
-        if not is_known and item.generation < mark.generation:
+    folders = ((item.name.split("/")[-2], item) for item in records)
+    numbers = {int(folder): item for folder, item in folders if ATTEMPT_FOLDER.fullmatch(folder)}
+    known = set(removal.attempts)
+    for folder, item in numbers.items():
+        if folder not in known and item.generation < mark.generation:
             if removal.record:
                 run.bucket.replace(mark, removal.record)
             else:
@@ -353,6 +354,7 @@ def _check_attempts(run: StoredRun, mark: Object, removal: Removal) -> None:
                 f"Run '{run.name}' was started again meanwhile, as attempt {folder}: nothing was removed.",
                 hint=f"Stop it first: tpuctl cancel {run.name}", run=run.name,
             )  # fmt: skip
+    return sorted(known & numbers.keys())
 
 
 def _delete_notes_of_nodes(run: StoredRun, attempts: Iterable[int]) -> None:
