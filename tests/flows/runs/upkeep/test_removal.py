@@ -355,7 +355,9 @@ class TestMemory:
         """Any member may write one: two requests for each of them took minutes."""
         run, requests = self.ended(memory), list[int]()
         removal = Removal("r1", "eve", "2026-01-01T12:00:00Z", tuple(range(1, 10_000)))
-        memory.replace(memory.stat(run.paths.record), encode_removal(removal), REMOVAL_TYPE)
+        record = memory.stat(run.paths.record)
+        assert record
+        memory.replace(record, encode_removal(removal), REMOVAL_TYPE)
         memory.meanwhile = lambda: requests.append(1)
         remove(plan(run), BY)
         assert memory.objects("") == [], "of the attempt's node, too"
