@@ -87,7 +87,9 @@ def line(text: str) -> str:
 
 def block(text: str) -> str:
     """Return a text of several lines: line ends and tabs stay, all else as in `line`."""
-    return text if _is_plain(text) else _pattern("block").sub(_visible, text.replace("\r\n", "\n"))
+    if _is_plain(text.replace("\n", "")):
+        return text
+    return _pattern("block").sub(_visible, text.replace("\r\n", "\n"))
 
 
 def log_line(text: str, *, colours: bool) -> str:
