@@ -154,6 +154,19 @@ def test_help_imports_neither_clients_nor_rich() -> None:
     assert not {"google.cloud", "grpc", "paramiko", "rich", "msgspec", "tpuctl.config"} & loaded
 
 
+def test_to_list_tpus_and_follow_logs_imports_nothing_that_creates_packs_or_draws() -> None:
+    program = "import tpuctl.cli.overview.ls, tpuctl.cli.runs.logs, sys; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+    unused = (
+        "tpuctl.client.nodes.records", "tpuctl.display.metrics", "tpuctl.flows.nodes.up",
+        "tpuctl.flows.runs.checkpoints.readers", "tpuctl.flows.runs.code.bundles",
+        "tpuctl.flows.runs.submission.plan",
+    )  # fmt: skip
+    assert {*unused} & {*loaded.split()} == set()
+
+
 @pytest.mark.usefixtures("simulator")
 @pytest.mark.parametrize(
     "command", [("ls",), ("runs",), ("data", "ls"), ("doctor",), ("up", "v3-8", "--dry-run")], ids=" ".join

@@ -26,6 +26,7 @@ client.transport.close()
 CLIENTS = """
 import sys
 from tpuctl.cloud import google_clients
+google_clients.local_tpu_client("127.0.0.1:1").transport.close()
 google_clients.storage_client("p", google_clients.anonymous_credentials(), "http://127.0.0.1:1")
 import tpuctl.cloud.ssh, tpuctl.cloud.storage
 unused = {"fabric", "invoke", "aiohttp", "opentelemetry", "chardet", "charset_normalizer"}
