@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent / "tpuctl"
@@ -54,8 +54,9 @@ KNOWN = {
 
 def of_others(tree: ast.Module) -> Iterator[str]:
     """Yield the private names that a module uses and does not define."""
-    own = DOCUMENTED | set(_defined(tree))
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    own = DOCUMENTED | set(_defined(nodes))
+    for node in nodes:
         if isinstance(node, ast.Attribute) and not _is_own(node.value):
             names = [node.attr]
         elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -75,8 +76,8 @@ def _is_own(value: ast.expr) -> bool:
     return isinstance(value, ast.Name) and value.id in ("self", "cls")
 
 
-def _defined(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _defined(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 yield node.name
