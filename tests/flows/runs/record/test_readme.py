@@ -86,6 +86,10 @@ class TestCommands:
         assert "You need Python >=3.9, and nothing" in made(unknown, requires_python=">=3.9")
         assert "You need Python, and nothing" in made(unknown)
 
+    def test_without_checksums_nothing_is_compared(self) -> None:
+        empty = msgspec.structs.replace(RESULTS, files=0, listed_files=())
+        assert list(commands(replace(PLAIN, results=empty)))[-1] == "sh run.sh"
+
     def test_a_lock_file_and_wheels_are_those_of_the_code(self) -> None:
         record = msgspec.structs.replace(RUN, requirements="lock file.txt", wheelhouse="wheels")
         assert list(commands(replace(PLAIN, record=record)))[1:3] == [
