@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
@@ -22,8 +21,6 @@ MOST_RESTARTS = 9999
 """As `--restarts` takes them: a number has four digits."""
 LONGEST_SCRIPT = 16 << 20
 """Bytes of a script whose header is read."""
-_PLAIN = re.compile(r"(?:(?:==|!=|<=|>=|<|>) ?[0-9]{1,9}(?:\.[0-9]{1,9}){0,9}(?:$|, ?(?!$)))*")
-"""Versions that are right by PEP 440 for certain: most headers have no others."""
 
 
 class ToolTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,9 +62,7 @@ class Header(msgspec.Struct, frozen=True):
 
     def accepts_python(self, version: str) -> bool:
         """Return whether the script runs on this version of Python."""
-        from packaging.specifiers import SpecifierSet  # noqa: PLC0415  as in _check_python
-
-        return SpecifierSet(self.requires_python).contains(version, prereleases=True)
+        return requirements.accepts(self.requires_python, version)
 
 
 class _Tools(msgspec.Struct, frozen=True):
@@ -155,44 +150,21 @@ def _lines(text: str, start: int) -> Iterator[str]:
 
 
 def _check_requirements(block: _Block, path: str) -> None:
-    if not _PLAIN.fullmatch(block.requires_python):
-        _check_python(block.requires_python, path)
-    for dependency in block.dependencies:
-        try:
-            requirement = requirements.parse(dependency)
-        except requirements.RequirementError as error:
-            raise _wrong_requirement(path, str(error)) from error
-        is_simple = not (requirement.url or requirement.marker or requirement.extras)
-        if not (is_simple and _PLAIN.fullmatch(requirement.specifier)):
-            _check_requirement(dependency, path)
-
-
-def _check_python(versions: str, path: str) -> None:
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet  # noqa: PLC0415  25 ms of CPU
-
     try:
-        SpecifierSet(versions).contains("3.11")
-    except (InvalidSpecifier, ValueError) as error:  # the latter for a number of thousands of digits
+        requirements.accepts(block.requires_python, "3.11")
+    except ValueError as error:  # also for a number of thousands of digits
         raise UsageError(
-            f"The header of {path} is wrong: requires-python is '{versions[:100]}'.",
+            f"The header of {path} is wrong: requires-python is '{block.requires_python[:100]}'.",
             hint='Write for instance requires-python = ">=3.10"',
         ) from error
-
-
-def _check_requirement(text: str, path: str) -> None:
-    from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415  as above
-
     try:
-        Requirement(text)
-    except (InvalidRequirement, RecursionError) as error:  # the latter for brackets in each other
-        raise _wrong_requirement(path, f"'{text}' is not a requirement") from error
-
-
-def _wrong_requirement(path: str, reason: str) -> UsageError:
-    return UsageError(
-        f"The header of {path} is wrong: {reason}.",
-        hint='Write for instance dependencies = ["numpy>=1.26"]; or "NAME @ https://..."',
-    )
+        for dependency in block.dependencies:
+            requirements.parse(dependency)
+    except requirements.RequirementError as error:
+        raise UsageError(
+            f"The header of {path} is wrong: {error}.",
+            hint='Write for instance dependencies = ["numpy>=1.26"]; or "NAME @ https://..."',
+        ) from error
 
 
 def _check_lock_path(name: str, path: str) -> None:

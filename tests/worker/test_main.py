@@ -156,7 +156,7 @@ class TestLaunch:
     @pytest.mark.parametrize(
         ("specifier", "error"),
         [
-            ("", ""), (">=3.8", ""), (">=x", "requires-python: 'x' is not a version"),
+            ("", ""), (">=3.8", ""), (">=x", "requires-python: '>=x' is not a version specifier"),
             ("~3", "requires-python: '~3' is not a version specifier"),
         ],
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from packaging.requirements import Requirement as Pep508
 
-from tpuctl.worker.requirements import RequirementError, lock_text, parse, parse_lock
+from tpuctl.worker.requirements import RequirementError, accepts, lock_text, parse, parse_lock
 
 A, B = f"sha256:{'a' * 64}", f"sha512:{'b' * 128}"
 RIGHT = (
@@ -23,12 +23,12 @@ WRONG = (
     "$HOME",
     "numpy --find-links=https://evil", "numpy -i https://evil", "numpy --hash=sha256:ab", "numpy\n--pre",
     "numpy>=1\n-r x", "numpy\r--pre", "numpy\x00", "numpy\u2028--pre", "nümpy", "numpy>=1 # c", "numpy\\",
-    "numpy ; python_version > '3' --pre", "numpy; x == '\n--pre'", "numpy>=", "numpy>=1 <2", "numpy 1",
+    "numpy ; python_version > '3' --pre", "numpy; os_name == '\n--pre'", "numpy>=", "numpy>=1 <2", "numpy 1",
     "numpy[", "numpy[--pre]", "numpy(>=1", "https://evil/x.whl", "git+https://evil/x", "x @ file:///etc/passwd",
     "x @ http://h/x.whl", "x @ git+ssh://h/x", "x @ hg+https://h/x@--config=y", "x @ git+file:///x",
     "x @ ext::sh -c id", "x @ https://-u@h/x.whl", "x @ git+https://h/x@--upload-pack=id",
     "x @ git+https://h/x.git@-u", "x @ https://h/${GOOGLE_TOKEN}", "x @ https://h/x --pre", "x @ -r",
-    "x @ ./y",
+    "x @ ./y", "x===${GOOGLE_TOKEN}", "x; os_name == '${GOOGLE_TOKEN}'",
     "x @ https:///x", "x @ https://-oProxyCommand=id/x", "a" * 3000, "a" * 30 + "!" + "b" * 30,
 )  # fmt: skip
 
@@ -57,7 +57,7 @@ def test_a_password_in_a_url_is_in_no_message() -> None:
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize("text", ["x;" + "a" * 1900 + "#", "x;" + "=" * 1900 + "#", "x" + "=" * 1900])
+@pytest.mark.parametrize("text", ["x;" + "a" * 1900 + "#", "x;" + "=" * 1900 + "#", "x" + "=" * 1900 + " 1"])
 def test_no_text_takes_long(text: str) -> None:
     with pytest.raises(RequirementError):
         parse(text)
@@ -103,18 +103,38 @@ def test_a_line_of_a_lock_file_that_is_no_pinned_requirement_is_named(line: str,
 
 def test_gaps_and_quotes_are_as_free_as_pep_508_has_them() -> None:
     spaced = parse("a [ b , c ]  ( >= 1 , < 2 )  ; python_version > '3' ")
-    assert (spaced.name, spaced.extras, spaced.specifier) == ("a", ("b", "c"), ">= 1 , < 2")
-    assert spaced.marker == "python_version > '3'"
-    assert parse('a >=1 ; x == "it\'s"').specifier == ">=1"
+    assert (spaced.name, spaced.extras, spaced.specifier) == ("a", ("b", "c"), "<2,>=1")
+    assert spaced.marker == 'python_version > "3"'
+    assert parse('a >=1 ; os_name == "it\'s"').specifier == ">=1"
     for wrong in (
         "a ( >=1",
         "a >=1 )",
         "a [b",
         "a b",
-        "a ; x == 'ä'",
-        "a ; x == '\u202e'",
+        "a ; os_name == 'ä'",
+        "a ; os_name == '\u202e'",
         "a ,",
         "a >= , <2",
     ):
         with pytest.raises(RequirementError):
             parse(wrong)
+
+
+@pytest.mark.parametrize(
+    ("specifier", "version", "accepted"),
+    [
+        ("", "anything", True), ("==1.21.0", "2.4.6", False), ("==1.21", "1.21.0", True),
+        (">=1, <2", "2.0", False), ("==2.1.0", "2.1.0+cpu", True), (">=2.16", "2.17.0rc1", True),
+        (">=2.16", "no-version", False), ("===no-version", "no-version", True), ("<3.13", "3.13.0rc1", False),
+    ],
+)  # fmt: skip
+def test_what_is_installed_fulfils_a_specifier_as_pip_has_it(
+    specifier: str, version: str, accepted: bool
+) -> None:
+    assert accepts(specifier, version) is accepted
+
+
+@pytest.mark.parametrize("specifier", ["1.0", ">=", ">=x", "=>1", ">=1 --pre", ">1.*"])
+def test_a_malformed_specifier_is_an_error(specifier: str) -> None:
+    with pytest.raises(ValueError, match="specifier"):
+        accepts(specifier, "1.0")

@@ -1,1 +1,1 @@
-"""The program that runs on each TPU VM host: standard library only, Python 3.8+, shipped as one zip."""
+"""The program that runs on each TPU VM host: standard library and `packaging`, Python 3.8+, one zip."""

@@ -197,12 +197,17 @@ def _python_error(spec: Optional[Spec]) -> str:
     """Return why this Python is none that the script requires; empty where it is one."""
     if not (spec and spec.requires_python):
         return ""
-    from tpuctl.worker.preparation import versions  # noqa: PLC0415  most scripts run on any Python
+    from tpuctl.worker import requirements  # noqa: PLC0415  most scripts run on any Python
 
+    present = sys.version.partition(" ")[0]
     try:
-        return versions.python_error(spec.requires_python)
-    except (ValueError, AttributeError):
+        if requirements.accepts(spec.requires_python, present):
+            return ""
+    except ValueError:
+        return "requires-python: %r is not a version specifier" % spec.requires_python
+    except (AttributeError, TypeError):
         return ""  # as for what is no spec
+    return "the script requires Python %s, and the host has %s" % (spec.requires_python, present)
 
 
 def _await_start(pid: int, started: str, log: str) -> int:

@@ -1,33 +1,19 @@
-"""Reads requirements, on laptop and host: PEP 508 and nothing else, so that none is an option of pip."""
+"""Reads requirements, on laptop and host: PEP 508 and nothing else, so that none is an option of pip.
+
+`packaging` is imported where it is used: that takes 25 ms, and most commands read no requirement.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple, Sequence, Tuple
 
-_GAP = "[ \t]*"
-_NAME = "[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
-_CLAUSE = "(?:===|~=|==|!=|<=|>=|<|>)" + _GAP + "[A-Za-z0-9._*+!-]+" + _GAP
-_CLAUSES = _CLAUSE + "(?:," + _GAP + _CLAUSE + ")*"
-_URL = r"(?:git\+)?https://[A-Za-z0-9][A-Za-z0-9.:@_~%+-]*/[A-Za-z0-9._~:/?#&'()*+,;=%!@-]*"
-_MARKER = r"""(?:[ \t()<>=!~a-z_.]|'[ -&(-\[\]-~]*'|"[ !#-\[\]-~]*")+"""
-_EXTRAS = "(?P<extras>" + _NAME + _GAP + "(?:," + _GAP + _NAME + _GAP + ")*)?"
-_REQUIREMENT = re.compile(
-    "(?P<name>" + _NAME + ")" + _GAP
-    + r"(?:\[" + _GAP + _EXTRAS + r"\]" + _GAP + ")?"
-    + "(?:@" + _GAP + "(?P<url>" + _URL + ")(?=[ \t]|$)" + _GAP + "|"
-    + r"(?:(?P<open>\()" + _GAP + ")?(?P<specifier>" + _CLAUSES + r")?(?(open)\)" + _GAP + "))"
-    + "(?:;(?P<marker>" + _MARKER + "))?"
-)  # fmt: skip
-"""https://packaging.python.org/specifications/dependency-specifiers/ in ASCII, a URL by https only.
-
-No two gaps are beside each other: of a text that does not match, each way to share it out would be tried.
-"""
-_LONGEST = 2000
-"""Most characters of a requirement."""
+_TEXT = re.compile(r"[\t -#%-\[\]-~]{1,2000}")
+"""ASCII in one line, without what joins lines in a file of pip (a backslash), or is a variable there."""
+_URL = re.compile(r"(?:git\+)?https://[A-Za-z0-9][A-Za-z0-9.:@_~%+-]*/[A-Za-z0-9._~:/?#&'()*+,;=%!@-]*")
 _HASH = re.compile(r"[ \t]--hash=(sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128})(?=[ \t]|$)")
 _COMMENT = re.compile(r"(^|[ \t])#.*$")
-_PIN = re.compile("===?" + _GAP + "[A-Za-z0-9._+!-]+")
+_PIN = re.compile("===?[A-Za-z0-9._+!-]+")
 
 
 class RequirementError(ValueError):
@@ -58,18 +44,41 @@ def normalized(name: str) -> str:
     return re.sub("[-_.]+", "-", name).lower()
 
 
+def accepts(specifier: str, version: str) -> bool:
+    """Return whether a version fulfils every clause of a specifier such as `>=1.26,<3`, empty for any.
+
+    Pre-releases count, as they do for what is installed. Raises ValueError for a malformed specifier; a
+    version that is not of PEP 440 fulfils none but the empty one.
+    """
+    from packaging.specifiers import SpecifierSet  # noqa: PLC0415  as above
+    from packaging.version import InvalidVersion  # noqa: PLC0415
+
+    clauses = SpecifierSet(specifier)
+    try:
+        return not specifier or clauses.contains(version, prereleases=True)
+    except InvalidVersion:
+        return False
+
+
 def parse(text: str) -> Requirement:
     """Return a requirement; raises RequirementError for anything but PEP 508, such as an option or a path."""
+    import packaging.requirements  # noqa: PLC0415  as above
+
     text = text.strip(" \t")
-    match = _REQUIREMENT.fullmatch(text[: _LONGEST + 1])
-    if not match or len(text) > _LONGEST:
-        raise RequirementError("'%s' is not a requirement" % _shown(text[:_LONGEST]))
-    url = match["url"] or ""
+    error = RequirementError("'%s' is not a requirement" % _shown(text[:2000]))
+    if not _TEXT.fullmatch(text):
+        raise error
+    try:
+        read = packaging.requirements.Requirement(text)
+    except (ValueError, RecursionError):  # the latter for brackets in each other
+        raise error from None
+    url, marker = read.url or "", str(read.marker or "")
+    if url and not _URL.fullmatch(url):
+        raise error
     if re.search("@-|/-[^/]*@", url):
-        raise RequirementError("'%s' is not a requirement: its URL holds an option of git" % _shown(text))
-    extras = tuple(normalized(extra.strip(" \t")) for extra in (match["extras"] or "").split(",") if extra)
-    marker, specifier = ((match[group] or "").strip(" \t") for group in ("marker", "specifier"))
-    return Requirement(text, normalized(match["name"]), extras, specifier, url, marker)
+        raise RequirementError("%s: its URL holds an option of git" % error)
+    extras = tuple(sorted(map(normalized, read.extras)))
+    return Requirement(text, normalized(read.name), extras, str(read.specifier), url, marker)
 
 
 def _shown(text: str) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import io
 import zipfile
+
+from packaging.specifiers import SpecifierSet
 
 from tests.paths import ROOT
 from tpuctl import __version__
@@ -22,6 +25,17 @@ def test_a_program_has_every_module_of_its_package_and_those_that_are_named() ->
     assert list(contents) == names
     assert contents["tpuctl/clock.py"] == (ROOT / "tpuctl/clock.py").read_bytes()
     assert "tpuctl/clock.py" not in members(program("worker"))
+
+
+def test_a_library_goes_with_its_licences() -> None:
+    names = set(members(program("keeper", libraries=["packaging"]))) - set(members(program("keeper")))
+    assert {f"packaging/{name}.py" for name in ("__init__", "requirements", "specifiers")} <= names
+    assert {f"packaging/LICENSE{kind}" for kind in ("", ".APACHE", ".BSD")} <= names
+
+
+def test_a_library_runs_on_the_oldest_python_of_a_host() -> None:
+    declared = importlib.metadata.metadata("packaging")["Requires-Python"]
+    assert SpecifierSet(declared).contains("3.8"), "pyproject.toml limits it"
 
 
 def test_it_begins_in_the_packages_main_module_and_knows_its_version() -> None:

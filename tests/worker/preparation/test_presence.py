@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -117,6 +119,14 @@ class TestModules:
     ) -> None:
         (tmp_path / "own_of_test.py").write_text("")
         assert presence.is_present(parse(requirement)) is is_present
+
+    def test_one_that_only_this_program_brings_is_not_of_the_image(self, image: Add, tmp_path: Path) -> None:
+        """As `packaging`, which the script does not see."""
+        with zipfile.ZipFile(tmp_path / "worker.zip", "w") as program:
+            program.writestr("own_of_test.py", "")
+        sys.path.append(str(tmp_path / "worker.zip"))  # it is the image's list
+        assert importlib.util.find_spec("own_of_test")
+        assert not presence.is_present(parse("own-of-test"))
 
 
 def test_the_first_of_two_distributions_of_a_name_is_the_one_that_is_imported(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import io
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -15,10 +16,11 @@ LONG_AGO = (1980, 1, 1, 0, 0, 0)
 """The oldest time of a zip's member: the same source gives the same bytes."""
 
 
-def program(package: str, modules: Iterable[str] = ()) -> bytes:
+def program(package: str, modules: Iterable[str] = (), libraries: Iterable[str] = ()) -> bytes:
     """Return the program `tpuctl/PACKAGE/main.py` with its package; the same source gives the same bytes.
 
-    `modules` are those of other packages that it imports, as `worker/gcs.py`.
+    `modules` are those of other packages that it imports, as `worker/gcs.py`; `libraries` are installed
+    packages in pure Python that run on the hosts' Python, which go with their licences.
     """
     folder = resources.files("tpuctl")
     own = _modules(folder.joinpath(package), package)
@@ -28,7 +30,20 @@ def program(package: str, modules: Iterable[str] = ()) -> bytes:
         _write(archive, "tpuctl/__init__.py", f'__version__ = "{__version__}"\n'.encode())
         for name in sorted({*own, *modules}):
             _write(archive, f"tpuctl/{name}", folder.joinpath(name).read_bytes())
+        for library in libraries:
+            for name, data in sorted(_library(library)):
+                _write(archive, f"{library}/{name}", data)
     return buffer.getvalue()
+
+
+def _library(name: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the modules of a package, without its subpackages, and its licences."""
+    for member in resources.files(name).iterdir():
+        if member.name.endswith(".py"):
+            yield member.name, member.read_bytes()
+    for path in importlib.metadata.files(name) or ():
+        if path.name.startswith("LICENSE"):
+            yield path.name, path.read_binary()
 
 
 def _modules(folder: Traversable, path: str) -> Iterator[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from functools import lru_cache
 from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
 
 from tpuctl.worker import requirements
-from tpuctl.worker.preparation import versions
 from tpuctl.worker.requirements import Requirement
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def is_present(requirement: Requirement, depth: int = 0) -> bool:
     if version is None:
         return not requirement.specifier and not requirement.extras and _has_module(requirement.name)
     extras = (_parsed_extra(requirement.name, extra) for extra in requirement.extras)
-    return versions.accepts(requirement.specifier, version) and all(
+    return requirements.accepts(requirement.specifier, version) and all(
         child is not None and is_present(child, depth + 1) for children in extras for child in children
     )
 
@@ -35,7 +36,7 @@ def is_present(requirement: Requirement, depth: int = 0) -> bool:
 def described(requirement: Requirement) -> str:
     """Return a requirement for a message, with the version that does not fulfil it."""
     version = installed_version(requirement.name)
-    if requirement.url or version is None or versions.accepts(requirement.specifier, version):
+    if requirement.url or version is None or requirements.accepts(requirement.specifier, version):
         return requirement.masked
     return "%s (the host has %s)" % (requirement.masked, version)
 
@@ -79,9 +80,11 @@ def aliases() -> Dict[str, str]:
 
 
 def _is_usable(name: str, version: str) -> bool:
+    from packaging.version import InvalidVersion, Version  # noqa: PLC0415  as in worker/requirements.py
+
     try:
-        versions.Version(version)
-    except ValueError:
+        Version(version)
+    except InvalidVersion:
         return False
     return bool(_NAME.fullmatch(name))
 
@@ -128,9 +131,10 @@ def _readable(text: str) -> Optional[Requirement]:
 
 
 def _has_module(name: str) -> bool:
-    import importlib.util  # noqa: PLC0415  as above
+    from importlib.machinery import PathFinder  # noqa: PLC0415  as above
 
-    return importlib.util.find_spec(_module(name)) is not None
+    folders = [path for path in sys.path if os.path.isdir(path)]  # this program's zip is not of the image
+    return PathFinder.find_spec(_module(name), folders) is not None
 
 
 def _module(name: str) -> str:

@@ -32,7 +32,7 @@ def test_what_was_asked_for_and_installed_has_its_version() -> None:
     )
     assert lines.requirements == (
         "einops==0.8", "numpy==2.0", "own @ git+https://host/own",
-        'requests[socks]==2.1; python_version>"3"',
+        'requests[socks]==2.1; python_version > "3"',
     )  # fmt: skip
     assert lines.constraints == ("einops==0.8", "jax==0.4+x", "numpy==2.0", "pyyaml==6.0", "requests==2.1")
 

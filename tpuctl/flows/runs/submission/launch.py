@@ -166,7 +166,7 @@ def _tar(files: Mapping[str, bytes]) -> bytes:
 
 def worker_program() -> bytes:
     """Return the program for the hosts as a zip that `python3` runs; the same source gives the same bytes."""
-    return program("worker")
+    return program("worker", libraries=["packaging"])
 
 
 class _Answer(msgspec.Struct, frozen=True):
