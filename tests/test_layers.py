@@ -37,7 +37,7 @@ LAYERS = {
 TOP = {"__main__.py": "cli", "__init__.py": "public"}
 """Files of the top package that may import what is above the facts; `public` has the names of the API."""
 RECORDS = {
-    "worker.records", "worker.light_dataclass", "worker.requirements", "worker.preparation.tar_files",
+    "worker.records", "worker.requirements", "worker.preparation.tar_files",
     "keeper.records", "local.confined_folder",
 }  # fmt: skip
 SUBPACKAGES = {
@@ -200,7 +200,6 @@ def layer(dotted: str) -> str:
         return "guest"
     if parts[:2] in (
         ["worker", "records"],
-        ["worker", "light_dataclass"],
         ["worker", "requirements"],
         ["keeper", "records"],
         ["local", "confined_folder"],

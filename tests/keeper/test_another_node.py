@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import urllib.request
+import ssl
 from dataclasses import replace
 
 import pytest
@@ -14,7 +14,7 @@ from tpuctl.keeper.api import TpuApi
 from tpuctl.keeper.keeper import AnotherNodeError, Keeper
 from tpuctl.keeper.metadata import MetadataServer
 from tpuctl.keeper.records import moment
-from tpuctl.worker import gcs
+from tpuctl.worker import gcs, wire
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def keeper(keepers: Keepers, tpuctl: Command, monkeypatch: pytest.MonkeyPatch) -
     environment = ssh_environment()
     for name in ("GCE_METADATA_HOST", "https_proxy", "HTTPS_PROXY", "SSL_CERT_FILE", "no_proxy", "NO_PROXY"):
         monkeypatch.setenv(name, environment[name])
-    monkeypatch.setattr(urllib.request, "_opener", None)  # it keeps the proxy of an earlier test
+    monkeypatch.setattr(wire, "_certificates", ssl.create_default_context)  # not those of an earlier test
     monkeypatch.setattr(gcs, "HOST", keepers.simulator.simulator.endpoints["storage"])
     keepers.advance(7200)
     return Keeper(MetadataServer(), list, 1.0)

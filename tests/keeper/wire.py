@@ -191,9 +191,8 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(timing, "sleep", services.sleep)
     monkeypatch.setattr(timing, "REQUEST_PAUSES", (0.0, 0.0))
-    monkeypatch.setattr("urllib.request._opener", None)  # it keeps the proxy of an earlier test
     monkeypatch.setenv("GCE_METADATA_HOST", address)
-    monkeypatch.setattr(api, "URL", f"http://{address}/v2/")
+    monkeypatch.setattr(api, "URL", f"http://{address}")
     monkeypatch.setattr(gcs, "HOST", f"http://{address}")
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()

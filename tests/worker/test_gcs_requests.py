@@ -6,22 +6,27 @@ import email.utils
 import json
 import time
 from collections.abc import Callable, Mapping
+from http.client import HTTPMessage
 from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
 
 from tpuctl.worker import gcs, timing
-from tpuctl.worker.connection import Answer
+from tpuctl.worker.wire import Answer
 
 OBJECT = "/storage/v1/b/b/o/runs%2Fr%201"
 """Of `runs/r 1` in the bucket `b`."""
-CONFLICT, MISSING, FORBIDDEN = (Answer(status, "", b"no") for status in (412, 404, 403))
+CONFLICT, MISSING, FORBIDDEN = (Answer(status, HTTPMessage(), b"no") for status in (412, 404, 403))
 
 
 def answer(body: object, status: int = 200, generation: str = "", date: str = "") -> Answer:
     """An answer of the service; a body that is no bytes is JSON."""
-    return Answer(status, date, body if isinstance(body, bytes) else json.dumps(body).encode(), generation)
+    headers = HTTPMessage()
+    headers["Date"] = date
+    if generation:
+        headers["X-Goog-Generation"] = generation
+    return Answer(status, headers, body if isinstance(body, bytes) else json.dumps(body).encode())
 
 
 class Service:
@@ -322,7 +327,7 @@ class TestToken:
         service.answers = [answer(b"")] * 3
         for _ in range(3):
             bucket.get("x")
-        assert metadata.requests == [("service-accounts/default/token", 20)] * tokens
+        assert metadata.requests == [("instance/service-accounts/default/token", 20)] * tokens
         assert service.headers[-1]["Authorization"] == f"Bearer t{tokens}"
 
     @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
+from http.client import HTTPMessage
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,8 +18,7 @@ import pytest
 
 from tests.worker.host import SPEC, Host
 from tpuctl.polling import Backoff, poll
-from tpuctl.worker import connection, main, timing, wire
-from tpuctl.worker.light_dataclass import replace
+from tpuctl.worker import main, timing, wire
 from tpuctl.worker.records import encode
 
 Answer = Callable[[], dict[str, object]]
@@ -211,11 +212,11 @@ class TestStart:
         status: int | None,
         account: str,
     ) -> None:
-        def ask(path: str, _: float) -> connection.Answer:
-            assert path == "service-accounts/default/email"
+        def ask(path: str, _: float) -> wire.Answer:
+            assert path == "instance/service-accounts/default/email"
             if status is None:
                 raise OSError
-            return connection.Answer(status, "", b"tpu@p.x")
+            return wire.Answer(status, HTTPMessage(), b"tpu@p.x")
 
         monkeypatch.setattr(wire, "ask_metadata", ask)
         (tmp_path / "log").write_text("[tpuctl] Traceback ...\n[tpuctl] You may not.\n")

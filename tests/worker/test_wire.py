@@ -8,13 +8,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler
+from typing import Any
 
 import pytest
 
 from tests.cloud.web_server import QuietServer
 from tests.isolation.ports import refusing_port
 from tpuctl.worker import wire
-from tpuctl.worker.wire import Wire
+from tpuctl.worker.wire import Answer, AnswerError, Wire, ask
 
 
 class Service(QuietServer):
@@ -72,7 +73,7 @@ def test_requests_of_a_thread_share_a_connection(service: Service, client: Wire)
     assert client.request("GET", "/missing").status == 404
     answer = client.request("GET", "/a", b"data", {"Content-Type": "text/plain"})
     assert (answer.status, answer.text, service.connections) == (200, "connection 1", 1)
-    assert answer.date.endswith("GMT")
+    assert answer.headers["date"].endswith("GMT")
 
 
 def test_a_connection_that_the_service_has_closed_is_replaced(service: Service, client: Wire) -> None:
@@ -127,7 +128,7 @@ def test_an_interrupted_request_leaves_nothing_for_the_next_one(
 
     client.request("GET", "/")
     with monkeypatch.context() as patch:
-        patch.setattr("tpuctl.worker.connection.Connection._head", interrupted)
+        patch.setattr("http.client.HTTPResponse.begin", interrupted)
         with pytest.raises(Stopped):
             client.request("GET", "/")
     assert client.request("GET", "/missing").status == 404
@@ -160,3 +161,76 @@ def test_https_goes_through_the_environments_proxy(monkeypatch: pytest.MonkeyPat
     (request,) = requests
     assert request.startswith(b"CONNECT storage.googleapis.com:443 ")
     assert base64.b64encode(b"a@b:secret") in request
+
+
+def answered(*pieces: bytes, **changes: Any) -> tuple[Answer, bytes]:
+    """Return the answer to a request of these pieces, after which the service closes, and the request."""
+    requests: list[bytes] = []
+
+    def serve() -> None:
+        stream, _ = listener.accept()
+        with stream:
+            while b"\r\n\r\n" not in b"".join(requests):
+                requests.append(stream.recv(65_536))
+            for piece in pieces:
+                stream.sendall(piece)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            return ask(url, "GET", "/a?b=c", **changes), b"".join(requests)
+        finally:
+            thread.join()
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.0 200 OK\r\nContent-Length: 4\r\n\r\ndata",
+        b"HTTP/1.1 200 OK\r\n\r\ndata",
+        CHUNKED + b"3;a=b\r\ndat\r\n1\r\na\r\n0\r\nT: x\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndata",
+    ],
+    ids=["1.0", "no length", "chunks", "100"],
+)
+def test_every_way_to_say_how_long_an_answer_is(answer: bytes) -> None:
+    result, request = answered(answer, headers={"A": "b"})
+    assert (result.status, result.body) == (200, b"data")
+    assert request.startswith(b"GET /a?b=c HTTP/1.1\r\n")
+    assert b"\r\nA: b\r\n" in request
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0-OpenSSH\r\n",
+        b"HTTP/1.1 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\ndata",
+        CHUNKED + b"4\r\nda",
+        CHUNKED + b"long\r\ndata",
+        b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 1000,
+        b"HTTP/1.1 200 OK\r\nA: " + b"b" * 100_000,
+    ],
+    ids=["SSH", "no status", "cut", "cut chunk", "chunk", "headers", "long header"],
+)
+def test_what_is_no_whole_answer_is_an_error_of_the_system(answer: bytes) -> None:
+    """So that it is tried again, as a cut connection is."""
+    with pytest.raises((AnswerError, ConnectionResetError)):
+        answered(answer)
+
+
+def test_a_service_that_closes_before_it_answers_has_an_error_of_its_own() -> None:
+    """By which a request is sent again over another connection."""
+    with pytest.raises(ConnectionResetError):
+        answered()
+
+
+def test_no_value_adds_a_header(service: Service, client: Wire) -> None:
+    with pytest.raises(ValueError, match="header value"):
+        client.request("GET", "/", None, {"A": "a\r\nHost: other"})
+    assert client.request("GET", "/").status == 200

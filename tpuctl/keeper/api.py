@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import email.utils
-import http.client
 import json
 import re
-import urllib.error
-import urllib.request
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Tuple
+from http.client import HTTPMessage
+from typing import Any, Dict, List, Optional, Tuple
 
 from tpuctl.keeper.records import moment
 from tpuctl.worker import gcs
+from tpuctl.worker.wire import Answer, ask
 
-URL = "https://tpu.googleapis.com/v2/"
+URL = "https://tpu.googleapis.com"
 NODE = "projects/%s/locations/%s/nodes/%s"
 QUEUED_RESOURCE = re.compile(r"projects/[^/]+/locations/[^/]+/queuedResources/[^/?#]+")
 TIMEOUT = 20.0
@@ -91,29 +90,26 @@ class TpuApi:
         self._call("DELETE", name + "?force=true")
 
     def _call(
-        self, method: str, path: str, body: "Dict[str, object] | None" = None
-    ) -> "tuple[dict, http.client.HTTPMessage]":  # type: ignore[type-arg]  # of JSON
+        self, method: str, path: str, body: Optional[Dict[str, object]] = None
+    ) -> Tuple[Dict[str, Any], HTTPMessage]:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(URL + path, data, method=method)  # noqa: S310  always https
         try:
-            request.add_header("Authorization", self._token.header())
-            request.add_header("Content-Type", "application/json")
-            with urllib.request.urlopen(request, timeout=TIMEOUT) as response:  # noqa: S310  always https
-                return json.load(response), response.headers
-        except urllib.error.HTTPError as error:
-            kind = {400: RefusedError, 403: RefusedError, 404: AbsentError}.get(error.code, ApiError)
-            if error.code == 401:  # a clock that jumped back hides that the token is too old
-                self._token = gcs.Token()
-            raise kind("%s %s: %s" % (method, path, _message(error))) from None
-        except (OSError, http.client.HTTPException, gcs.GcsError, ValueError) as error:
+            headers = {"Authorization": self._token.header(), "Content-Type": "application/json"}
+            answer = ask(URL, method, "/v2/" + path, data, headers, TIMEOUT)
+            if answer.status < 300:
+                return json.loads(answer.body), answer.headers
+        except (OSError, gcs.GcsError, ValueError) as error:
             text = "no answer from the Cloud TPU API: %s" % (str(error) or type(error).__name__)
             raise ApiError(text) from None
+        if answer.status == 401:  # a clock that jumped back hides that the token is too old
+            self._token = gcs.Token()
+        kind = {400: RefusedError, 403: RefusedError, 404: AbsentError}.get(answer.status, ApiError)
+        raise kind("%s %s: %s" % (method, path, _message(answer)))
 
 
-def _message(error: urllib.error.HTTPError) -> str:
+def _message(answer: Answer) -> str:
     """Return Google's own sentence, or the status."""
-    with error:
-        try:
-            return str(json.loads(error.read(65536))["error"]["message"])
-        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
-            return "HTTP %d" % error.code
+    try:
+        return str(json.loads(answer.body)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return "HTTP %d" % answer.status

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import calendar
+import email.utils
 import json
 import os
 import time
@@ -9,8 +11,7 @@ import urllib.parse
 from typing import Iterator, NamedTuple, Tuple
 
 from tpuctl.worker import timing
-from tpuctl.worker.connection import Answer
-from tpuctl.worker.wire import Wire, ask_metadata
+from tpuctl.worker.wire import Answer, Wire, ask_metadata
 
 HOST = "https://storage.googleapis.com"
 EMULATOR = "STORAGE_EMULATOR_HOST"
@@ -84,7 +85,7 @@ class Token:
 def _request_token() -> Tuple[str, float]:
     """Return a token and its seconds to live; an error here must not be taken for one of Cloud Storage."""
     try:
-        answer = ask_metadata("service-accounts/default/token", METADATA_TIMEOUT)
+        answer = ask_metadata("instance/service-accounts/default/token", METADATA_TIMEOUT)
     except OSError as error:
         raise OSError(REFUSED % (str(error) or type(error).__name__)) from error
     if answer.status == 200:
@@ -166,7 +167,7 @@ class Bucket:
             return 0, b""
         if answer.status == EMPTY:
             return self.stat(name)[0], b""
-        return int(answer.generation or 0), answer.body
+        return int(answer.headers.get("x-goog-generation", 0)), answer.body
 
     def part(self, name: str, generation: int, start: int, end: int) -> bytes:
         """Return the bytes from `start` to before `end` of one generation of an object."""
@@ -226,13 +227,13 @@ class Bucket:
 
     def _send(self, method: str, target: str, data: bytes | None, headers: dict[str, str]) -> Answer:
         answer = self._wire.request(method, target, data, {**headers, "Authorization": self._token.header()})
-        self._note_time(answer.date)
+        self._note_time(answer.headers.get("date", ""))
         return answer
 
     def _note_time(self, date: str) -> None:
         try:
-            self._ahead = _answered(date) - time.time()
-        except ValueError:  # an answer without a time changes nothing
+            self._ahead = email.utils.parsedate_to_datetime(date).timestamp() - time.time()
+        except (ValueError, TypeError, OverflowError):  # an answer without a time changes nothing
             pass
 
 
@@ -247,22 +248,4 @@ def _words(text: str) -> str:
 
 def _moment(text: str) -> float:
     """Return a time of the service, as 2026-01-31T23:59:59.123Z, in seconds since 1970."""
-    day, clock = text[:10], text[11:19]
-    return _seconds(*map(int, day.split("-")), clock=clock)
-
-
-def _answered(date: str) -> float:
-    """Return the time in a header Date, as Sat, 31 Jan 2026 23:59:59 GMT, in seconds since 1970."""
-    _, day, month, year, clock, _ = date.split()
-    return _seconds(int(year), MONTHS.index(month) + 1, int(day), clock=clock)
-
-
-def _seconds(year: int, month: int, day: int, *, clock: str) -> float:
-    """Return a moment of UTC in seconds since 1970, by the days since March of the year 0."""
-    hour, minute, second = map(int, clock.split(":"))
-    years = year - (month < 3)
-    days = 365 * years + years // 4 - years // 100 + years // 400 + (153 * ((month + 9) % 12) + 2) // 5 + day
-    return float(((days - 719_469) * 24 + hour) * 3600 + minute * 60 + second)
-
-
-MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+    return float(calendar.timegm(time.strptime(text[:19], "%Y-%m-%dT%H:%M:%S")))

@@ -243,7 +243,7 @@ def _account() -> str:
     from tpuctl.worker.wire import ask_metadata  # noqa: PLC0415  where it may do too little
 
     try:
-        answer = ask_metadata("service-accounts/default/email", timing.METADATA_TIMEOUT)
+        answer = ask_metadata("instance/service-accounts/default/email", timing.METADATA_TIMEOUT)
     except OSError:
         return ""
     return answer.text.strip() if answer.status == 200 else ""

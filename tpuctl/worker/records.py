@@ -6,14 +6,8 @@ import hashlib
 import json
 import re
 import zlib
-from typing import TYPE_CHECKING, Mapping, Optional, Sequence, TextIO, Tuple, Union
-
-from tpuctl.worker.light_dataclass import asdict, fields, replace
-
-if TYPE_CHECKING:
-    from dataclasses import dataclass
-else:
-    from tpuctl.worker.light_dataclass import dataclass
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Mapping, Optional, Sequence, TextIO, Tuple, Union
 
 SCHEMA = 1
 
@@ -240,7 +234,7 @@ def encode(record: Union[Spec, WorkerStatus, StopRequest]) -> bytes:
     """Return a record as indented JSON, for people who look into the bucket; a long error loses its end."""
     if isinstance(record, WorkerStatus):
         record = replace(record, error=record.error[:MOST_CHARACTERS])
-    return json.dumps(asdict(record), indent=2, default=asdict).encode() + b"\n"
+    return json.dumps(asdict(record), indent=2).encode() + b"\n"
 
 
 def status_type(status: WorkerStatus) -> str:
@@ -272,7 +266,7 @@ def read_spec(stream: TextIO) -> Spec:
         raise ValueError("spec.json is nested too deep") from None
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise ValueError("spec.json is not of schema %d" % SCHEMA)
-    values = {name: content[name] for name in fields(Spec) if name in content}
+    values = {field.name: content[field.name] for field in fields(Spec) if field.name in content}
     try:
         if values.get("resumption"):
             values["resumption"] = Resumption(**values["resumption"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import replace
 from typing import Callable, Mapping, Optional
 
 from tpuctl.worker import gcs, timing
@@ -14,7 +15,6 @@ from tpuctl.worker.errand import Errand
 from tpuctl.worker.job import causes
 from tpuctl.worker.job.abandoned import abandoned
 from tpuctl.worker.job.script import STOP_CODES, Script, Sentinel
-from tpuctl.worker.light_dataclass import replace
 from tpuctl.worker.peers.peers import Peers, reason_of
 from tpuctl.worker.preparation import environment, steps
 from tpuctl.worker.records import (

@@ -1,38 +1,53 @@
-"""Sends HTTP requests over connections that stay open: a new one costs a handshake and all certificates."""
+"""HTTP of the programs on hosts: to the metadata server, to Cloud Storage and to the Cloud TPU API."""
 
 from __future__ import annotations
 
+import http.client
 import os
-import socket
+import ssl
 import time
+from base64 import b64encode
 from collections import deque
 from functools import lru_cache
-from typing import TYPE_CHECKING, Deque, Mapping, Optional, Tuple
+from typing import Deque, Mapping, NamedTuple, Optional, Tuple
+from urllib import request
 from urllib.parse import SplitResult, unquote, urlsplit
-
-from tpuctl.worker.connection import Answer, Connection, head, status_of
-
-if TYPE_CHECKING:
-    import ssl
 
 TIMEOUT = 60.0
 """Seconds without a byte after which a service does not answer."""
-METADATA_HOST, METADATA = "metadata.google.internal", "/computeMetadata/v1/instance/"
+METADATA_HOST, METADATA = "metadata.google.internal", "/computeMetadata/v1/"
 IDLE = 30.0
 """Seconds after which a connection is not used again: a firewall on the way may have forgotten it."""
-PORTS = {"http": 80, "https": 443}
+
+
+class AnswerError(OSError):
+    """What came is no answer, or only the beginning of one."""
+
+
+class Answer(NamedTuple):
+    """A whole response."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        """The body as text."""
+        return self.body.decode("utf-8", "replace")
 
 
 class Wire:
     """Requests to one service, from any thread: one takes a connection that is idle, or opens one.
 
-    So none waits for another, and a program whose threads seldom ask at once has one connection.
+    So none waits for another, and a program whose threads seldom ask at once has one connection: a new one
+    costs a handshake and all certificates.
     """
 
     def __init__(self, url: str) -> None:
         """Take the service's URL without a path; for https the environment's proxy is used."""
         self._url = urlsplit(url)
-        self._idle: Deque[Tuple[Connection, float]] = deque()
+        self._idle: Deque[Tuple[http.client.HTTPConnection, float]] = deque()
         """Each with when it was used last, in order; no lock: a signal's handler may raise anywhere."""
 
     def request(
@@ -48,19 +63,23 @@ class Wire:
         """
         while True:
             kept = self._take()
+            connection = kept or _connection(self._url, TIMEOUT)
             try:
-                connection = kept or _connect(self._url, TIMEOUT)
-                return self._exchange(connection, method, target, data, headers or {})
+                answer = _exchange(connection, method, target, data, headers)
             except ConnectionError:
                 if not kept:
                     raise
+            else:
+                if connection.sock:
+                    self._idle.append((connection, time.monotonic()))
+                return answer
 
     def close(self) -> None:
         """Close the connections that are idle; the next request opens another one."""
         while self._idle:
             self._idle.pop()[0].close()
 
-    def _take(self) -> Optional[Connection]:
+    def _take(self) -> Optional[http.client.HTTPConnection]:
         """Return the connection that was used last; the others are closed once they are too old."""
         try:
             connection, used = self._idle.pop()
@@ -72,94 +91,73 @@ class Wire:
         self.close()
         return None
 
-    def _exchange(
-        self,
-        connection: Connection,
-        method: str,
-        target: str,
-        data: Optional[bytes],
-        headers: Mapping[str, str],
-    ) -> Answer:
-        try:
-            answer = connection.exchange(method, target, data, headers)
-        except BaseException:  # also a signal's exception: what is left of the response is not the next one's
-            connection.close()
-            raise
-        if connection.is_reusable:
-            self._idle.append((connection, time.monotonic()))
-        else:
-            connection.close()
-        return answer
 
-
-def ask_metadata(path: str, timeout: float) -> Answer:
-    """Ask the metadata server of this VM; raises OSError."""
-    place = os.environ.get("GCE_METADATA_HOST", METADATA_HOST)
-    connection = _connect(urlsplit("http://" + place), timeout)
+def ask(
+    url: str, method: str, target: str, data: Optional[bytes] = None,
+    headers: Optional[Mapping[str, str]] = None, timeout: float = TIMEOUT,
+) -> Answer:  # fmt: skip
+    """Return the answer of a service to one request, whatever its status; raises OSError."""
+    connection = _connection(urlsplit(url), timeout)
     try:
-        return connection.exchange("GET", METADATA + path, None, {"Metadata-Flavor": "Google"})
+        return _exchange(connection, method, target, data, headers)
     finally:
         connection.close()
 
 
-def _connect(url: SplitResult, timeout: float) -> Connection:
-    host, port = url.hostname or "", url.port or PORTS[url.scheme]
-    if url.scheme == "http":
-        return Connection(_open(host, port, timeout), url.netloc)
-    proxy = _proxy(host)
-    if proxy is None:
-        stream = _open(host, port, timeout)
-    else:
-        stream = _open(proxy.hostname or "", proxy.port or PORTS["http"], timeout)
+def ask_metadata(path: str, timeout: float, data: Optional[bytes] = None) -> Answer:
+    """Ask the metadata server of this VM, or have it keep `data`; raises OSError."""
+    place = os.environ.get("GCE_METADATA_HOST", METADATA_HOST)
+    method = "GET" if data is None else "PUT"
+    return ask("http://" + place, method, METADATA + path, data, {"Metadata-Flavor": "Google"}, timeout)
+
+
+def _exchange(
+    connection: http.client.HTTPConnection, method: str, target: str, data: Optional[bytes],
+    headers: Optional[Mapping[str, str]],
+) -> Answer:  # fmt: skip
+    """Send a request and read the whole answer; its connection is closed unless it takes another request."""
     try:
-        if proxy is not None:
-            _tunnel(stream, "%s:%d" % (host, port), _proxy_headers(proxy))
-        return Connection(_certificates().wrap_socket(stream, server_hostname=host), url.netloc)
-    except BaseException:
-        stream.close()
+        connection.request(method, target, data, headers or {})
+        response = connection.getresponse()
+        return Answer(response.status, response.headers, response.read())
+    except BaseException as error:  # also a signal's: what is left of the response is not the next one's
+        connection.close()
+        if isinstance(error, http.client.HTTPException) and not isinstance(error, OSError):
+            raise AnswerError("no whole answer of HTTP: %r" % error) from error
         raise
 
 
-def _open(host: str, port: int, timeout: float) -> socket.socket:
-    stream = socket.create_connection((host, port), timeout)
-    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return stream
-
-
-def _tunnel(stream: socket.socket, place: str, headers: Mapping[str, str]) -> None:
-    """Have a proxy connect the stream to a place; raises OSError."""
-    stream.sendall(head("CONNECT %s HTTP/1.1" % place, {"Host": place, **headers}))
-    with stream.makefile("rb", 0) as reader:  # without a buffer: what follows is not the proxy's
-        first = line = reader.readline()
-        while line.strip():
-            line = reader.readline()
-    if not 200 <= status_of(first) < 300:
-        raise OSError("the proxy refuses a tunnel: %s" % first.decode("latin-1").strip())
+def _connection(url: SplitResult, timeout: float) -> http.client.HTTPConnection:
+    """Return a connection that opens with its first request."""
+    host = url.hostname or ""
+    if url.scheme == "http":
+        return http.client.HTTPConnection(host, url.port, timeout=timeout)
+    proxy = _proxy(host)
+    if proxy is None:
+        return http.client.HTTPSConnection(host, url.port, timeout=timeout, context=_certificates())
+    connection = http.client.HTTPSConnection(
+        proxy.hostname or "", proxy.port or 80, timeout=timeout, context=_certificates()
+    )
+    port = url.port or http.client.HTTPS_PORT
+    connection.set_tunnel(host, port, {"Host": "%s:%d" % (host, port), **_login(proxy)})
+    return connection
 
 
 @lru_cache(maxsize=1)
 def _certificates() -> ssl.SSLContext:
-    import ssl  # noqa: PLC0415  slow, and an emulator on the host has none
-
     return ssl.create_default_context()
 
 
 def _proxy(host: str) -> Optional[SplitResult]:
     """Return the proxy that the environment names for https, None without one."""
-    if not (os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY")):
-        return None
-    from urllib import request  # noqa: PLC0415  slow, and hosts on Google's network have no proxy
-
     proxies = request.getproxies_environment()
-    if request.proxy_bypass_environment(host, proxies):  # type: ignore[attr-defined]
+    if "https" not in proxies or request.proxy_bypass_environment(host, proxies):  # type: ignore[attr-defined]
         return None
     return urlsplit(proxies["https"])
 
 
-def _proxy_headers(proxy: SplitResult) -> Mapping[str, str]:
+def _login(proxy: SplitResult) -> Mapping[str, str]:
     if proxy.username is None:
         return {}
-    from base64 import b64encode  # noqa: PLC0415  as above
-
     login = "%s:%s" % (unquote(proxy.username), unquote(proxy.password or ""))
     return {"Proxy-Authorization": "Basic " + b64encode(login.encode()).decode("ascii")}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
 from tests.bucket_objects.test_fuzz import HOSTILE
 from tests.worker.host import SPEC
 from tpuctl.worker import gcs
-from tpuctl.worker.light_dataclass import replace
 from tpuctl.worker.records import Resumption
 from tpuctl.worker.resumption.successor import LEASE_SECONDS, Successor, record_in
 

@@ -25,7 +25,7 @@ SHORTEST = 60
 MOST_BYTES = 256 * 1024
 """Of one value of a node's metadata: Compute Engine's documentation of custom metadata."""
 NEEDED_SCOPES = ("https://www.googleapis.com/auth/cloud-platform", "cloud-platform")
-MODULES = tuple(f"worker/{name}.py" for name in ("__init__", "connection", "gcs", "timing", "wire"))
+MODULES = tuple(f"worker/{name}.py" for name in ("__init__", "gcs", "timing", "wire"))
 """What the keeper imports besides its own package."""
 SCRIPT = """#!/bin/sh
 # Written by tpuctl: starts the keeper, which deletes this TPU at the end of its --ttl or --idle.

@@ -116,7 +116,7 @@ def _is_full(folder: str) -> bool:
 
 def _metadata(name: str) -> str:
     try:
-        answer = ask_metadata(name, timing.METADATA_TIMEOUT)
+        answer = ask_metadata("instance/" + name, timing.METADATA_TIMEOUT)
     except OSError:  # no answer is no announcement
         return ""
     return answer.text.strip() if answer.status == 200 else ""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import replace
 from typing import Callable, Optional
 
 from tpuctl.worker import gcs, timing
 from tpuctl.worker.errand import Errand
-from tpuctl.worker.light_dataclass import replace
 from tpuctl.worker.records import FINISHED, REPORTS_FOLDER, RUNNING, Spec, WorkerStatus, attempt_folder
 from tpuctl.worker.reporting import reports
 from tpuctl.worker.reporting.logs import LogShipper, say

@@ -11,10 +11,10 @@ import json
 import os
 import threading
 import time
-from typing import List, Mapping, Optional
+from dataclasses import fields, replace
+from typing import Any, Dict, List, Mapping, Optional
 
 from tpuctl.worker import gcs, timing
-from tpuctl.worker.light_dataclass import fields, replace
 from tpuctl.worker.records import FINISHED, PREPARING, STATUS_FILE, Spec, WorkerStatus, encode, status_type
 from tpuctl.worker.reporting.logs import say
 
@@ -24,6 +24,8 @@ LAST_FILE = "last_status.json"
 """In the attempt's folder on the host: what its end was, also where the bucket could not be told."""
 TRIES = 5
 """Of one write, while others write the same object."""
+
+_NAMES = {field.name for field in fields(WorkerStatus)}
 
 
 class AnotherSupervisorError(Exception):
@@ -56,7 +58,7 @@ class StatusWriter:
     def resume(self) -> None:
         """Go on where the supervisor has stopped that wrote the last status in the folder."""
         values = read_last(self._folder) or {}
-        known = {name: values[name] for name in fields(WorkerStatus) if name in values}
+        known: Dict[str, Any] = {name: values[name] for name in _NAMES if name in values}
         self.last = replace(self.last, **{**known, "refusal": ""})
 
     def keep(self, status: WorkerStatus) -> None:
@@ -91,7 +93,7 @@ class StatusWriter:
         """Return whether the next heartbeat is due."""
         return time.monotonic() >= self._written + timing.HEARTBEAT
 
-    def update(self, **changes: object) -> None:
+    def update(self, **changes: Any) -> None:
         """Write the newest status with changes, and the current time; raises as `write` does."""
         with self._lock:
             self.write(replace(self.last, **changes))
@@ -175,11 +177,10 @@ def read_last(folder: str) -> Optional[Mapping[str, object]]:
 
 def status_of(content: object) -> Optional[WorkerStatus]:
     """Return the status that is in a decoded object; None where it is none."""
-    names = set(fields(WorkerStatus))
     if not isinstance(content, dict):
         return None
     try:
-        return WorkerStatus(**{name: value for name, value in content.items() if name in names})
+        return WorkerStatus(**{name: value for name, value in content.items() if name in _NAMES})
     except TypeError:
         return None
 

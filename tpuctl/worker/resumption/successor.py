@@ -10,10 +10,10 @@ import hmac
 import json
 import re
 import time
+from dataclasses import replace
 from typing import Dict, Mapping, Optional, Tuple
 
 from tpuctl.worker import gcs
-from tpuctl.worker.light_dataclass import replace
 from tpuctl.worker.records import MAINTENANCE, Spec, WorkerStatus, attempt_folder
 
 LIMIT = 64 * 1024
