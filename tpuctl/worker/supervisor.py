@@ -11,8 +11,9 @@ from typing import Callable, Mapping, Optional
 from tpuctl.worker import gcs, timing
 from tpuctl.worker.control import chips
 from tpuctl.worker.control.stops import Stops
+from tpuctl.worker.control.turns import LONGEST_REST, Turn, runs_beside
 from tpuctl.worker.errand import Errand
-from tpuctl.worker.job import causes
+from tpuctl.worker.job import causes, leftovers
 from tpuctl.worker.job.abandoned import abandoned
 from tpuctl.worker.job.script import STOP_CODES, Script, Sentinel
 from tpuctl.worker.peers.peers import Peers, reason_of
@@ -157,19 +158,13 @@ class Supervisor:
         """End the scripts of earlier runs that nobody watches: they hold the chips."""
         others = abandoned(self._folder)
         if others:
-            from tpuctl.worker.job import leftovers  # noqa: PLC0415  where there are none, a start needs none
-
             leftovers.end_earlier(others)
 
     def _end_leftovers(self, script: int) -> None:
-        from tpuctl.worker.job import leftovers  # noqa: PLC0415  as above
-
         grace = timing.SIGNAL_DELAY if self._signals.number else self._leftover_grace
         leftovers.end(self._folder, script, (self._guard, self._sentinel.pid), grace)
 
     def _await_turn(self) -> None:
-        from tpuctl.worker.control.turns import Turn  # noqa: PLC0415  most runs wait for none
-
         def note(ahead: int) -> None:
             self._reporter.update(state=QUEUED, ahead=ahead)
 
@@ -180,8 +175,6 @@ class Supervisor:
 
     def _await_rest(self) -> None:
         """Wait for the run before this one on this host: it has ended on the first one."""
-        from tpuctl.worker.control.turns import LONGEST_REST, runs_beside  # noqa: PLC0415  as above
-
         timing.wait_until(lambda: not runs_beside(self._folder), LONGEST_REST, interval=timing.FIRST_LOOK)
 
     def _check(self) -> None:

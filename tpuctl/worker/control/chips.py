@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import pwd
 from typing import List
+
+from tpuctl.worker.job import processes
 
 DEVICES = ("/dev/accel0", "/dev/vfio")
 """One of them is on each host with chips; on any other, nothing more is looked at."""
@@ -19,8 +22,6 @@ def write_holders(log: str) -> None:
 
 
 def _holders() -> List[str]:
-    from tpuctl.worker.job import processes  # noqa: PLC0415  a host without chips starts faster without it
-
     try:
         pids = [int(name) for name in os.listdir(processes.PROC) if name.isdigit()]
     except OSError:  # not Linux
@@ -34,8 +35,6 @@ def _holders() -> List[str]:
 
 def _user(path: str) -> str:
     """Return whose process has this folder in /proc."""
-    import pwd  # noqa: PLC0415  as above
-
     try:
         number = os.stat(path).st_uid
     except OSError:

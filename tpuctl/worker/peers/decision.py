@@ -17,7 +17,7 @@ from tpuctl.worker.records import Spec, attempt_folder
 GO, END = "go", "end"
 DECISION = "barrier/decision.json"
 """Name inside the attempt's folder."""
-LIMIT = 4096
+LARGEST_DECISION = 4096
 """Bytes of it that are read."""
 LONGEST_REASON = 500
 TRIES = 10
@@ -79,7 +79,7 @@ class DecisionObject:
         raise gcs.GcsError("other programs keep writing gs://%s/%s" % (self._bucket.name, self._name))
 
     def _read(self) -> "tuple[int, Optional[Decision]]":
-        generation, data = self._bucket.read(self._name, LIMIT)
+        generation, data = self._bucket.read(self._name, LARGEST_DECISION)
         try:
             content = json.loads(data)
             decision = Decision(content["state"], content["worker"], content["reason"])

@@ -9,7 +9,7 @@ from typing import List
 from tpuctl.worker import gcs, timing
 from tpuctl.worker.records import FINISHED, STATUS_FILE, Spec, attempt_folder
 
-LIMIT = 64 * 1024
+LARGEST_STATUS = 64 * 1024
 """Bytes of a status."""
 
 
@@ -63,6 +63,6 @@ class Neighbour:
 
     def _has_ended(self, name: str) -> bool:
         try:
-            return bool(json.loads(self._bucket.read(name, LIMIT)[1])["state"] == FINISHED)
+            return bool(json.loads(self._bucket.read(name, LARGEST_STATUS)[1])["state"] == FINISHED)
         except (ValueError, TypeError, KeyError, RecursionError):
             return False

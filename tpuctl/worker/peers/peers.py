@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Callable, Optional
+from typing import Callable, Optional
 
 from tpuctl.worker import gcs, timing
+from tpuctl.worker.peers.barrier import Barrier
+from tpuctl.worker.peers.decision import Decision, DecisionObject
+from tpuctl.worker.peers.neighbour import Neighbour
 from tpuctl.worker.records import LAUNCH_FILE, Spec, WorkerStatus, attempt_folder
 from tpuctl.worker.reporting.logs import say
-
-if TYPE_CHECKING:
-    from tpuctl.worker.peers.decision import Decision
 
 
 class Peers:
@@ -26,9 +26,6 @@ class Peers:
         """That another worker has ended without success, or that the others gave this one up; None else."""
         self._has_told = False
         if self.are_any:
-            from tpuctl.worker.peers.decision import DecisionObject  # noqa: PLC0415  a run on one host needs none
-            from tpuctl.worker.peers.neighbour import Neighbour  # noqa: PLC0415
-
             self._decision = DecisionObject(bucket, spec)
             self._neighbour = Neighbour(bucket, spec)
         self._next = time.monotonic() + timing.PEER_INTERVAL
@@ -39,8 +36,6 @@ class Peers:
         What `check` raises ends the wait.
         """
         if self.are_any:
-            from tpuctl.worker.peers.barrier import Barrier  # noqa: PLC0415
-
             self._note(Barrier(self._bucket, self._spec, self._decision).wait(check))
 
     def due(self) -> bool:

@@ -6,15 +6,12 @@ import hashlib
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Callable, Sequence
+from typing import Callable, Sequence
 
 from tpuctl.worker import requirements
-from tpuctl.worker.preparation import package_folders, presence
+from tpuctl.worker.preparation import installers, package_folders, presence
 from tpuctl.worker.preparation.errors import PackageError
 from tpuctl.worker.requirements import Requirement
-
-if TYPE_CHECKING:
-    from tpuctl.worker.preparation import installers
 
 FOLDER = "packages"
 """Beside the folder of all runs."""
@@ -101,9 +98,6 @@ def _obtain(
     kept: "tuple[dict[str, str], dict[str, str]]", is_locked: bool = False,
     wheelhouse: str = "", pins: "dict[str, str] | None" = None,
 ) -> str:  # fmt: skip
-    # takes 20 ms to import, which most scripts do not need
-    from tpuctl.worker.preparation import installers  # noqa: PLC0415
-
     order = installers.Order(names, lines, *kept, is_locked=is_locked, wheelhouse=wheelhouse, pins=pins or {})
     with open(log, "ab") as output:
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from tpuctl.worker import gcs
-from tpuctl.worker.preparation import bundle, environment, old_runs, setup
+from tpuctl.worker.preparation import bundle, environment, old_runs, packages, setup
 from tpuctl.worker.preparation.errors import PackageError
 from tpuctl.worker.records import OWN, Spec
 
@@ -32,8 +32,6 @@ def prepare(bucket: gcs.Bucket, spec: Spec, folder: str, log: str, reports: str)
 
 
 def _installed(spec: Spec, folder: str, code: str, log: str) -> str:
-    from tpuctl.worker.preparation import packages  # noqa: PLC0415  a script without requirements starts sooner
-
     lock = os.path.join(code, spec.requirements) if spec.requirements else ""
     wheelhouse = os.path.join(code, spec.wheelhouse) if spec.wheelhouse else ""
     is_own, root = spec.packages == OWN, packages.root_of(folder)
