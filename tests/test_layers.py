@@ -112,8 +112,7 @@ SUBPACKAGES = {
     "cli/datasets": {"analysis": set()},
     "cli/runs": {"listing": set(), "upkeep": set()},
     "worker": {
-        "control": {"job", "reporting"}, "job": {"reporting"}, "peers": {"reporting"}, "preparation": set(),
-        "reporting": set(), "resumption": {"reporting"},
+        "job": {"reporting"}, "preparation": set(), "reporting": set(), "resumption": {"reporting"},
     },
     "sim": {
         "guest": set(),

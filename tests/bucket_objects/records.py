@@ -48,9 +48,8 @@ from tpuctl.upkeep import notes
 from tpuctl.upkeep.notes import Notes
 from tpuctl.upkeep.removal import Removal, encode_removal, find_removal
 from tpuctl.worker import timing
-from tpuctl.worker.control.turns import Turn, _Entry
-from tpuctl.worker.peers.decision import END, Decision, DecisionObject
-from tpuctl.worker.peers.neighbour import Neighbour
+from tpuctl.worker.control import Turn, _Entry
+from tpuctl.worker.peers import END, Decision, DecisionObject, Neighbour
 from tpuctl.worker.records import FINISHED, StopRequest, WorkerStatus, check_stop, read_spec, read_stop
 from tpuctl.worker.records import encode as encode_of_host
 

@@ -166,11 +166,10 @@ READERS = {
     "tpuctl/flows/runs/record/verification.py": {"decode"},
     "tpuctl/flows/runs/upkeep/notes.py": {"decode"},
     "tpuctl/runs.py": {"decoding.decode"},
-    "tpuctl/worker/control/turns.py": {"json.loads"},
-    "tpuctl/worker/peers/decision.py": {"json.loads"},
-    "tpuctl/worker/peers/neighbour.py": {"json.loads"},
+    "tpuctl/worker/control.py": {"json.loads"},
+    "tpuctl/worker/peers.py": {"json.loads"},
     "tpuctl/worker/records.py": {"json.load", "json.loads"},
-    "tpuctl/worker/resumption/successor.py": {"json.loads"},  # tests/worker/resumption/test_successor.py
+    "tpuctl/worker/resumption/meeting.py": {"json.loads"},  # tests/worker/resumption/test_successor.py
     "tpuctl/worker/reporting/status.py": {"json.loads"},  # tests/worker/reporting/test_status.py
 }
 NO_RECORDS = {

@@ -17,7 +17,7 @@ from tests.worker.host import Host
 from tpuctl import runs
 from tpuctl.polling import Backoff, poll
 from tpuctl.worker.job import processes
-from tpuctl.worker.peers.peers import reason_of
+from tpuctl.worker.peers import reason_of
 from tpuctl.worker.records import StopRequest
 from tpuctl.worker.reporting.status import read_last
 

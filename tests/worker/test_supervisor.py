@@ -17,7 +17,7 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.worker import gcs, timing
 from tpuctl.worker.attempt_lock import hold
 from tpuctl.worker.job import causes, leftovers
-from tpuctl.worker.peers.decision import DecisionObject
+from tpuctl.worker.peers import DecisionObject
 from tpuctl.worker.records import STOP_FILE, Spec, StopRequest, WorkerStatus, encode
 from tpuctl.worker.signals import Signals, Stopped, wake
 from tpuctl.worker.supervisor import Supervisor

@@ -9,14 +9,11 @@ from dataclasses import replace
 from typing import Callable, Mapping, Optional
 
 from tpuctl.worker import gcs, timing
-from tpuctl.worker.control import chips
-from tpuctl.worker.control.stops import Stops
-from tpuctl.worker.control.turns import LONGEST_REST, Turn, runs_beside
+from tpuctl.worker.control import LONGEST_REST, Stops, Turn, runs_beside, write_holders
 from tpuctl.worker.errand import Errand
 from tpuctl.worker.job import causes, leftovers
-from tpuctl.worker.job.abandoned import abandoned
 from tpuctl.worker.job.script import STOP_CODES, Script, Sentinel
-from tpuctl.worker.peers.peers import Peers, reason_of
+from tpuctl.worker.peers import Peers, reason_of
 from tpuctl.worker.preparation import environment, steps
 from tpuctl.worker.records import (
     ENVIRONMENT_FILE,
@@ -156,7 +153,7 @@ class Supervisor:
 
     def _end_earlier(self) -> None:
         """End the scripts of earlier runs that nobody watches: they hold the chips."""
-        others = abandoned(self._folder)
+        others = leftovers.abandoned(self._folder)
         if others:
             leftovers.end_earlier(others)
 
@@ -188,7 +185,7 @@ class Supervisor:
         return "the %s was stopped before the script started" % subject
 
     def _start(self, installed: str) -> Script:
-        self._try(lambda: chips.write_holders(self._log))
+        self._try(lambda: write_holders(self._log))
         variables = environment.of_job(self._spec, installed, self._reporter.reports)
         command = (self._spec.script, *self._spec.arguments)
         self._packages = lambda: self._write_packages(installed, variables)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tpuctl.worker.preparation import package_folders
+from tpuctl.worker.preparation import packages
 
 
 @pytest.fixture(autouse=True)
@@ -17,5 +17,5 @@ def _released() -> Iterator[None]:
 
 def release() -> None:
     """Close the locks of the folders of packages that this process uses."""
-    while package_folders._held:
-        package_folders._held.pop().close()
+    while packages._held:
+        packages._held.pop().close()

@@ -12,8 +12,8 @@ import pytest
 
 from tests.paths import ROOT
 from tests.worker.preparation.conftest import release
-from tpuctl.worker.preparation import package_folders
-from tpuctl.worker.preparation.package_folders import obtain, remove_unused
+from tpuctl.worker.preparation import packages
+from tpuctl.worker.preparation.packages import obtain, remove_unused
 
 
 def complete(root: Path, key: str) -> str:
@@ -34,8 +34,8 @@ def test_the_last_few_stay(tmp_path: Path) -> None:
 
 def test_one_that_a_run_uses_stays_however_old_it_is(tmp_path: Path) -> None:
     used = complete(tmp_path, "used")
-    held = [*package_folders._held]
-    package_folders._held.clear()
+    held = [*packages._held]
+    packages._held.clear()
     for number in range(8):
         complete(tmp_path, f"k{number}")
         release()
@@ -48,7 +48,7 @@ def test_one_that_a_run_uses_stays_however_old_it_is(tmp_path: Path) -> None:
 
 def test_what_a_killed_installation_left_is_deleted_by_the_next(tmp_path: Path) -> None:
     code = (
-        "import os, sys\nfrom tpuctl.worker.preparation.package_folders import obtain\n"
+        "import os, sys\nfrom tpuctl.worker.preparation.packages import obtain\n"
         "def build(folder):\n    os.mkdir(folder)\n    os.kill(os.getpid(), 9)\n"
         "obtain(sys.argv[1], sys.argv[2], build, print)"
     )

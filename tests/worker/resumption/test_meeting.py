@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
+from tests.worker.counting_bucket import CountingBucket
 from tests.worker.host import SPEC
-from tests.worker.peers.counting_bucket import CountingBucket
 from tpuctl import runs
 from tpuctl.worker import timing
 from tpuctl.worker.records import Resumption, WorkerStatus, encode
-from tpuctl.worker.resumption.meeting import Meeting
-from tpuctl.worker.resumption.successor import Successor
+from tpuctl.worker.resumption.meeting import Meeting, Successor
 
 NOW = 1_767_268_800.0  # 2026-01-01T12:00:00Z
 ATTEMPT = "runs/r1/attempts/1/"
@@ -42,8 +40,7 @@ class Hosts:
         """Called at each pause."""
         self._capsys = capsys
         monkeypatch.setattr(timing, "sleep", self._sleep)
-        clock = SimpleNamespace(monotonic=self.bucket.now)
-        monkeypatch.setattr("tpuctl.worker.resumption.meeting.time", clock)
+        monkeypatch.setattr("tpuctl.worker.resumption.meeting.time.monotonic", self.bucket.now)
         self.write(f"{ATTEMPT}attempt.json", RECORD)
 
     def _sleep(self, seconds: float) -> None:

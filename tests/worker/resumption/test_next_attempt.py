@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.worker.counting_bucket import CountingBucket
 from tests.worker.host import SPEC
-from tests.worker.peers.counting_bucket import CountingBucket
 from tpuctl.worker import timing
 from tpuctl.worker.records import Resumption, Spec, WorkerStatus, encode
 from tpuctl.worker.resumption import kept, resume

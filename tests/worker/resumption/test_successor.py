@@ -11,7 +11,7 @@ from tests.bucket_objects.test_fuzz import HOSTILE
 from tests.worker.host import SPEC
 from tpuctl.worker import gcs
 from tpuctl.worker.records import Resumption
-from tpuctl.worker.resumption.successor import LEASE_SECONDS, Successor, record_in
+from tpuctl.worker.resumption.meeting import LEASE_SECONDS, Successor, record_in
 
 
 @pytest.mark.parametrize("number", range(len(HOSTILE)))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import signal
-from typing import Callable, Iterable, Set
+from typing import Callable, Iterable, List, Set
 
 from tpuctl.worker import timing
+from tpuctl.worker.attempt_lock import is_held_in
 from tpuctl.worker.job import processes
-from tpuctl.worker.records import SCRIPT_LOCK_FILE
+from tpuctl.worker.records import LOCK_FILE, SCRIPT_LOCK_FILE
 from tpuctl.worker.reporting.logs import say
+from tpuctl.worker.reporting.status import has_finished
 
 MARK = "TPUCTL_REPORT_DIR"
 """The variable with a path of the attempt, which all processes of its script inherit."""
@@ -91,3 +94,19 @@ def _signal(pids: Iterable[int], number: int) -> None:
             os.kill(pid, number)
         except (ProcessLookupError, PermissionError):
             pass
+
+
+def abandoned(folder: str) -> List[str]:
+    """Return the folders of other attempts than that in `folder`, on this host, whose supervisors have ended.
+
+    Those that ended without a word, and those of whose script something lives: it has their script's lock.
+    """
+    own = os.path.abspath(folder)
+    runs = os.path.dirname(os.path.dirname(own))
+    locks = glob.glob(os.path.join(glob.escape(runs), "*", "*", LOCK_FILE))
+    others = (os.path.dirname(lock) for lock in locks if os.path.dirname(lock) != own)
+    return [other for other in others if _may_go_on(other) and not is_held_in(other, LOCK_FILE)]
+
+
+def _may_go_on(folder: str) -> bool:
+    return is_held_in(folder, SCRIPT_LOCK_FILE) or not has_finished(folder)

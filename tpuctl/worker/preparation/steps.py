@@ -6,10 +6,9 @@ import os
 
 from tpuctl.worker import gcs
 from tpuctl.worker.preparation import bundle, environment, old_runs, packages, setup
-from tpuctl.worker.preparation.errors import PackageError
 from tpuctl.worker.records import OWN, Spec
 
-ERRORS = (bundle.BundleError, PackageError, setup.SetupError)
+ERRORS = (bundle.BundleError, packages.PackageError, setup.SetupError)
 """What ends the preparation besides GcsError and OSError."""
 CODE = "code"
 """The folder of the script inside an attempt's."""

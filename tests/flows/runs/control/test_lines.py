@@ -35,9 +35,8 @@ from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import Node, NodeId, NodeState
 from tpuctl.parallel import fanout
 from tpuctl.runs import Attempt, Run
-from tpuctl.worker import gcs
-from tpuctl.worker.control import turns
-from tpuctl.worker.control.turns import Turn
+from tpuctl.worker import control, gcs
+from tpuctl.worker.control import Turn
 from tpuctl.worker.records import (
     FINISHED,
     LOCK_FILE,
@@ -112,7 +111,7 @@ class Supervisor:
         elif self.state == QUEUED and self.turn and self.turn.look() == 0:
             self.turn.leave(self.leave_line)
         elif self.state == PREPARING and len(peers) == HOSTS and all(each.is_ready for each in peers):
-            if not turns.runs_beside(str(self.folder)):
+            if not control.runs_beside(str(self.folder)):
                 self.start()
         elif self.state == RUNNING and self.world.random.random() < 0.2:
             self.end(failed=self.world.random.random() < 0.5)
@@ -308,7 +307,7 @@ def play(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     clock = SimpleNamespace(
         monotonic=lambda: world.seconds, time=lambda: real() + world.seconds, strptime=time.strptime
     )
-    monkeypatch.setattr(turns, "time", clock)
+    monkeypatch.setattr(control, "time", clock)
     try:
         for _ in range(250):
             world.act()

@@ -18,9 +18,8 @@ from tests.worker.test_program import FAST
 from tpuctl.bucket_layout import RunPaths
 from tpuctl.cloud.storage import Bucket
 from tpuctl.polling import Backoff, poll
-from tpuctl.worker import gcs, timing
-from tpuctl.worker.control import turns
-from tpuctl.worker.control.turns import Turn
+from tpuctl.worker import control, gcs, timing
+from tpuctl.worker.control import Turn
 from tpuctl.worker.records import (
     FINISHED,
     QUEUED,
@@ -164,7 +163,7 @@ class TestLine:
     ) -> None:
         announce(bucket, "a/1.json", "r1/1.json")
         assert counts() == [1]
-        monkeypatch.setattr(turns, "LAUNCH", -1.0)
+        monkeypatch.setattr(control, "LAUNCH", -1.0)
         assert counts() == [0]
 
     def test_one_that_does_not_run_on_this_host_blocks_nobody(

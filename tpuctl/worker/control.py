@@ -1,4 +1,6 @@
-"""Waits in the line of a TPU: for the end of what was submitted to it before. The line needs no server.
+"""What holds a script back, and what stops it: the line of its TPU, requests to stop, chips in use.
+
+In the line a run waits for the end of what was submitted to the TPU before. The line needs no server.
 
 The order is that of the generations of the objects which say that an attempt is to run on the node: it is
 the same for every host. Each host knows by itself whether what is ahead has ended there.
@@ -13,13 +15,26 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
 import time
 from typing import Callable, List, NamedTuple, Optional, Set
 
 from tpuctl.worker import gcs, timing
 from tpuctl.worker.attempt_lock import is_held, live_attempts, take
-from tpuctl.worker.records import FINISHED, LOCK_FILE, RUNNING, STARTED, STATUS_FILE, Spec
+from tpuctl.worker.job import processes
+from tpuctl.worker.records import (
+    FINISHED,
+    LARGEST_STOP,
+    LOCK_FILE,
+    RUNNING,
+    STARTED,
+    STATUS_FILE,
+    STOP_FILE,
+    Spec,
+    StopRequest,
+    read_stop,
+)
 from tpuctl.worker.reporting.logs import say
 from tpuctl.worker.reporting.status import read_last
 
@@ -183,3 +198,100 @@ def _is_alive(folder: str) -> bool:
             return True
         is_young = time.time() < os.fstat(lock.fileno()).st_mtime + timing.START_TIMEOUT
     return is_young and not os.path.exists(os.path.join(folder, STARTED))
+
+
+class Stops:
+    """Looks for the request to stop one run; `folder` is the attempt's on this host."""
+
+    def __init__(self, bucket: gcs.Bucket, spec: Spec, folder: str) -> None:
+        self._bucket = bucket
+        self._run = spec.run
+        self._name = "runs/%s/%s" % (spec.run, STOP_FILE)
+        self._path = os.path.join(folder, STOP_FILE)
+        self._refused = 0
+        """Generation of an object that is no request: it is said once."""
+        self._next = time.monotonic() + timing.HEARTBEAT
+        self.request: Optional[StopRequest] = None
+        """Who asks, once somebody does; never taken back."""
+
+    def look(self) -> bool:
+        """Return whether somebody asks by now: the host's file is looked for each time.
+
+        The bucket is asked with each heartbeat. Raises gcs.GcsError where it does not answer.
+        """
+        if self.request is None:
+            self.request = self._on_disk()
+        if self.request is None and time.monotonic() >= self._next:
+            self.look_in_bucket()
+        return self.request is not None
+
+    def look_in_bucket(self) -> None:
+        """Ask the bucket now: a script may have failed because those of other workers were stopped."""
+        self._next = time.monotonic() + timing.HEARTBEAT
+        self.request = self.request or self._in_bucket()
+
+    def _on_disk(self) -> Optional[StopRequest]:
+        try:
+            with open(self._path, "rb") as stream:
+                data = stream.read(LARGEST_STOP)
+        except OSError:
+            return None
+        try:
+            return read_stop(data, self._run)
+        except ValueError as error:
+            say("%s is no request to stop this run: %s" % (self._path, error))
+            os.unlink(self._path)
+            return None
+
+    def _in_bucket(self) -> Optional[StopRequest]:
+        """Return the request in the bucket; anybody may have written it, and what is none stops nothing."""
+        generation, size = self._bucket.stat(self._name)
+        if not generation or generation == self._refused:
+            return None
+        try:
+            if size > LARGEST_STOP:
+                raise ValueError("it has %d bytes" % size)
+            return read_stop(self._bucket.get(self._name, generation), self._run)
+        except FileNotFoundError:  # replaced in this moment
+            return None
+        except ValueError as error:
+            say("gs://%s/%s is no request to stop this run: %s" % (self._bucket.name, self._name, error))
+            self._refused = generation
+            return None
+
+
+DEVICES = ("/dev/accel0", "/dev/vfio")
+"""One of them is on each host with chips; on any other, nothing more is looked at."""
+MOST_NAMED = 10
+
+
+def write_holders(log: str) -> None:
+    """Write a line for each process that holds a chip; those of other users can be seen by root only."""
+    lines = _holders() if any(map(os.path.exists, DEVICES)) else []
+    if lines:
+        with open(log, "ab") as stream:
+            stream.write("".join(lines[:MOST_NAMED]).encode("utf-8", "replace"))
+
+
+def _holders() -> List[str]:
+    try:
+        pids = [int(name) for name in os.listdir(processes.PROC) if name.isdigit()]
+    except OSError:  # not Linux
+        return []
+    return [
+        "[tpuctl] %s is held by process %s of %s\n"
+        % (device, processes.name(pid), _user(os.path.join(processes.PROC, str(pid))))
+        for pid, device in processes.holders(pids).items()
+    ]
+
+
+def _user(path: str) -> str:
+    """Return whose process has this folder in /proc."""
+    try:
+        number = os.stat(path).st_uid
+    except OSError:
+        return "somebody"
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return "user %d" % number

@@ -18,7 +18,7 @@ from tpuctl.bucket_layout import RunPaths
 from tpuctl.cloud.storage import Bucket
 from tpuctl.polling import Backoff, poll
 from tpuctl.worker import gcs, timing
-from tpuctl.worker.control.stops import Stops
+from tpuctl.worker.control import Stops
 from tpuctl.worker.records import STOP_FILE, StopRequest, encode, read_stop
 
 REQUEST = StopRequest("r1", "ada@example.com", "2026-01-01T12:00:00Z", 20)

@@ -7,11 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.worker.counting_bucket import CountingBucket
 from tests.worker.host import SPEC
-from tests.worker.peers.counting_bucket import CountingBucket
 from tpuctl.worker import gcs
-from tpuctl.worker.peers.decision import END, Decision, DecisionObject
-from tpuctl.worker.peers.peers import Peers, reason_of
+from tpuctl.worker.peers import END, Decision, DecisionObject, Peers, reason_of
 from tpuctl.worker.records import WorkerStatus
 
 STATUS = WorkerStatus(2, 1, "77", "finished", "2026-01-01T12:00:00Z", error="oh")
@@ -39,9 +38,8 @@ class Crew:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bucket = CountingBucket()
-        for module in ("peers", "neighbour"):
-            clock = SimpleNamespace(monotonic=self.bucket.now)
-            monkeypatch.setattr(f"tpuctl.worker.peers.{module}.time", clock)
+        clock = SimpleNamespace(monotonic=self.bucket.now)
+        monkeypatch.setattr("tpuctl.worker.peers.time", clock)
         self.ends: list[str] = []
         self.peers = self.of(0)
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.worker.counting_bucket import CountingBucket
 from tests.worker.host import SPEC
-from tests.worker.peers.counting_bucket import CountingBucket
 from tpuctl.worker import gcs
-from tpuctl.worker.peers.decision import END, GO, Decision, DecisionObject
+from tpuctl.worker.peers import END, GO, Decision, DecisionObject
 
 NAME = "runs/r1/attempts/1/barrier/decision.json"
 

@@ -11,15 +11,19 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.worker.counting_bucket import CountingBucket
 from tests.worker.host import SPEC
-from tests.worker.peers.counting_bucket import CountingBucket
 from tpuctl.bucket_layout import RunPaths
 from tpuctl.cloud.storage import Bucket
 from tpuctl.worker import gcs, timing
-from tpuctl.worker.peers import barrier as barrier_module
+<<<<<<< HEAD:tests/worker/peers/test_barrier.py
+from tpuctl.worker.peers import barrier as peers_module
 from tpuctl.worker.peers.barrier import Barrier
 from tpuctl.worker.peers.decision import END, GO, Decision, DecisionObject
 from tpuctl.worker.peers.peers import Peers
+=======
+from tpuctl.worker.peers import END, GO, Barrier, Decision, DecisionObject, Peers
+>>>>>>> fc5693b0 (Merge the worker's peers, its line and stops, its packages, leftovers and meeting into a file each):tests/worker/test_barrier.py
 from tpuctl.worker.records import Spec
 
 ATTEMPT = "runs/r1/attempts/1/"
@@ -86,7 +90,7 @@ def pausing(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         pausing.now += seconds
 
     monkeypatch.setattr(timing, "sleep", sleep)
-    for module in (timing, barrier_module):
+    for module in (timing, peers_module):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: pausing.now))
     return pausing
 
@@ -230,7 +234,7 @@ class TestEnd:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     """A time that only the test moves, in its first element."""
     now = [1000.0]
-    monkeypatch.setattr("tpuctl.worker.peers.neighbour.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("tpuctl.worker.peers.time.monotonic", lambda: now[0])
     return now
 
 
