@@ -24,9 +24,9 @@ from tpuctl.flows.runs.logs.following import follow
 from tpuctl.flows.runs.logs.reader import Line, LogReader, last
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.summaries import Selection, take_page
+from tpuctl.host.worker.records import FINISHED, RUNNING, WorkerStatus, encode, ordered_log_file, status_type
 from tpuctl.parallel import fanout
 from tpuctl.runs import ORDERED_LOGS, Attempt, Run, Tpu, Verdict
-from tpuctl.worker.records import FINISHED, RUNNING, WorkerStatus, encode, ordered_log_file, status_type
 
 WORKERS = (4, 64, 256)
 MINUTE = 60

@@ -17,10 +17,10 @@ from tpuctl.cloud.simulator.event_log import EventLog
 from tpuctl.config import load
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission.plan import attempt_on
+from tpuctl.host.worker.records import FINISHED, WorkerStatus, encode, status_type
 from tpuctl.parallel import fanout
 from tpuctl.recovery.records import Machine
 from tpuctl.runs import BY_WORKERS, SUCCEEDED, Run, Verdict
-from tpuctl.worker.records import FINISHED, WorkerStatus, encode, status_type
 
 SIZES = (10, 100, 1000)
 """Runs that have ended on one node, and pieces of one log."""

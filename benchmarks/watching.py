@@ -24,10 +24,10 @@ from tpuctl.flows.runs.recovery.watch import Watcher
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission.plan import attempt_on
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like
+from tpuctl.host.worker.records import RUNNING, WorkerStatus, encode, status_type
 from tpuctl.parallel import fanout
 from tpuctl.recovery.records import Restarts
 from tpuctl.runs import BY_WORKERS, SUCCEEDED, Run, Verdict
-from tpuctl.worker.records import RUNNING, WorkerStatus, encode, status_type
 
 RUNS = 20
 MINUTES = 10

@@ -20,8 +20,7 @@ LAYERS = {
     "records": set(),
     "facts": {"errors", "records"},
     "data": {"errors", "facts", "records"},
-    "worker": {"records"},
-    "keeper": {"records", "worker"},
+    "host": {"records"},
     "copier": {"records"},
     "cloud": {"errors", "facts"},
     "flows": {"errors", "facts", "data", "cloud", "copier", "records"},
@@ -37,14 +36,14 @@ LAYERS = {
 TOP = {"__main__.py": "cli", "__init__.py": "public"}
 """Files of the top package that may import what is above the facts; `public` has the names of the API."""
 RECORDS = {
-    "worker.records", "worker.requirements", "worker.preparation.tar_files",
-    "keeper.records", "local.confined_folder",
+    "host.worker.records", "host.worker.requirements", "host.worker.preparation.tar_files",
+    "host.keeper.records", "local.confined_folder",
 }  # fmt: skip
 SUBPACKAGES = {
     # package: its subpackages, each with the sibling subpackages that it may import
     "": {
         "bucket_objects": set(), "catalogue": {"bucket_objects"}, "config": set(), "data": set(),
-        "worker": set(),
+        "host": set(),
         "copier": {"local"},
         "client": set(), "cloud": set(), "flows": set(), "cli": set(), "display": set(), "faults": {"config"},
         "keeper": {"worker"}, "local": set(),
@@ -169,7 +168,7 @@ THIRD_PARTY = {
     "pytest": {"testing"},
     "IPython": {"display", "notebook"},
     "PIL": {"data"},
-    "packaging": {"facts", "records", "sim", "worker"},
+    "packaging": {"facts", "host", "records", "sim"},
     "google_crc32c": {"facts", "data", "sim"},
     "pathspec": {"flows"},
     "msgspec": {"facts", "data", "cloud", "flows", "client", "cli", "sim"},
@@ -197,14 +196,13 @@ def layer(dotted: str) -> str:
         return "facts"
     if parts[:2] == ["sim", "guest"] and len(parts) > 2:
         return "guest"
-    if parts[:2] in (
-        ["worker", "records"],
-        ["worker", "requirements"],
-        ["keeper", "records"],
-        ["local", "confined_folder"],
-    ):
+    if parts[:3] in (
+        ["host", "worker", "records"],
+        ["host", "worker", "requirements"],
+        ["host", "keeper", "records"],
+    ) or parts[:2] == ["local", "confined_folder"]:
         return "records"  # read on the laptop and on the host: standard library only
-    if parts[:3] == ["worker", "preparation", "tar_files"]:
+    if parts[:4] == ["host", "worker", "preparation", "tar_files"]:
         return "records"
     if parts[0] == "text":
         return "errors"  # errors are shown everywhere, and are text
@@ -367,12 +365,12 @@ def test_resource_names_of_the_cloud_tpu_api_stay_in_its_provider() -> None:
         for path in modules()
         if "/locations/" in path.read_text() and layer(dotted(path)) not in ("sim", "testing")
     }
-    assert elsewhere == {"cloud/tpu/names.py", "cloud/tpu/api_requests.py", "keeper/api.py"}
+    assert elsewhere == {"cloud/tpu/names.py", "cloud/tpu/api_requests.py", "host/keeper/api.py"}
 
 
 def programs_on_hosts() -> Iterator[Path]:
     """The modules of the programs that run on hosts with any Python."""
-    programs = (path for name in ("worker", "keeper", "copier") for path in (PACKAGE / name).rglob("*.py"))
+    programs = (path for name in ("host", "copier") for path in (PACKAGE / name).rglob("*.py"))
     return itertools.chain(programs, [PACKAGE / "local/confined_folder.py"])
 
 

@@ -13,8 +13,8 @@ from tpuctl import clock, runs
 from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import StateError, UsageError
+from tpuctl.host.worker.records import LARGEST_STOP, StopRequest, WorkerStatus
 from tpuctl.nodes import Node, NodeId, NodeState
-from tpuctl.worker.records import LARGEST_STOP, StopRequest, WorkerStatus
 
 TPU = runs.Tpu("n1", "77", "p", "z", "v3-8", "tpu-vm-tf-2.18.0", 1, spot=False)
 CREATED = "2026-01-02T03:04:05Z"

@@ -6,9 +6,16 @@ import re
 from dataclasses import dataclass
 
 from tpuctl.errors import UsageError
-from tpuctl.keeper.records import deletions_folder, node_folder
+from tpuctl.host.keeper.records import deletions_folder, node_folder
+from tpuctl.host.worker.records import (
+    ENVIRONMENT_FILE,
+    LAUNCH_FILE,
+    LOG_FOLDER,
+    STATUS_FILE,
+    STOP_FILE,
+    log_file,
+)
 from tpuctl.nodes import NodeId
-from tpuctl.worker.records import ENVIRONMENT_FILE, LAUNCH_FILE, LOG_FOLDER, STATUS_FILE, STOP_FILE, log_file
 
 ATTEMPT_FOLDER = re.compile(r"[1-9][0-9]{0,3}")
 LOG_CHUNK = re.compile(r"(?!0{6})[0-9]{6}\.log")

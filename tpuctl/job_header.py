@@ -10,7 +10,7 @@ import msgspec
 
 from tpuctl.config import toml
 from tpuctl.errors import UsageError
-from tpuctl.worker import requirements
+from tpuctl.host.worker import requirements
 
 FRAMEWORKS = ("tensorflow", "jax", "pytorch")
 

@@ -33,11 +33,11 @@ from tpuctl.bucket_objects.fields import (
 from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import UsageError, cause
+from tpuctl.host.worker.records import IMAGE, LARGEST_STOP, SETUP_TIMEOUT, StopRequest, WorkerStatus
 from tpuctl.nodes import CLOUD_TPU, Node, NodeId
 from tpuctl.provenance.records import HostEnvironment, Results, Versions
 from tpuctl.recovery.records import Lease, Machine, Restarts
 from tpuctl.upkeep import notes
-from tpuctl.worker.records import IMAGE, LARGEST_STOP, SETUP_TIMEOUT, StopRequest, WorkerStatus
 
 SCHEMA = 1
 
@@ -45,7 +45,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 RunName = Annotated[str, msgspec.Meta(pattern=rf"\A{NAME.pattern}\Z")]
 
 ORDERED_LOGS = 2
-"""Layout of logs whose pieces are named by their time: worker/records.py."""
+"""Layout of logs whose pieces are named by their time: host/worker/records.py."""
 NOT_STORED = "(not stored)"
 """Stands in run.json for the value of a variable."""
 

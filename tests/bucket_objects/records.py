@@ -12,7 +12,7 @@ from unittest.mock import patch
 import msgspec
 
 from tests.flows.runs.records import ATTEMPT, CREATED, STATUS
-from tests.worker.host import SPEC
+from tests.host.worker.host import SPEC
 from tpuctl import runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.bucket_objects.decoding import DecodeError, decode
@@ -39,19 +39,19 @@ from tpuctl.flows.runs.checkpoints.files import Index
 from tpuctl.flows.runs.checkpoints.orbax import StepMetadata
 from tpuctl.flows.runs.evidence.witnesses import HostAnswer, read_answer
 from tpuctl.flows.runs.evidence.words import HostState
-from tpuctl.keeper.records import Deletion, Note
-from tpuctl.keeper.records import encode as encode_of_keeper
+from tpuctl.host import timing
+from tpuctl.host.keeper.records import Deletion, Note
+from tpuctl.host.keeper.records import encode as encode_of_keeper
+from tpuctl.host.worker.control import Turn, _Entry
+from tpuctl.host.worker.peers import END, Decision, DecisionObject, Neighbour
+from tpuctl.host.worker.records import FINISHED, StopRequest, WorkerStatus, check_stop, read_spec, read_stop
+from tpuctl.host.worker.records import encode as encode_of_host
 from tpuctl.nodes import DataDisk
 from tpuctl.provenance.records import HostEnvironment, ResultFile, Results
 from tpuctl.recovery.records import Lease, Machine, Restarts
 from tpuctl.upkeep import notes
 from tpuctl.upkeep.notes import Notes
 from tpuctl.upkeep.removal import Removal, encode_removal, find_removal
-from tpuctl.worker import timing
-from tpuctl.worker.control import Turn, _Entry
-from tpuctl.worker.peers import END, Decision, DecisionObject, Neighbour
-from tpuctl.worker.records import FINISHED, StopRequest, WorkerStatus, check_stop, read_spec, read_stop
-from tpuctl.worker.records import encode as encode_of_host
 
 
 @dataclass(frozen=True)

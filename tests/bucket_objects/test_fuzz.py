@@ -166,11 +166,11 @@ READERS = {
     "tpuctl/flows/runs/record/verification.py": {"decode"},
     "tpuctl/flows/runs/upkeep/notes.py": {"decode"},
     "tpuctl/runs.py": {"decoding.decode"},
-    "tpuctl/worker/control.py": {"json.loads"},
-    "tpuctl/worker/peers.py": {"json.loads"},
-    "tpuctl/worker/records.py": {"json.load", "json.loads"},
-    "tpuctl/worker/resumption/meeting.py": {"json.loads"},  # tests/worker/resumption/test_successor.py
-    "tpuctl/worker/reporting/status.py": {"json.loads"},  # tests/worker/reporting/test_status.py
+    "tpuctl/host/worker/control.py": {"json.loads"},
+    "tpuctl/host/worker/peers.py": {"json.loads"},
+    "tpuctl/host/worker/records.py": {"json.load", "json.loads"},
+    "tpuctl/host/worker/resumption/meeting.py": {"json.loads"},  # test_successor.py
+    "tpuctl/host/worker/reporting/status.py": {"json.loads"},  # tests/host/worker/reporting/test_status.py
 }
 NO_RECORDS = {
     # module that decodes something else: what it is
@@ -179,15 +179,15 @@ NO_RECORDS = {
     "tpuctl/flows/datasets/head.py": "tf.train.Example, tests/data/tfrecord",
     "tpuctl/flows/runs/submission/launch.py": "a line of the worker program, over SSH",
     "tpuctl/flows/runs/submission/launch_values.py": "a private file on this machine",
-    "tpuctl/keeper/activity.py": "what Docker writes on the host, tests/keeper/test_activity.py",
-    "tpuctl/keeper/api.py": "responses of the Cloud TPU API",
-    "tpuctl/keeper/keeper.py": "the note of another worker, in guest attributes",
-    "tpuctl/keeper/metadata.py": "responses of the metadata server",
-    "tpuctl/worker/preparation/inventory.py": "metadata of packages on the host, test_inventory.py",
-    "tpuctl/worker/gcs.py": "responses of the metadata server and Cloud Storage",
+    "tpuctl/host/keeper/activity.py": "what Docker writes on the host, tests/host/keeper/test_activity.py",
+    "tpuctl/host/keeper/api.py": "responses of the Cloud TPU API",
+    "tpuctl/host/keeper/keeper.py": "the note of another worker, in guest attributes",
+    "tpuctl/host/keeper/metadata.py": "responses of the metadata server",
+    "tpuctl/host/worker/preparation/inventory.py": "metadata of packages on the host, test_inventory.py",
+    "tpuctl/host/gcs.py": "responses of the metadata server and Cloud Storage",
 }
 DECODERS = {"decode", "decode_manifest", "decoder_of", "decoding.decode", "json.load", "json.loads"}
-ROOMS = ("tpuctl/bucket_objects", "tpuctl/flows", "tpuctl/worker", "tpuctl/keeper", "tpuctl/data/output")
+ROOMS = ("tpuctl/bucket_objects", "tpuctl/flows", "tpuctl/host", "tpuctl/data/output")
 
 
 @pytest.mark.daily

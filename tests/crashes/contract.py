@@ -9,7 +9,7 @@ from typing import Any
 from tests.crashes.faults import DOWN, NAME, nothing
 from tests.crashes.world import KILLED, CrashWorld
 from tests.running_simulator import CommandResult
-from tpuctl.keeper.records import TTL
+from tpuctl.host.keeper.records import TTL
 from tpuctl.sim.world.resources import Node
 
 ATTEMPTS = 8

@@ -20,8 +20,8 @@ from tpuctl.cloud.endpoints import connect
 from tpuctl.cloud.storage import Bucket
 from tpuctl.config import load
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker.records import FINISHED, encode
 from tpuctl.runs import Run, Verdict
-from tpuctl.worker.records import FINISHED, encode
 
 VISIBLE = r"\x1b]0;owned\x07"
 """The corpus's first sequence, as it is shown."""

@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tpuctl import clock, durations
+from tpuctl.host.worker.records import PREPARING, QUEUED, RUNNING
 from tpuctl.nodes import NodeState
 from tpuctl.runs import FAILED, LOST, MAINTENANCE, PREEMPTED, STOPPED, SUCCEEDED
 from tpuctl.text import printable
 from tpuctl.text.sizes import format_bytes
-from tpuctl.worker.records import PREPARING, QUEUED, RUNNING
 
 LINE = "1px solid rgba(128,128,128,.35)"
 FAINT = "opacity:.7"

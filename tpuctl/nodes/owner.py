@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 
-from tpuctl.keeper.records import BUCKET
+from tpuctl.host.keeper.records import BUCKET
 
 LABEL = "managed-by"
 LABEL_VALUE = "tpuctl"

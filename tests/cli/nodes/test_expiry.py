@@ -153,7 +153,7 @@ class TestExtend:
         assert set(extended.json) == {"schema", "name", "zone", "expires"}
         assert (extended.json["name"], extended.json["zone"]) == ("n1", only_node(cloud).zone)
         again = tpuctl("extend", "n1", "30m", "--json").json["expires"]
-        from tpuctl.keeper.records import moment
+        from tpuctl.host.keeper.records import moment
 
         assert moment(extended.json["expires"]) == pytest.approx(created + 10 * HOUR, abs=2)
         assert moment(again) == moment(extended.json["expires"]) + HOUR / 2
@@ -168,7 +168,7 @@ class TestExtend:
         tpuctl("up", "v3-8", "--name", "n1", "--ttl", "1h", "--yes")
         simulator.simulator.clock.advance(5 * HOUR)
         extended = tpuctl("extend", "n1", "1h", "--json")
-        from tpuctl.keeper.records import moment
+        from tpuctl.host.keeper.records import moment
 
         assert moment(extended.json["expires"]) == pytest.approx(
             simulator.simulator.clock.now() + HOUR, abs=60

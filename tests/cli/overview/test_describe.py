@@ -9,7 +9,7 @@ import pytest
 from tests.cli.overview.test_ls import ZONE, change_node, give_run, only_node, queue
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cloud.endpoints import Cloud
-from tpuctl.keeper.records import Note, encode
+from tpuctl.host.keeper.records import Note, encode
 
 Tpuctl = Callable[..., CommandResult]
 

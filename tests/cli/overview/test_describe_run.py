@@ -14,8 +14,8 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import DeadlineError
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker.records import FINISHED, RUNNING, StopRequest, WorkerStatus, encode
 from tpuctl.runs import Run
-from tpuctl.worker.records import FINISHED, RUNNING, StopRequest, WorkerStatus, encode
 
 Tpuctl = Callable[..., CommandResult]
 

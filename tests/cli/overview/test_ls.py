@@ -17,9 +17,9 @@ from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker.records import RUNNING, WorkerStatus, encode
 from tpuctl.nodes import CreateQueuedResource, Node, QueuedResourceRequest, owner_label
 from tpuctl.runs import Tpu, Verdict
-from tpuctl.worker.records import RUNNING, WorkerStatus, encode
 
 Tpuctl = Callable[..., CommandResult]
 ZONE = "europe-west4-a"

@@ -12,7 +12,7 @@ from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.bucket_layout import NodePaths
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.flows.overview.story import LARGEST_DELETION
-from tpuctl.keeper.records import EXPIRED, Deletion, deletions_folder, encode
+from tpuctl.host.keeper.records import EXPIRED, Deletion, deletions_folder, encode
 from tpuctl.runs import Verdict
 
 Tpuctl = Callable[..., CommandResult]

@@ -17,9 +17,9 @@ from tpuctl.flows.runs.control import cancel
 from tpuctl.flows.runs.evidence import decision, witnesses
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch
-from tpuctl.worker.job import processes
-from tpuctl.worker.job.leftovers import variable
-from tpuctl.worker.records import RUNNING
+from tpuctl.host.worker.job import processes
+from tpuctl.host.worker.job.leftovers import variable
+from tpuctl.host.worker.records import RUNNING
 
 Command = Callable[..., CommandResult]
 HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'

@@ -16,7 +16,7 @@ from tpuctl import runs
 from tpuctl.cli.session import MOST
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.worker.records import encode as encode_status
+from tpuctl.host.worker.records import encode as encode_status
 
 Command = Callable[..., CommandResult]
 

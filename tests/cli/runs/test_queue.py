@@ -19,9 +19,9 @@ from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
 from tpuctl.config import load
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker.records import QUEUED, RUNNING, WorkerStatus
 from tpuctl.parallel import fanout
 from tpuctl.polling import Backoff, poll
-from tpuctl.worker.records import QUEUED, RUNNING, WorkerStatus
 
 Command = Callable[..., CommandResult]
 HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'

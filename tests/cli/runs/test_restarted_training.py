@@ -23,8 +23,8 @@ from tpuctl.cloud.endpoints import Cloud
 from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.recovery import watch
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker.records import RUNNING
 from tpuctl.polling import Backoff
-from tpuctl.worker.records import RUNNING
 
 pytestmark = pytest.mark.slow
 

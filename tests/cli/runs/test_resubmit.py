@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.host.worker.preparation.wheels import wheel
 from tests.running_simulator import CommandResult, RunningSimulator
-from tests.worker.preparation.wheels import wheel
 from tpuctl import runs
 from tpuctl.bucket_layout import bundle
 from tpuctl.cloud.storage import Bucket

@@ -27,11 +27,11 @@ from tpuctl.flows.nodes.placement import rounds
 from tpuctl.flows.runs.recovery import watch
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch
+from tpuctl.host.worker.records import RUNNING
 from tpuctl.nodes import NodeState
 from tpuctl.parallel import fanout
 from tpuctl.polling import Backoff, poll
 from tpuctl.runs import Verdict
-from tpuctl.worker.records import RUNNING
 
 Command = Callable[..., CommandResult]
 HEADER = (

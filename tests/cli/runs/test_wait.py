@@ -14,7 +14,7 @@ from tpuctl.cloud.endpoints import Cloud
 from tpuctl.errors import InterruptedByUser
 from tpuctl.flows.runs.evidence import decision, witnesses
 from tpuctl.flows.runs.logs import following
-from tpuctl.worker.records import RUNNING
+from tpuctl.host.worker.records import RUNNING
 
 Command = Callable[..., CommandResult]
 HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\nimport sys, time\n'

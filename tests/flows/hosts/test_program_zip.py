@@ -18,13 +18,14 @@ def members(data: bytes) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def test_a_program_has_every_module_of_its_package_and_those_that_are_named() -> None:
-    own = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tpuctl/worker").rglob("*.py")}
-    names = ["__main__.py", "tpuctl/__init__.py", *sorted({*own, "tpuctl/clock.py"})]
-    contents = members(program("worker", ["clock.py"]))
-    assert list(contents) == names
-    assert contents["tpuctl/clock.py"] == (ROOT / "tpuctl/clock.py").read_bytes()
-    assert "tpuctl/clock.py" not in members(program("worker"))
+def test_a_program_has_every_module_of_its_package_and_those_that_programs_share() -> None:
+    host = ROOT / "tpuctl/host"
+    own = sorted(
+        path.relative_to(ROOT).as_posix() for path in host.rglob("*.py") if "keeper" not in path.parts
+    )
+    contents = members(program("worker"))
+    assert list(contents) == ["__main__.py", "tpuctl/__init__.py", *own]
+    assert contents["tpuctl/host/gcs.py"] == (host / "gcs.py").read_bytes()
 
 
 def test_a_library_goes_with_its_licences() -> None:
@@ -41,14 +42,14 @@ def test_a_library_runs_on_the_oldest_python_of_a_host() -> None:
 def test_it_begins_in_the_packages_main_module_and_knows_its_version() -> None:
     contents = members(program("keeper"))
     assert contents["__main__.py"].decode() == (
-        "import sys\nfrom tpuctl.keeper.main import main\nsys.exit(main(sys.argv[1:]))\n"
+        "import sys\nfrom tpuctl.host.keeper.main import main\nsys.exit(main(sys.argv[1:]))\n"
     )
     assert contents["tpuctl/__init__.py"].decode() == f'__version__ = "{__version__}"\n'
 
 
 def test_the_same_source_gives_the_same_bytes_which_are_compressed() -> None:
     data = program("worker")
-    assert program("worker", ["worker/main.py"]) == data, "a module that it has already"
+    assert program("worker") == data
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         infos = archive.infolist()
     assert {info.date_time for info in infos} == {(1980, 1, 1, 0, 0, 0)}

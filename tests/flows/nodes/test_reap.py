@@ -11,7 +11,7 @@ from tests.flows.nodes.memory_provider import ZONE, MemoryProvider, node, queued
 from tpuctl import clock
 from tpuctl.errors import DeadlineError
 from tpuctl.flows.nodes.reap import Disuse, Reaping, plan_reap, reap, requests
-from tpuctl.keeper import records
+from tpuctl.host.keeper import records
 from tpuctl.nodes import HttpRequest, Node, NodeState, QueueState, owner_label
 
 NOW = clock.parse("2026-01-01T02:00:00Z")

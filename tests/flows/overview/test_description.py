@@ -18,7 +18,7 @@ from tpuctl.flows.nodes.prices import Prices
 from tpuctl.flows.overview.description import facts_of, find_overview
 from tpuctl.flows.overview.node_runs import RunOnNode, Workload
 from tpuctl.flows.overview.views import Overview
-from tpuctl.keeper.records import Note
+from tpuctl.host.keeper.records import Note
 from tpuctl.nodes import Maintenance, Node, NodeState, QueueState, Symptom
 
 NOW = datetime(2026, 1, 1, 2, tzinfo=UTC)

@@ -14,9 +14,9 @@ from tpuctl.bucket_layout import NodePaths
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import DeadlineError
 from tpuctl.flows.overview.node_runs import RunOnNode, Workload, runs_on, workload
+from tpuctl.host.worker.records import RUNNING
 from tpuctl.nodes import NodeId
 from tpuctl.runs import Verdict, encode
-from tpuctl.worker.records import RUNNING
 
 NODE = NodePaths.of(TPU.id)
 THIS = node(id=NodeId("cloud-tpu", TPU.project, TPU.zone, TPU.name, TPU.uid))

@@ -18,8 +18,8 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import ConfigError, DeadlineError, NotFoundError, StockoutError
 from tpuctl.flows.overview.story import MOST_RUNS, Story, tell
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.keeper.records import Deletion
-from tpuctl.keeper.records import encode as encode_deletion
+from tpuctl.host.keeper.records import Deletion
+from tpuctl.host.keeper.records import encode as encode_deletion
 from tpuctl.nodes import Node, NodeId, NodeState, PastChange, QueueState
 from tpuctl.runs import Run, Verdict, encode
 

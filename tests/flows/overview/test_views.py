@@ -27,7 +27,7 @@ from tpuctl.flows.overview.views import (
     troubles,
     waiting_reason,
 )
-from tpuctl.keeper.records import Note
+from tpuctl.host.keeper.records import Note
 from tpuctl.nodes import Maintenance, Node, NodeState, QueueState, Symptom
 
 NOW = datetime(2026, 1, 1, 1, tzinfo=UTC)

@@ -8,8 +8,8 @@ from datetime import timedelta
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker.records import RUNNING, WorkerStatus, encode
 from tpuctl.runs import Attempt, Run, Tpu
-from tpuctl.worker.records import RUNNING, WorkerStatus, encode
 
 CREATED = "2026-01-01T12:00:00Z"
 TPU = Tpu("n1", "7", "sim-project", "europe-west4-a", "v3-32", "base", 4, spot=False)

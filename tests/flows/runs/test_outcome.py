@@ -22,11 +22,11 @@ from tpuctl.flows.runs.evidence.words import HostState, HostWord
 from tpuctl.flows.runs.outcome import settle, with_restart
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker.records import FINISHED, RUNNING, StopRequest, WorkerStatus, encode
 from tpuctl.nodes import PastChange
 from tpuctl.recovery.records import Machine, Restarts
 from tpuctl.runs import Attempt, Run, Verdict
 from tpuctl.runs import encode as encode_record
-from tpuctl.worker.records import FINISHED, RUNNING, StopRequest, WorkerStatus, encode
 
 TIME = "2026-01-01T12:00:00Z"
 

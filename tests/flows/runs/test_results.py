@@ -19,11 +19,11 @@ from tpuctl.flows.runs import results
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker.records import FINISHED
+from tpuctl.host.worker.records import encode as encode_of_host
 from tpuctl.object_content import Content
 from tpuctl.provenance.records import Results, digest_of
 from tpuctl.runs import BY_SILENCE, BY_WORKERS, Verdict, encode
-from tpuctl.worker.records import FINISHED
-from tpuctl.worker.records import encode as encode_of_host
 
 FILES = {"checkpoints/ckpt-1.index": b"one", "outputs/weights.npy": b"two", "tensorboard/a/b": b""}
 

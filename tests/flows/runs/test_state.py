@@ -11,8 +11,8 @@ from tests.flows.runs.records import CREATED, STATUS, TPU
 from tpuctl import runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.flows.runs.state import RunState, line_left, unstarted_label, unstarted_reason
+from tpuctl.host.worker.records import WorkerStatus
 from tpuctl.runs import Verdict
-from tpuctl.worker.records import WorkerStatus
 
 EARLY, LATE = "2026-01-01T11:00:00Z", "2026-01-01T11:30:00Z"
 VERDICT = Verdict("r1", runs.FAILED, 3, CREATED, "worker 0's script ended with exit code 1", tpu=TPU)

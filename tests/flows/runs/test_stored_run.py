@@ -19,8 +19,8 @@ from tpuctl.errors import ConflictError, NotFoundError, UsageError
 from tpuctl.flows.runs.lookup import find_run, stored_runs
 from tpuctl.flows.runs.stored_attempt import age_of
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker.records import FINISHED, RUNNING, UNKNOWN, WorkerStatus, encode, status_type
 from tpuctl.runs import BY_MACHINE, BY_SILENCE, BY_WORKERS, Attempt, Verdict
-from tpuctl.worker.records import FINISHED, RUNNING, UNKNOWN, WorkerStatus, encode, status_type
 
 
 def reads(simulator: RunningSimulator, name: str) -> int:

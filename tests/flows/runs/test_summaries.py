@@ -31,9 +31,9 @@ from tpuctl.flows.runs.logs.following import follow
 from tpuctl.flows.runs.logs.reader import Line, LogReader
 from tpuctl.flows.runs.stored_run import CLOSE_AFTER, StoredRun
 from tpuctl.flows.runs.summaries import Selection, take_page
+from tpuctl.host.worker.records import FINISHED, PREPARING, RUNNING, encode
 from tpuctl.nodes import Node, NodeId
 from tpuctl.runs import Run, Tpu, Verdict
-from tpuctl.worker.records import FINISHED, PREPARING, RUNNING, encode
 
 NOBODY = Witnesses(MemoryProvider())
 

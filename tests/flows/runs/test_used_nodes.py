@@ -19,9 +19,9 @@ from tpuctl.errors import StateError
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.used_nodes import Usage
-from tpuctl.keeper import records
+from tpuctl.host.keeper import records
+from tpuctl.host.worker.records import encode as encode_status
 from tpuctl.runs import Run, Verdict, encode, verdict_type
-from tpuctl.worker.records import encode as encode_status
 
 NODE = node(id=TPU.id)
 OTHER = replace(NODE, id=replace(NODE.id, name="n2", uid="8"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.keeper.site import Keepers
+from tests.host.keeper.site import Keepers
 from tests.sim.iam.rehearsal import Start, Tpuctl, grant
 from tpuctl.cloud.endpoints import connect
 from tpuctl.config import load

@@ -17,7 +17,7 @@ from tpuctl.flows.nodes.placement.search import is_zone
 from tpuctl.flows.runs.code import bundles
 from tpuctl.flows.runs.submission.plan import SubmitRequest
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest
-from tpuctl.worker.records import SETUP_TIMEOUT
+from tpuctl.host.worker.records import SETUP_TIMEOUT
 
 if TYPE_CHECKING:
     from tpuctl.client.runs.client import SubmitOptions

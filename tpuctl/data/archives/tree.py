@@ -24,7 +24,7 @@ from tpuctl.data.source import ScanProgress, changed, closed_on_error
 from tpuctl.data.trees.fetching import in_turn
 from tpuctl.data.trees.tree import LARGEST, Entry, ListedFile, Ranges, RangeStream, Tree
 from tpuctl.errors import ConfigError, UsageError
-from tpuctl.worker.preparation.tar_files import BLOCK, FILE, FOLDER, LINK, SPARSE, TarError, TarReader
+from tpuctl.host.worker.preparation.tar_files import BLOCK, FILE, FOLDER, LINK, SPARSE, TarError, TarReader
 
 HEADER = 30
 """Bytes of a member's header before its name."""

@@ -13,8 +13,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple, cast
 
 from tpuctl.errors import UsageError
+from tpuctl.host.worker.preparation.tar_files import FILE, FOLDER, TarError, TarReader
 from tpuctl.local.object_names import UnsafeNameError, local_parts
-from tpuctl.worker.preparation.tar_files import FILE, FOLDER, TarError, TarReader
 
 Unpack = Callable[[Sequence[Path], Path], None]
 """Called with the files and an empty folder, which it fills with a source for `tpuctl data upload`."""

@@ -13,7 +13,7 @@ from tpuctl.flows.hosts.metadata import change_metadata
 from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.lookup import find_allocation
 from tpuctl.flows.progress import Report
-from tpuctl.keeper import records
+from tpuctl.host.keeper import records
 from tpuctl.nodes import History, HttpRequest, Node, PastChange, QueuedResource, UpdateNode
 
 A_SECOND = timedelta(seconds=1)

@@ -11,7 +11,7 @@ from functools import cache
 from tpuctl.catalogue.prices import Price
 from tpuctl.errors import ConfigError, UsageError
 from tpuctl.flows.hosts.program_zip import program
-from tpuctl.keeper import records
+from tpuctl.host.keeper import records
 
 LOOK_INTERVAL = 30.0
 """Seconds between two looks of the keeper at its host."""
@@ -25,8 +25,6 @@ SHORTEST = 60
 MOST_BYTES = 256 * 1024
 """Of one value of a node's metadata: Compute Engine's documentation of custom metadata."""
 NEEDED_SCOPES = ("https://www.googleapis.com/auth/cloud-platform", "cloud-platform")
-MODULES = tuple(f"worker/{name}.py" for name in ("__init__", "gcs", "timing", "wire"))
-"""What the keeper imports besides its own package."""
 SCRIPT = """#!/bin/sh
 # Written by tpuctl: starts the keeper, which deletes this TPU at the end of its --ttl or --idle.
 (
@@ -168,7 +166,7 @@ def can_end_itself(scopes: tuple[str, ...]) -> bool:
 
 @cache
 def _keeper_program() -> bytes:
-    return program("keeper", MODULES)
+    return program("keeper")
 
 
 def users_script(startup_script: str) -> str:

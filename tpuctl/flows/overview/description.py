@@ -23,7 +23,7 @@ from tpuctl.flows.overview.views import (
     waiting_reason,
 )
 from tpuctl.flows.progress import Report
-from tpuctl.keeper.records import Note
+from tpuctl.host.keeper.records import Note
 from tpuctl.nodes import Node, QueuedResource
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from tpuctl.flows.runs.evidence.signs import RecordMissingError
 from tpuctl.flows.runs.lookup import StartedRun, started_on
 from tpuctl.flows.runs.state import RECORD_MISSING, RunState
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker.records import FINISHED, UNKNOWN
 from tpuctl.nodes import Node
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import Verdict
-from tpuctl.worker.records import FINISHED, UNKNOWN
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket

@@ -17,7 +17,7 @@ from tpuctl.flows.overview.node_runs import RunOnNode, runs_of
 from tpuctl.flows.overview.views import next_command, troubles
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.lookup import started_on
-from tpuctl.keeper.records import EXPIRED, IDLED, NODES, PREEMPTED, Deletion
+from tpuctl.host.keeper.records import EXPIRED, IDLED, NODES, PREEMPTED, Deletion
 from tpuctl.nodes import History, Node, NodeState, PastChange, QueuedResource
 from tpuctl.nodes.readiness import REPLACEMENT
 from tpuctl.parallel import fanout, values

@@ -16,8 +16,8 @@ from tpuctl.flows.nodes.expiry import expiry_of, idle_limit
 from tpuctl.flows.nodes.inventory import Inventory, take_inventory
 from tpuctl.flows.overview.node_runs import RunOnNode, Workload, workload
 from tpuctl.flows.progress import Report
-from tpuctl.keeper import records as keeper
-from tpuctl.keeper.records import Note
+from tpuctl.host.keeper import records as keeper
+from tpuctl.host.keeper.records import Note
 from tpuctl.nodes import Maintenance, Node, NodeState, QueuedResource, QueueState
 from tpuctl.nodes.readiness import REPLACEMENT
 from tpuctl.parallel import fanout

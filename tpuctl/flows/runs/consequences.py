@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from tpuctl import runs
 from tpuctl.errors import JobFailedError, PreemptedError, StateError, TpuctlError
+from tpuctl.host.worker.records import CHIPS_HELD, DISK_FULL, OUT_OF_MEMORY
 from tpuctl.runs import Verdict
-from tpuctl.worker.records import CHIPS_HELD, DISK_FULL, OUT_OF_MEMORY
 
 
 class _Consequence(NamedTuple):

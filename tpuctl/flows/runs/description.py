@@ -22,10 +22,10 @@ from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RunState, unstarted_label, unstarted_reason
 from tpuctl.flows.runs.stored_attempt import StoredAttempt, age_of, find_record
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker.records import RUNNING, UNKNOWN, WorkerStatus, read_stop
 from tpuctl.runs import Run, Verdict
 from tpuctl.text.worker_numbers import named
 from tpuctl.upkeep.removal import REMOVAL_TYPE
-from tpuctl.worker.records import RUNNING, UNKNOWN, WorkerStatus, read_stop
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket

@@ -21,9 +21,9 @@ from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord, Work
 from tpuctl.flows.runs.state import RunState, line_left, quiet_of
 from tpuctl.flows.runs.stored_attempt import StoredAttempt, find_record
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker.records import FINISHED, StopRequest, WorkerStatus, check_stop
 from tpuctl.nodes import NodeState
 from tpuctl.runs import BY_MACHINE, Attempt, Verdict
-from tpuctl.worker.records import FINISHED, StopRequest, WorkerStatus, check_stop
 
 UNREACHABLE_AFTER = 60.0
 """Seconds of silence after which a run without an end is shown as unreachable."""

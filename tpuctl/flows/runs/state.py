@@ -10,8 +10,8 @@ from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.flows.runs.evidence.signs import LiveSign
 from tpuctl.flows.runs.evidence.words import WorkerWord
+from tpuctl.host.worker.records import FINISHED, PREPARING, QUEUED, READY, RUNNING, UNKNOWN, WorkerStatus
 from tpuctl.runs import Tpu, Verdict
-from tpuctl.worker.records import FINISHED, PREPARING, QUEUED, READY, RUNNING, UNKNOWN, WorkerStatus
 
 Statuses = Sequence[WorkerStatus | None]
 """One per worker that runs the script; None for a worker that has written none yet."""

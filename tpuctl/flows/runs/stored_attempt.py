@@ -14,9 +14,9 @@ from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import NotFoundError
 from tpuctl.flows.runs.evidence.signs import RecordMissingError, sign_of
 from tpuctl.flows.runs.evidence.words import WorkerWord
+from tpuctl.host.worker.records import UNKNOWN, WorkerStatus, read_status_type
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import Attempt, decode
-from tpuctl.worker.records import UNKNOWN, WorkerStatus, read_status_type
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object

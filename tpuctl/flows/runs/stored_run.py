@@ -17,6 +17,7 @@ from tpuctl.flows.runs import results
 from tpuctl.flows.runs.evidence.signs import RecordMissingError, sign_of
 from tpuctl.flows.runs.evidence.words import WorkerWord
 from tpuctl.flows.runs.stored_attempt import StoredAttempt, age_of, find_record
+from tpuctl.host.worker.records import MOST_CHARACTERS, StopRequest, check_stop
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import (
     BY_MACHINE,
@@ -33,7 +34,6 @@ from tpuctl.runs import (
 from tpuctl.upkeep.notes import Notes
 from tpuctl.upkeep.removal import LARGEST as LARGEST_REMOVAL
 from tpuctl.upkeep.removal import REMOVAL_TYPE, find_removal
-from tpuctl.worker.records import MOST_CHARACTERS, StopRequest, check_stop
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object

@@ -22,10 +22,10 @@ from tpuctl.flows.runs.losses import total_lost
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RECORD_MISSING, RunState, unstarted_label, unstarted_reason
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker.records import UNKNOWN
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import Verdict
 from tpuctl.upkeep.notes import Notes, TagCondition
-from tpuctl.worker.records import UNKNOWN
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object

@@ -17,7 +17,7 @@ from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.lookup import WIDTH, outcomes_in, started_on
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.keeper import records
+from tpuctl.host.keeper import records
 from tpuctl.nodes import Node
 from tpuctl.parallel import fanout, values
 

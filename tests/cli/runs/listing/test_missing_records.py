@@ -18,11 +18,11 @@ from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import NotFoundError
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker.job import processes
+from tpuctl.host.worker.job.leftovers import variable
+from tpuctl.host.worker.records import QUEUED, READY, RUNNING
 from tpuctl.parallel import fanout
 from tpuctl.polling import poll
-from tpuctl.worker.job import processes
-from tpuctl.worker.job.leftovers import variable
-from tpuctl.worker.records import QUEUED, READY, RUNNING
 
 Command = Callable[..., CommandResult]
 SHORT = HEADER + "print('done')\n"

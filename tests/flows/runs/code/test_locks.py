@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.preparation.wheels import wheel
+from tests.host.worker.preparation.wheels import wheel
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs.code import locks
 from tpuctl.job_header import Header, ToolTable

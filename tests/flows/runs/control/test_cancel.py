@@ -40,12 +40,12 @@ from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker.records import FINISHED, STOP_FILE, StopRequest, WorkerStatus, encode
 from tpuctl.nodes import Node, NodeId, NodeState
 from tpuctl.parallel import fanout, values
 from tpuctl.polling import Backoff, poll
 from tpuctl.runs import Attempt, Run
 from tpuctl.sim.faults import grpc_fault
-from tpuctl.worker.records import FINISHED, STOP_FILE, StopRequest, WorkerStatus, encode
 
 HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'
 SCRIPT = HEADER + "import time\nprint('step 1', flush=True)\ntime.sleep(600)\n"

@@ -22,7 +22,7 @@ import pytest
 from tests.flows.nodes.memory_provider import MemoryProvider
 from tests.flows.runs.evidence.memory_bucket import MemoryBucket
 from tests.flows.runs.records import ATTEMPT, CREATED, TPU
-from tests.worker.host import SPEC
+from tests.host.worker.host import SPEC
 from tpuctl.bucket_layout import NodePaths
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import StateError
@@ -32,12 +32,10 @@ from tpuctl.flows.runs.control import stop_requests
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.nodes import Node, NodeId, NodeState
-from tpuctl.parallel import fanout
-from tpuctl.runs import Attempt, Run
-from tpuctl.worker import control, gcs
-from tpuctl.worker.control import Turn
-from tpuctl.worker.records import (
+from tpuctl.host import gcs
+from tpuctl.host.worker import control
+from tpuctl.host.worker.control import Turn
+from tpuctl.host.worker.records import (
     FINISHED,
     LOCK_FILE,
     PREPARING,
@@ -47,7 +45,10 @@ from tpuctl.worker.records import (
     WorkerStatus,
     encode,
 )
-from tpuctl.worker.reporting.status import LAST_FILE
+from tpuctl.host.worker.reporting.status import LAST_FILE
+from tpuctl.nodes import Node, NodeId, NodeState
+from tpuctl.parallel import fanout
+from tpuctl.runs import Attempt, Run
 
 HOSTS = 2
 RUNS = 5

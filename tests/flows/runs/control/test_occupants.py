@@ -21,9 +21,9 @@ from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import NodeWord
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker.records import FINISHED, RUNNING, encode
 from tpuctl.nodes import Node, NodeId, NodeState
 from tpuctl.runs import Verdict
-from tpuctl.worker.records import FINISHED, RUNNING, encode
 
 NODE = cast("Node", SimpleNamespace(id=TPU.id, name=TPU.name))
 

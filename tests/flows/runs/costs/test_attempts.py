@@ -22,8 +22,8 @@ from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker.records import FINISHED, PREPARING, QUEUED, RUNNING, encode
 from tpuctl.runs import Verdict
-from tpuctl.worker.records import FINISHED, PREPARING, QUEUED, RUNNING, encode
 
 NOW = datetime(2026, 1, 1, 20, tzinfo=UTC)
 SUBMITTED = "2026-01-01T12:00:00Z"

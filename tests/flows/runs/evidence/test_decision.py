@@ -10,10 +10,10 @@ from tpuctl import runs
 from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.evidence.decision import Ending, decide, needs_node, to_be_asked
 from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord, WorkerWord
+from tpuctl.host import timing
+from tpuctl.host.worker.records import MAINTENANCE, PREEMPTION, UNKNOWN, WorkerStatus
 from tpuctl.nodes import NodeState
 from tpuctl.runs import BY_MACHINE, BY_SILENCE, BY_WORKERS
-from tpuctl.worker import timing
-from tpuctl.worker.records import MAINTENANCE, PREEMPTION, UNKNOWN, WorkerStatus
 
 TIME = "2026-01-01T12:00:00Z"
 RUNNING = WorkerStatus(0, 1, "7", "running", TIME)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.host.worker.host import kill_with_guard
 from tests.running_simulator import CommandResult, RunningSimulator
-from tests.worker.host import kill_with_guard
 from tpuctl import runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.cloud.endpoints import Cloud
@@ -19,8 +19,8 @@ from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker.records import RUNNING
 from tpuctl.polling import Backoff, poll
-from tpuctl.worker.records import RUNNING
 
 SCRIPT = (
     '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'

@@ -31,10 +31,10 @@ from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker.records import FINISHED, PREPARING, RUNNING, WorkerStatus, encode, read_stop
 from tpuctl.nodes import NodeId, NodeState
 from tpuctl.parallel import fanout
 from tpuctl.runs import Attempt, Run, Verdict, decode
-from tpuctl.worker.records import FINISHED, PREPARING, RUNNING, WorkerStatus, encode, read_stop
 
 RECORD = Run("r1", CREATED, "ada@laptop", "job.py", (), "0" * 64, "jax", "v3-32", (), {})
 WORKERS = 3

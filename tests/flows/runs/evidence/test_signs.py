@@ -23,8 +23,8 @@ from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.summaries import take_page
 from tpuctl.flows.runs.upkeep.removal import ended_state
 from tpuctl.flows.runs.whole import stage
+from tpuctl.host.worker.records import FINISHED, encode
 from tpuctl.runs import BY_MACHINE, Verdict
-from tpuctl.worker.records import FINISHED, encode
 
 RECORD, ATTEMPT = "run.json", "attempts/1/attempt.json"
 NOBODY = Witnesses(MemoryProvider())

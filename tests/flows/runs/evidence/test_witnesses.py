@@ -23,8 +23,8 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import DeadlineError, HostError
 from tpuctl.flows.runs.evidence.witnesses import QUESTION, Witnesses, record_preemptions
 from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord, WorkerWord
+from tpuctl.host.worker.records import FINISHED, UNKNOWN, WorkerStatus
 from tpuctl.nodes import Node, NodeId, NodeState, PastChange, QueuedResourceId, QueueState
-from tpuctl.worker.records import FINISHED, UNKNOWN, WorkerStatus
 
 if TYPE_CHECKING:
     from tpuctl.cloud.ssh import Ssh, SshSession

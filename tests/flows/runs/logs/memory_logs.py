@@ -14,8 +14,8 @@ from tests.flows.runs.records import ATTEMPT, STATUS
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker.records import encode, ordered_log_file, status_type
 from tpuctl.runs import ORDERED_LOGS
-from tpuctl.worker.records import encode, ordered_log_file, status_type
 
 
 class MemoryLogs:

@@ -23,10 +23,10 @@ from tpuctl.flows.runs.logs.following import SETTLE_EVERY, follow
 from tpuctl.flows.runs.logs.reader import Line, LogReader
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker.records import FINISHED, RUNNING, encode, ordered_log_file, status_type
 from tpuctl.nodes import Node, NodeId
 from tpuctl.runs import ORDERED_LOGS, Run, Verdict
 from tpuctl.upkeep.removal import REMOVAL_TYPE, Removal, encode_removal
-from tpuctl.worker.records import FINISHED, RUNNING, encode, ordered_log_file, status_type
 
 NOBODY = Witnesses(MemoryProvider())
 MANY = tuple(range(64))

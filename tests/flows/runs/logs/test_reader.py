@@ -20,8 +20,8 @@ from tpuctl.flows.runs.logs.reader import Line, LogReader, _Cursor
 from tpuctl.flows.runs.logs.startup_lines import hides_startup_lines, is_startup_line
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker.records import FINISHED, encode, ordered_log_file, status_type
 from tpuctl.runs import ORDERED_LOGS
-from tpuctl.worker.records import FINISHED, encode, ordered_log_file, status_type
 
 
 @pytest.fixture

@@ -15,14 +15,14 @@ SHORTENED = (
     "CODE_TIMEOUT",
 )  # fmt: skip
 """Of `timing`: how long one waits for a word. How long a process has for its end stays."""
-TIMING = "tpuctl/worker/timing.py"
+TIMING = "tpuctl/host/timing.py"
 SHORTENING = {
     TIMING: f"""
 for name in {SHORTENED}:
     globals()[name] /= {FACTOR}
 REQUEST_PAUSES = tuple(pause / {FACTOR} for pause in REQUEST_PAUSES)
 """,
-    "tpuctl/worker/wire.py": f"\nTIMEOUT /= {FACTOR}\n",
+    "tpuctl/host/wire.py": f"\nTIMEOUT /= {FACTOR}\n",
 }
 HOUR = 3600
 WRONG_CLOCKS = {

@@ -31,14 +31,14 @@ from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch
+from tpuctl.host.worker.attempt_lock import is_held_in
+from tpuctl.host.worker.job import processes
+from tpuctl.host.worker.job.leftovers import variable
+from tpuctl.host.worker.records import LOCK_FILE, StopRequest, encode
+from tpuctl.host.worker.reporting.status import read_last
 from tpuctl.nodes import NodeState
 from tpuctl.polling import Backoff, poll
 from tpuctl.runs import Verdict
-from tpuctl.worker.attempt_lock import is_held_in
-from tpuctl.worker.job import processes
-from tpuctl.worker.job.leftovers import variable
-from tpuctl.worker.records import LOCK_FILE, StopRequest, encode
-from tpuctl.worker.reporting.status import read_last
 
 T = TypeVar("T")
 

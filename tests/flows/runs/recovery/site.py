@@ -29,12 +29,12 @@ from tpuctl.flows.runs.submission import launch_values
 from tpuctl.flows.runs.submission.launch import START
 from tpuctl.flows.runs.submission.plan import SubmitPlan, attempt_on
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like
+from tpuctl.host.worker.main import STARTED_BEFORE
+from tpuctl.host.worker.records import FINISHED, RUNNING, StopRequest, WorkerStatus, encode
 from tpuctl.nodes import RUN_LABEL, Node, SshKey, UpdateNode
 from tpuctl.parallel import Result, fanout
 from tpuctl.recovery.records import Restarts
 from tpuctl.runs import BY_MACHINE, LOST, Attempt, Run, Verdict
-from tpuctl.worker.main import STARTED_BEFORE
-from tpuctl.worker.records import FINISHED, RUNNING, StopRequest, WorkerStatus, encode
 
 MOST_STEPS = 40
 HASH = "0" * 64

@@ -22,9 +22,9 @@ from tpuctl.flows.runs.recovery.step import step
 from tpuctl.flows.runs.recovery.watch import Watcher
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch_values
+from tpuctl.host.worker.records import FINISHED
 from tpuctl.nodes import DataDisk
 from tpuctl.runs import BY_SILENCE, LOST, Run, Tpu, Verdict, encode
-from tpuctl.worker.records import FINISHED
 
 LIMITS = Limits(("v3-8",), (ZONE,), "tpu@p.iam.gserviceaccount.com")
 

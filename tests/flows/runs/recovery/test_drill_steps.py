@@ -28,10 +28,10 @@ from tpuctl.flows.runs.recovery.drill import (
     plan_maintenance,
     simulate_maintenance,
 )  # fmt: skip
+from tpuctl.host.worker.records import FINISHED, RUNNING, ordered_log_file
 from tpuctl.nodes import Change, Maintenance, Node, NodeId, NodeState, SimulateMaintenance
 from tpuctl.recovery.records import Restarts
 from tpuctl.runs import BY_WORKERS, Verdict, encode, verdict_type
-from tpuctl.worker.records import FINISHED, RUNNING, ordered_log_file
 
 
 class Cloud(MemoryProvider):

@@ -38,7 +38,7 @@ from tpuctl.flows.runs.recovery.watch import Watcher
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch_values
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like
-from tpuctl.keeper.records import BUCKET
+from tpuctl.host.keeper.records import BUCKET
 from tpuctl.masking.text import secrets_in
 from tpuctl.nodes import RESTART_LABEL, Node, UpdateNode, owner_label
 from tpuctl.runs import NOT_STORED, Verdict, encode

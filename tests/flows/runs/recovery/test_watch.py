@@ -30,10 +30,10 @@ from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.recovery.watch import Watcher, open_runs
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like
+from tpuctl.host.worker.records import RUNNING, WorkerStatus, encode
 from tpuctl.nodes import RESTART_LABEL
 from tpuctl.recovery.records import Restarts
 from tpuctl.runs import BY_MACHINE, Run, Verdict
-from tpuctl.worker.records import RUNNING, WorkerStatus, encode
 
 NOTHING = Inventory(())
 LOOKS = 7

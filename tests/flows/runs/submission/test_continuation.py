@@ -21,9 +21,9 @@ from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import continuation, launch
 from tpuctl.flows.runs.submission.continuation import go_on
 from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest, plan_submit
+from tpuctl.host.worker.records import RUNNING, Spec, WorkerStatus
 from tpuctl.parallel import fanout
 from tpuctl.polling import Backoff, poll
-from tpuctl.worker.records import RUNNING, Spec, WorkerStatus
 
 __all__ = ["request_of_four"]
 

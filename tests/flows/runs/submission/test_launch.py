@@ -16,17 +16,17 @@ import pytest
 
 from tests import running_simulator
 from tests.flows.nodes.memory_provider import node
+from tests.host.worker.host import SPEC
 from tests.running_simulator import RunningSimulator
 from tests.sim.live_host import wait_until
-from tests.worker.host import SPEC
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.ssh import CommandResult, Pool, SshSession
 from tpuctl.errors import ConfigError, HostError
 from tpuctl.flows.runs.submission.launch import KEPT, START, _tar, launch, launch_all
+from tpuctl.host import timing
+from tpuctl.host.worker.records import Spec, encode
 from tpuctl.nodes import Node
 from tpuctl.sim.hosts.programs.disk_full import FULL
-from tpuctl.worker import timing
-from tpuctl.worker.records import Spec, encode
 
 
 class RecordingSsh:

@@ -12,8 +12,8 @@ from tpuctl.errors import DeadlineError
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch_sign
 from tpuctl.flows.runs.submission.launch_sign import FIRST, INTERVAL, LaunchSign
+from tpuctl.host import timing
 from tpuctl.polling import Backoff, poll
-from tpuctl.worker import timing
 
 NAME = "runs/r1/attempts/2/launch.json"
 

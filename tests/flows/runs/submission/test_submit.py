@@ -36,12 +36,12 @@ from tpuctl.flows.runs.submission import launch
 from tpuctl.flows.runs.submission import submit as submission
 from tpuctl.flows.runs.submission.plan import SubmitRequest, plan_submit
 from tpuctl.flows.runs.submission.submit import requests, submit
+from tpuctl.host.worker.records import WorkerStatus
 from tpuctl.nodes import NodeState
 from tpuctl.object_content import Content
 from tpuctl.parallel import fanout
 from tpuctl.polling import NO_PAUSE, Backoff, poll
 from tpuctl.sim.faults import grpc_fault
-from tpuctl.worker.records import WorkerStatus
 
 HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'
 

@@ -17,8 +17,8 @@ from tpuctl.bucket_layout import NodePaths
 from tpuctl.errors import StateError
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission.turn import take_turn
+from tpuctl.host.worker.records import FINISHED, encode
 from tpuctl.runs import BY_MACHINE, Run, Verdict
-from tpuctl.worker.records import FINISHED, encode
 
 NODE = node(TPU.name, id=TPU.id)
 PAIR = msgspec.structs.replace(ATTEMPT, workers=(0, 1))

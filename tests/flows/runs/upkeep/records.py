@@ -9,8 +9,8 @@ from tpuctl import runs
 from tpuctl.bucket_layout import NodePaths
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker.records import FINISHED
 from tpuctl.runs import Verdict
-from tpuctl.worker.records import FINISHED
 
 WORKERS = (0, 1, 2, 3)
 

@@ -21,11 +21,11 @@ from tpuctl.flows.runs.stored_run import CLOSE_AFTER, StoredRun
 from tpuctl.flows.runs.upkeep.collection import Collection, Rule, plan_collection
 from tpuctl.flows.runs.upkeep.notes import tagging, update
 from tpuctl.flows.runs.upkeep.removal import RemovalPlan, _mark
+from tpuctl.host.worker.records import FINISHED, encode
 from tpuctl.nodes import RESTART_LABEL, RUN_LABEL, NodeList, NodeState
 from tpuctl.recovery.records import Machine
 from tpuctl.runs import Run
 from tpuctl.upkeep.notes import TagChange
-from tpuctl.worker.records import FINISHED, encode
 
 MACHINE = Machine("v3-32", ("z",), False, "base", BY)
 

@@ -18,11 +18,11 @@ from tpuctl.flows.runs.evidence.words import HostState, HostWord
 from tpuctl.flows.runs.state import ABANDONED
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.upkeep.removal import REST, StillNeededError, ended_state, unstarted_state
+from tpuctl.host.worker.records import FINISHED, RUNNING
+from tpuctl.host.worker.records import encode as encode_word
 from tpuctl.nodes import NodeState
 from tpuctl.recovery.records import Lease
 from tpuctl.runs import BY_MACHINE, BY_SILENCE, BY_WORKERS, Attempt, Run, Verdict, encode
-from tpuctl.worker.records import FINISHED, RUNNING
-from tpuctl.worker.records import encode as encode_word
 
 RECORD = Run("r1", CREATED, "ada@laptop", "job.py", (), "0" * 64, "jax", "v3-32", (), {})
 PAIR = msgspec.structs.replace(ATTEMPT, workers=(0, 1))

@@ -35,13 +35,13 @@ from tpuctl.flows.runs.upkeep.removal import (
     remove,
     requests,
 )
+from tpuctl.host.worker.records import FINISHED
+from tpuctl.host.worker.records import encode as encode_word
 from tpuctl.nodes import History, NodeList, NodeState, QueuedResourceList
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import encode
 from tpuctl.upkeep.notes import Notes
 from tpuctl.upkeep.removal import REMOVAL_TYPE, Removal, encode_removal
-from tpuctl.worker.records import FINISHED
-from tpuctl.worker.records import encode as encode_word
 
 BY = "ada@example.com"
 

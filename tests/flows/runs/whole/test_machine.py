@@ -26,7 +26,7 @@ from tpuctl.flows.runs.whole.machine import (
     plan_removal,
 )
 from tpuctl.flows.runs.whole.stage import node_name
-from tpuctl.keeper.records import BUCKET
+from tpuctl.host.keeper.records import BUCKET
 from tpuctl.nodes import RESTART_LABEL, RUN_LABEL, HttpRequest, NodeRequest, NodeState, SshKey, owner_label
 from tpuctl.runs import Tpu, Verdict
 

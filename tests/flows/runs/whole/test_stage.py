@@ -19,8 +19,8 @@ from tpuctl.errors import ConflictError
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.whole.stage import Stage, look, new_name, require_same
+from tpuctl.host.worker.records import encode
 from tpuctl.runs import BY_MACHINE, Run, Verdict
-from tpuctl.worker.records import encode
 
 RECORD = Run("r1", CREATED, "ada@laptop", "jobs/train.py", ("--rate", "1"), "0" * 64, "jax", "v3-32", (), {})
 ENDED = Verdict("r1", runs.FAILED, 1, CREATED, "because", 1, BY_MACHINE, tpu=ATTEMPT.tpu)

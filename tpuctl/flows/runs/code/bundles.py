@@ -17,8 +17,8 @@ from typing import IO, TYPE_CHECKING, BinaryIO, cast
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs.code import imports
 from tpuctl.flows.runs.code.project_files import ProjectFiles
+from tpuctl.host.worker.preparation.tar_files import TarReader
 from tpuctl.object_content import Content, ContentDigest
-from tpuctl.worker.preparation.tar_files import TarReader
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 from tpuctl.errors import UsageError
+from tpuctl.host.worker import requirements
 from tpuctl.job_header import Header
 from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError
-from tpuctl.worker import requirements
 
 LARGEST = 64 << 20
 """Bytes of a lock file."""

@@ -26,11 +26,11 @@ from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker.records import MOST_GRACE, STOP_FILE, StopRequest, WorkerStatus, encode
 from tpuctl.nodes import HttpRequest
 from tpuctl.polling import Backoff, Sleep, poll
 from tpuctl.runs import BY_MACHINE, Attempt, Verdict
 from tpuctl.text.worker_numbers import named
-from tpuctl.worker.records import MOST_GRACE, STOP_FILE, StopRequest, WorkerStatus, encode
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider

@@ -25,12 +25,12 @@ from tpuctl.flows.runs.control.cancel import (
 from tpuctl.flows.runs.evidence.signs import RecordMissingError
 from tpuctl.flows.runs.evidence.witnesses import HostRun, Witnesses
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker.records import StopRequest
 from tpuctl.nodes import HttpRequest
 from tpuctl.parallel import fanout, values
 from tpuctl.polling import Sleep, poll
 from tpuctl.runs import BY_MACHINE, Verdict
 from tpuctl.text.worker_numbers import named
-from tpuctl.worker.records import StopRequest
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider

@@ -15,11 +15,11 @@ from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.evidence.signs import RecordMissingError
 from tpuctl.flows.runs.lookup import WIDTH, StartedRun, started_on, unsettled
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker.records import DEFAULT_GRACE, QUEUED
 from tpuctl.parallel import fanout, values
 from tpuctl.polling import Backoff, Sleep, poll
 from tpuctl.runs import Verdict
 from tpuctl.shells import again
-from tpuctl.worker.records import DEFAULT_GRACE, QUEUED
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider

@@ -6,7 +6,7 @@ from tpuctl import clock
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import ConflictError
 from tpuctl.flows.runs.stored_run import REPLACEMENTS, StoredRun
-from tpuctl.worker.records import StopRequest, encode
+from tpuctl.host.worker.records import StopRequest, encode
 
 
 def ask(run: StoredRun, by: str, grace: int) -> StopRequest:

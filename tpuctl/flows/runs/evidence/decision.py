@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from tpuctl import runs
 from tpuctl.flows.runs.evidence.words import HostState, NodeWord, WorkerWord
+from tpuctl.host.worker.records import MAINTENANCE, PREEMPTION, REBOOT
 from tpuctl.nodes import NodeState
 from tpuctl.runs import BY_MACHINE, BY_SILENCE, BY_WORKERS
-from tpuctl.worker.records import MAINTENANCE, PREEMPTION, REBOOT
 
 CHECK_NODE_AFTER = 30.0
 """Seconds of silence (a heartbeat comes every 10) after which the provider is asked for the node's state."""

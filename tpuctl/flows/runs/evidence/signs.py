@@ -14,9 +14,9 @@ from tpuctl.bucket_layout import STATUS_OF_RUN, STATUSES, RunPaths
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import NotFoundError, StateError, joined_hints
 from tpuctl.flows.runs.evidence.decision import LOST_AFTER
+from tpuctl.host.worker.records import WorkerStatus
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import decode
-from tpuctl.worker.records import WorkerStatus
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object

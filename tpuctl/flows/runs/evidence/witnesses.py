@@ -19,9 +19,9 @@ from tpuctl.errors import BucketMissingError, HostError, NotFoundError, TpuctlEr
 from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.flows.nodes.expiry import past_deletions
 from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord
-from tpuctl.keeper.records import EXPIRED, IDLED, PREEMPTED, Deletion, encode
+from tpuctl.host.keeper.records import EXPIRED, IDLED, PREEMPTED, Deletion, encode
+from tpuctl.host.worker.records import WorkerStatus
 from tpuctl.nodes import Node, NodeId, NodeState
-from tpuctl.worker.records import WorkerStatus
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tpuctl.host.worker.records import RUNNING, UNKNOWN, WorkerStatus
 from tpuctl.nodes import NodeState
-from tpuctl.worker.records import RUNNING, UNKNOWN, WorkerStatus
 
 
 class HostState(StrEnum):

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tpuctl import clock
 from tpuctl.flows.runs.stored_attempt import LogChunk, StoredAttempt
+from tpuctl.host.worker.records import read_status_type
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import ORDERED_LOGS
-from tpuctl.worker.records import read_status_type
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Object

@@ -13,10 +13,10 @@ from tpuctl.errors import NotFoundError, UsageError
 from tpuctl.flows.runs.evidence.words import WorkerWord
 from tpuctl.flows.runs.logs.beginning import LONGEST_LINE, OVERLAP, TIME_FORM, Place, find_beginning
 from tpuctl.flows.runs.stored_attempt import LogChunk, Look, StoredAttempt
+from tpuctl.host.worker.records import read_status_type
 from tpuctl.parallel import WIDTH, fanout, values
 from tpuctl.runs import ORDERED_LOGS
 from tpuctl.text.worker_numbers import ranges
-from tpuctl.worker.records import read_status_type
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Object

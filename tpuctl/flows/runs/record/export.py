@@ -45,10 +45,10 @@ from collections.abc import Iterable
 
 from tpuctl.flows.runs.code.imports import import_statements
 from tpuctl.flows.runs.record.stored_code import is_pin
+from tpuctl.host.worker import requirements
+from tpuctl.host.worker.requirements import Requirement, normalized
 from tpuctl.job_header import Header
 from tpuctl.provenance.records import HostEnvironment
-from tpuctl.worker import requirements
-from tpuctl.worker.requirements import Requirement, normalized
 
 OTHER_NAMES = {
     "cv2": "opencv-python", "pil": "pillow", "sklearn": "scikit-learn", "skimage": "scikit-image",

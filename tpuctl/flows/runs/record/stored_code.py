@@ -17,11 +17,11 @@ from tpuctl.flows.runs.code.bundles import IN_MEMORY, PART, Bundle
 from tpuctl.flows.runs.code.project_files import MOST_FILES
 from tpuctl.flows.runs.stored_attempt import find_record
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker import requirements
+from tpuctl.host.worker.preparation.tar_files import FILE, TarError, TarReader, TooMuchError
 from tpuctl.job_header import Header
 from tpuctl.provenance.records import HostEnvironment
 from tpuctl.runs import Run, Verdict
-from tpuctl.worker import requirements
-from tpuctl.worker.preparation.tar_files import FILE, TarError, TarReader, TooMuchError
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object

@@ -25,10 +25,10 @@ from tpuctl.flows.runs.recovery.step import step
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission.resumption import obstacle
+from tpuctl.host.worker.records import FINISHED, RUNNING
 from tpuctl.nodes import Maintenance, Node, NodeId, NodeState, SimulateMaintenance
 from tpuctl.polling import Backoff, Sleep, poll
 from tpuctl.runs import Tpu, Verdict
-from tpuctl.worker.records import FINISHED, RUNNING
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket

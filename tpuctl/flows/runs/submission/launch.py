@@ -17,9 +17,9 @@ from tpuctl.errors import ConfigError, HostError, StateError, TpuctlError, joine
 from tpuctl.flows.hosts.bucket_access import grant_command
 from tpuctl.flows.hosts.program_zip import program
 from tpuctl.flows.hosts.published_keys import published_key
+from tpuctl.host.worker.records import BUSY, FORBIDDEN, PROGRAM_FILE, STARTED_BEFORE, Spec, encode, identity
 from tpuctl.nodes import Node
 from tpuctl.parallel import values
-from tpuctl.worker.records import BUSY, FORBIDDEN, PROGRAM_FILE, STARTED_BEFORE, Spec, encode, identity
 
 if TYPE_CHECKING:
     from tpuctl.cloud.ssh import CommandResult, Ssh, SshSession
@@ -28,7 +28,7 @@ LAUNCH_TIMEOUT = 180.0
 """Seconds for the program's first answer; it gives up by itself after its own START_TIMEOUT."""
 PROGRAM, SPEC = PROGRAM_FILE, "spec.json"
 KEPT = ".tpuctl/programs"
-"""Where hosts keep programs with their bytecode, by the hash of what was sent (worker/bytecode.py)."""
+"""Where hosts keep programs with their bytecode, by the hash of what was sent (host/worker/bytecode.py)."""
 
 START = (
     "umask 077; "

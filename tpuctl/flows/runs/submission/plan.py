@@ -25,6 +25,7 @@ from tpuctl.flows.runs.code.work_tree import git_state
 from tpuctl.flows.runs.submission import resumption
 from tpuctl.flows.runs.submission.environment import check_values, stored_environment
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like, moved, policy
+from tpuctl.host.worker.records import SETUP_TIMEOUT
 from tpuctl.job_header import Header, ToolTable
 from tpuctl.masking.arguments import MaskedArguments, masked_arguments
 from tpuctl.masking.diffs import masked_diff
@@ -33,7 +34,6 @@ from tpuctl.nodes import Node
 from tpuctl.provenance.seeds import seeds_of
 from tpuctl.runs import ORDERED_LOGS, Attempt, Git, Run, Tpu, check_name, submitter
 from tpuctl.shells import quoted_path
-from tpuctl.worker.records import SETUP_TIMEOUT
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider

@@ -13,8 +13,8 @@ from tpuctl.errors import UsageError
 from tpuctl.flows.nodes.lifetime import users_script
 from tpuctl.flows.nodes.options import is_own
 from tpuctl.flows.nodes.placement.search import expand
+from tpuctl.host.keeper.records import IDLE, TTL
 from tpuctl.job_header import ToolTable
-from tpuctl.keeper.records import IDLE, TTL
 from tpuctl.masking.names import is_secret
 from tpuctl.masking.text import secrets_in
 from tpuctl.nodes import Node

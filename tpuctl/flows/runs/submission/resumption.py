@@ -10,7 +10,7 @@ from tpuctl.masking.text import MASK
 from tpuctl.runs import Run, Verdict
 
 WITHOUT_END = -1
-"""As worker/records.py says it."""
+"""As host/worker/records.py says it."""
 
 
 def not_kept(variables: Mapping[str, str], secrets: Collection[str]) -> tuple[str, ...]:

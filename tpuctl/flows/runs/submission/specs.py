@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tpuctl.bucket_layout import NodePaths, RunPaths, bundle
+from tpuctl.host.worker.records import Resumption, Spec
 from tpuctl.runs import Attempt, Run
-from tpuctl.worker.records import Resumption, Spec
 
 
 @dataclass(frozen=True)

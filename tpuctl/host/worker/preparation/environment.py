@@ -1,0 +1,47 @@
+"""Builds the environment of a script on a host.
+
+TPUCTL_DATA_DIR, TPUCTL_ACCELERATOR and the TPU_NAME of several hosts come from the laptop, in
+`Spec.environment`: flows/runs/plan.py sets them.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Dict
+
+from tpuctl.host.worker.records import Spec
+
+FOLDERS = (
+    ("TPUCTL_MODEL_DIR", "AIP_MODEL_DIR", "outputs"),
+    ("TPUCTL_CHECKPOINT_DIR", "AIP_CHECKPOINT_DIR", "checkpoints"),
+    ("TPUCTL_TENSORBOARD_DIR", "AIP_TENSORBOARD_LOG_DIR", "tensorboard"),
+)
+"""Our variable, Vertex AI's variable, the folder of the run that both name."""
+
+
+def of_job(spec: Spec, packages: str, reports: str = "") -> Dict[str, str]:
+    """Return the script's environment: the host's own, the run's folders, and the user's variables.
+
+    `packages` and `reports` are folders on this host; reports go into the bucket when the script ends.
+    """
+    result = dict(os.environ)
+    result.update(
+        TPUCTL_RUN=spec.run,
+        TPUCTL_ATTEMPT=str(spec.attempt),
+        TPUCTL_WORKER=str(spec.worker),
+        TPUCTL_WORKERS=str(spec.workers),
+        PYTHONUNBUFFERED="1",
+    )
+    for variable, vertex, folder in FOLDERS:
+        result[variable] = result[vertex] = "gs://%s/runs/%s/%s" % (spec.bucket, spec.run, folder)
+    if reports:
+        result["TPUCTL_REPORT_DIR"] = reports
+    if spec.framework == "tensorflow" and spec.workers == 1:
+        result["TPU_NAME"] = "local"  # so that TPUClusterResolver() on one host calls no API
+    if spec.framework == "tensorflow":
+        # Its start-up logs a dozen long lines of level INFO, which is 0, before the script's first one.
+        result.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    result.update(spec.environment)
+    if packages:
+        result["PYTHONPATH"] = os.pathsep.join(filter(None, [packages, result.get("PYTHONPATH", "")]))
+    return result

@@ -1,0 +1,124 @@
+"""Tells the bucket of one worker: heartbeats and the log while the script runs, and the last word."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import replace
+from typing import Callable, Optional
+
+from tpuctl.host import gcs, timing
+from tpuctl.host.worker.errand import Errand
+from tpuctl.host.worker.records import FINISHED, REPORTS_FOLDER, RUNNING, Spec, WorkerStatus, attempt_folder
+from tpuctl.host.worker.reporting import reports
+from tpuctl.host.worker.reporting.logs import LogShipper, say
+from tpuctl.host.worker.reporting.status import AnotherSupervisorError, StatusWriter
+from tpuctl.host.worker.signals import Signals
+
+
+class Reporter:
+    """Owns what one supervisor writes about itself; `folder` is the attempt's on this host."""
+
+    def __init__(self, bucket: gcs.Bucket, spec: Spec, folder: str, signals: Signals) -> None:
+        self.log = os.path.join(folder, "log")
+        """What the script prints."""
+        self.reports = os.path.abspath(os.path.join(folder, "reports"))
+        """Files about the packages, and what the script leaves there."""
+        self.status = StatusWriter(bucket, spec, folder)
+        self._bucket = bucket
+        self._spec = spec
+        self._signals = signals
+        self._shipper = LogShipper(bucket, attempt_folder(spec.folder), spec.worker, self.log)
+        self._patience = timing.Patience()
+        self._heartbeat = Errand(self.status.due, self._beat)
+        self._shipping = Errand(self._shipper.due, lambda: self.attempt(self._shipper.ship))
+
+    def start(self) -> None:
+        """Write heartbeats, and ship the log, until `finish`."""
+        self._heartbeat.start()
+        self._shipping.start()
+
+    def resume(self) -> None:
+        """Go on where another supervisor of the attempt has stopped."""
+        self.status.resume()
+        self._shipper.resume()
+
+    def attempt(self, work: Callable[[], object]) -> bool:
+        """Return whether `work` succeeded: the script keeps running while the bucket cannot be reached."""
+        try:
+            work()
+            return True
+        except AnotherSupervisorError as error:
+            say(str(error))
+            self._signals.number = signal.SIGTERM  # two must not train into the same checkpoints
+        except (gcs.GcsError, OSError) as error:
+            say(str(error))
+        except Exception as error:  # such as an answer that is no JSON: nothing ends the watch over a script
+            say("%s: %s" % (type(error).__name__, error))
+        return False
+
+    def retry(
+        self, work: Callable[[], None], deadline: float, on_refusal: Callable[[str], None] = lambda _: None
+    ) -> bool:
+        """Try `work` until it succeeds, the deadline has passed, or the host is stopped.
+
+        What the bucket refuses is tried more and more seldom, and given up sooner; `on_refusal` gets why.
+        """
+        refusal = ""
+
+        def note_refusal() -> None:
+            nonlocal refusal
+            refusal = ""
+            try:
+                work()
+            except gcs.RefusedError as error:
+                refusal = error.answer
+                raise
+
+        pauses = timing.growing(timing.POLL_INTERVAL, timing.LONGEST_REFUSED_PAUSE)
+        while not self.attempt(note_refusal):
+            if refusal:
+                on_refusal(refusal)
+            is_late = bool(refusal) and self._patience.is_over()
+            if self._signals.number or is_late or time.monotonic() > deadline:
+                return False
+            if refusal:
+                timing.wait_until(lambda: bool(self._signals.number), next(pauses))
+            else:
+                timing.pause()
+        self._patience.renew()
+        return True
+
+    def update(self, **changes: object) -> bool:
+        """Return whether the newest status was written, with changes."""
+        return self.attempt(lambda: self.status.update(**changes))
+
+    def finish_log(self, status: WorkerStatus, deadline: float) -> WorkerStatus:
+        """Ship the rest of the log, and the reports; return the status with what could not be shipped."""
+        self._shipping.end()
+        if not self.retry(self._shipper.ship, deadline, self.status.keep_refusal) and not status.error:
+            status = replace(status, error="the end of the log could not be shipped")
+        self.attempt(self._ship_reports)  # a by-product: the run ends also without them
+        return status
+
+    def finish(self, status: WorkerStatus, deadline: float) -> None:
+        """Write the last status; raises gcs.GcsError where that is not possible until the deadline."""
+        self._heartbeat.end()
+        last = replace(status, state=FINISHED, log_chunks=self._shipper.chunks)
+        if not self.retry(lambda: self.status.write(last), deadline, self.status.keep_refusal):
+            raise gcs.GcsError("the last status could not be written")
+
+    def _beat(self) -> None:
+        self.update(log_chunks=self._shipper.chunks, quiet=self._quiet())
+
+    def _quiet(self) -> Optional[int]:
+        """Return for how long the script has printed nothing; None where none runs, or its log is gone."""
+        try:
+            is_running = self.status.last.state == RUNNING
+            return max(0, int(time.time() - os.stat(self.log).st_mtime)) if is_running else None
+        except OSError:
+            return None
+
+    def _ship_reports(self) -> None:
+        reports.ship(self._bucket, self._spec.folder + REPORTS_FOLDER, self.reports)
