@@ -122,8 +122,12 @@ def _exchange(
         return Answer(response.status, response.headers, response.read())
     except BaseException as error:  # also a signal's: what is left of the response is not the next one's
         connection.close()
-        if isinstance(error, http.client.HTTPException) and not isinstance(error, OSError):
-            raise AnswerError("no whole answer of HTTP: %r" % error) from error
+        if isinstance(error, OSError):
+            raise
+        if isinstance(error, http.client.HTTPException):
+            raise AnswerError("no whole answer of HTTP: %s" % repr(error)[:200]) from error
+        if isinstance(error, ValueError):  # it names the value, which may be a token
+            raise ValueError("a header of the request is not one line of Latin-1") from None
         raise
 
 
