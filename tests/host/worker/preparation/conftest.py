@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import packaging.requirements  # noqa: F401  before tests take it from sys.path
 import pytest
 
 from tpuctl.host.worker.preparation import packages
