@@ -92,6 +92,19 @@ def test_hosts_are_asked_also_where_the_bucket_refuses_the_request_and_it_is_nam
 
 
 @pytest.mark.slow
+def test_hosts_are_asked_also_where_the_bucket_does_not_tell_of_the_run(
+    tpuctl: Command, run: str, simulator: RunningSimulator
+) -> None:
+    simulator.faults.add("gcs-error", status=403, method="storage.objects.*", object="runs/r1/*")
+    stopped = tpuctl("cancel", run, "--yes")
+    assert stopped.code == 0, stopped.err
+    end = next(line for line in stopped.err.splitlines() if "was stopped on" in line)
+    assert "No permission" in end
+    again = tpuctl("cancel", run, "--yes")
+    assert (again.code, "No permission" in again.err) == (3, True), "no host knows it any more"
+
+
+@pytest.mark.slow
 def test_a_supervisor_that_hangs_is_killed_and_its_guard_ends_the_script(
     tpuctl: Command, run: str, bucket: Bucket, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,14 +58,13 @@ def cancel(session: Session, run: str, grace: int, is_forced: bool, yes: bool, d
 
 
 def _show_hosts(session: Session, plan: HostCancelPlan) -> None:
-    """Show that a run was stopped of which the bucket has no record."""
+    """Show that a run was stopped whose record the bucket lacks or does not tell."""
     run = plan.request.run
     if session.as_json:
         output.json({"run": run, "outcome": "", "nodes": list(plan.places)})
         return
-    output.note(
-        f"Run '{run}' was stopped on {plan.place}. gs://{session.cloud.bucket.name} has no record of it."
-    )
+    reason = plan.reason or f"gs://{session.cloud.bucket.name} has no record of it."
+    output.note(f"Run '{run}' was stopped on {plan.place}. {reason}")
     for node in plan.places:
         output.note(f"{node} stays, until 'tpuctl down {node}'.")
 

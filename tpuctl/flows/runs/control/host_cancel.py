@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tpuctl import polling, runs
-from tpuctl.errors import DeadlineError, NotFoundError, TpuctlError, joined_hints
+from tpuctl.errors import ConfigError, DeadlineError, NotFoundError, TpuctlError, joined_hints
 from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.flows.nodes.inventory import take_inventory
 from tpuctl.flows.progress import Report
@@ -40,12 +40,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HostCancelPlan:
-    """A run of which the bucket has no record, where it lives, and the request to stop it."""
+    """A run whose record the bucket lacks or does not tell, where it lives, and the request to stop it."""
 
     parts: Sequence[HostRun]
     request: StopRequest
     is_forced: bool = False
     """Whether the programs that watch over the script are killed."""
+    reason: str = ""
+    """Why the bucket does not tell; empty where it has no record."""
 
     @cached_property
     def places(self) -> dict[str, str]:
@@ -65,18 +67,19 @@ def plan_any(
     bucket: Bucket, witnesses: Witnesses, name: str, by: str, grace: int, *, is_forced: bool = False,
     is_rehearsal: bool = False,
 ) -> CancelPlan | HostCancelPlan:  # fmt: skip
-    """Return what stops a run, also one whose record is gone while its hosts know it.
+    """Return what stops a run, also one whose record is gone or cannot be read while its hosts know it.
 
     Raises as `plan_cancel`.
     """
     try:
         return plan_cancel(bucket, witnesses, name, by, grace, is_forced=is_forced, is_rehearsal=is_rehearsal)
-    except (NotFoundError, RecordMissingError) as error:
+    except (NotFoundError, RecordMissingError, ConfigError, DeadlineError) as error:
         parts = _find(witnesses, by, name, error)
         if not parts:
             raise
+        is_gone = isinstance(error, (NotFoundError, RecordMissingError))
         request = stop_requests.request(StoredRun(bucket, name), by, grace)
-        return HostCancelPlan(parts, request, is_forced)
+        return HostCancelPlan(parts, request, is_forced, "" if is_gone else error.message)
 
 
 def requests(plan: HostCancelPlan) -> list[HttpRequest]:
@@ -141,7 +144,7 @@ def _cancel_on_hosts(
             f"Run '{request.run}' has not ended on {plan.place} within {seconds:.0f} s.",
             hint=joined_hints(kill, *down),
         ) from error
-    evidence = f"stopped by {request.by}; the bucket has no record of it"
+    evidence = f"stopped by {request.by}; {plan.reason or 'the bucket has no record of it'}"
     attempt = max(part.attempt for part in plan.parts)
     return Cancellation(
         Verdict(
