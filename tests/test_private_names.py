@@ -34,16 +34,14 @@ KNOWN = {
     # TensorFlow, which is made to take a CPU for a TPU
     f"{GUEST}/compilation.py": {"_jit_compile"},
     f"{GUEST}/devices.py": {"_EagerDeviceContext", "_add_device_to_stack"},
-    f"{GUEST}/findings/batches.py": {
-        "_BatchDataset", "_MapDataset", "_OptionsDataset", "_ParallelBatchDataset", "_ParallelMapDataset",
-        "_PrefetchDataset", "_RepeatDataset", "_ShuffleDataset", "_strategy",
+    f"{GUEST}/findings/host.py": {
+        "_BatchDataset", "_DefaultDistributionStrategy", "_MapDataset", "_OptionsDataset",
+        "_ParallelBatchDataset", "_ParallelMapDataset", "_PrefetchDataset", "_RepeatDataset",
+        "_ShuffleDataset", "_check_spec", "_inputs", "_strategy", "_update", "_wrong_strategy_scope",
     },
-    f"{GUEST}/findings/datasets.py": {"_check_spec"},
-    f"{GUEST}/findings/files.py": {"_inputs"},
-    f"{GUEST}/findings/operations.py": {"_get_function"},
-    f"{GUEST}/findings/replicas.py": {"_call_for_each_replica"},
-    f"{GUEST}/findings/scopes.py": {"_DefaultDistributionStrategy", "_update", "_wrong_strategy_scope"},
-    f"{GUEST}/findings/signatures.py": {"_call", "_value_specs"},
+    f"{GUEST}/findings/replicas.py": {
+        "_call", "_call_for_each_replica", "_get_function", "_value_specs",
+    },
     f"{GUEST}/pipelines.py": {"_apply_debug_options"},
     f"{GUEST}/replica.py": {"_autograph"},
     f"{GUEST}/resolver.py": {"_LOCAL_MASTERS"},

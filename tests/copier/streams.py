@@ -60,7 +60,7 @@ def copied(
         finally:
             there.close(1)
 
-    thread = threading.Thread(target=serve)
+    thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     try:
         with ConfinedFolder(folder) as confined:

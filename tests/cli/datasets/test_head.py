@@ -124,12 +124,12 @@ class TestSheet:
         result = tpuctl("data", "head", "pets", "--image", "sheet.png")
         assert result.err.splitlines()[-2:] == [
             "2 images in sheet.png",
-            "Its captions show ? for characters that no font here has: \U00010600",
+            "Its captions show ? for letters that are not of English: кот\U00010600",
         ]
         assert "(кот \U00010600)" in result.out
 
     def test_captions_that_can_be_drawn_need_no_word(self, tpuctl: Tpuctl, home: Path) -> None:
-        write_image(Path("pictures/кот/0.png"))
+        write_image(Path("pictures/chat é/0.png"))
         assert tpuctl("data", "upload", "pets", "pictures").code == 0
         result = tpuctl("data", "head", "pets", "--image", "sheet.png")
         assert result.err.splitlines()[-1] == "1 image in sheet.png"

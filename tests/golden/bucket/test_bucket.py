@@ -257,7 +257,7 @@ client.plan_submit("job.py", ["--epochs", "3"], name="new", node="timed", busy="
 client.plan_down("timed", "waiting")
 """
 ACTING = {
-    "Client": {"close", "cp", "down", "exec", "submit", "up", "upload", "watch"},
+    "Client": {"close", "cp", "down", "exec", "run_script", "submit", "up", "upload", "watch"},
     "Dataset": {"remove"},
     "Node": {"down", "exec", "extend", "start", "stop"},
     "Run": {"cancel", "note", "remove", "resubmit", "tag"},
