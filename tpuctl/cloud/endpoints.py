@@ -396,17 +396,17 @@ def connect(config: Config, warn: Callable[[str], None] | None = None) -> Cloud:
 
     served = simulator.ensure(simulator_folder())
     endpoints = Endpoints(
-        "sim",
-        served.tpu_grpc,
-        served.storage,
-        served.tpu_rest,
-        served.hosts_file,
-        SIM_SETUP,
-        served.billing_rest,
-        served.quota_rest,
-        SIM_PRICES,
-        served.compute_rest,
-        served.iap_relay,
+        target="sim",
+        tpu=served.tpu_grpc,
+        storage=served.storage,
+        time=served.tpu_rest,
+        hosts_file=served.hosts_file,
+        shell_setup=SIM_SETUP,
+        billing=served.billing_rest,
+        quotas=served.quota_rest,
+        price_source=SIM_PRICES,
+        compute=served.compute_rest,
+        iap=served.iap_relay,
     )
     return Cloud(config, endpoints, warn)
 

@@ -104,10 +104,19 @@ def run(
     name = check_name(request.name) if request.name else new_name(request.script, session.now)
     typed = with_options(session.typed or ("run", str(request.script)), {"--name": name})
     whole = WholeRun(
-        name, replace(request, name=name), typed, folder or Path(name), types, machine, zones,
-        wait_capacity, with_net(lifetime) if is_deleted else lifetime, is_deleted, policy,
+        run=name,
+        request=replace(request, name=name),
+        typed=typed,
+        folder=folder or Path(name),
+        types=types,
+        machine=machine,
+        zones=zones,
+        wait=wait_capacity,
+        lifetime=with_net(lifetime) if is_deleted else lifetime,
+        is_deleted=is_deleted,
+        policy=policy,
         is_named=bool(request.name),
-    )  # fmt: skip
+    )
     steps = Steps(session.context, whole, Screen(session, whole, yes=yes))
     if dry_run:
         output.requests(steps.requests(), as_json=session.as_json)

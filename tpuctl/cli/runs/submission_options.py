@@ -117,10 +117,21 @@ def _request(
 ) -> SubmitRequest:  # fmt: skip
     variables = variables_of(environment, env_files, secrets, stored, os.environ)
     return SubmitRequest(
-        script, arguments, include, name, tpu, accelerator, dataset, variables, stored, setup, setup_timeout,
-        wheelhouse=wheelhouse, code_limit=code_limit * 1_000_000,
+        script=script,
+        arguments=arguments,
+        include=include,
+        name=name,
+        tpu=tpu,
+        accelerator=accelerator,
+        dataset=dataset,
+        environment=variables,
+        stored=stored,
+        setup=setup,
+        setup_timeout=setup_timeout,
+        wheelhouse=wheelhouse,
+        code_limit=code_limit * 1_000_000,
         secrets=tuple(pair.partition("=")[0] for pair in secrets),
         restarts=requests.restart_request(
             session.context, restarts, restarts_on_failure, restart_zones, max_price
         ),
-    )  # fmt: skip
+    )

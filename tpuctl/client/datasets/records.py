@@ -56,10 +56,17 @@ class DatasetInfo(Record):
             for name, split in manifest.splits.items()
         )
         return cls(
-            manifest.name, manifest.version, manifest.ref.uri(bucket), manifest.records, manifest.bytes,
-            splits, tuple(manifest.features), tuple(manifest.classes), manifest.source.skipped,
-            manifest.digest,
-        )  # fmt: skip
+            name=manifest.name,
+            version=manifest.version,
+            uri=manifest.ref.uri(bucket),
+            records=manifest.records,
+            bytes=manifest.bytes,
+            splits=splits,
+            fields=tuple(manifest.features),
+            classes=tuple(manifest.classes),
+            skipped=manifest.source.skipped,
+            digest=manifest.digest,
+        )
 
 
 @dataclass(frozen=True)

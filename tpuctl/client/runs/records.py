@@ -53,11 +53,22 @@ class RunInfo(Record):
         submitted = moment(summary.submitted)
         assert submitted
         return cls(
-            summary.run, summary.state, submitted, moment(summary.ended),
-            timedelta(seconds=summary.seconds), summary.accelerator, summary.node, summary.zone,
-            summary.dataset, summary.exit_code, summary.reason, Cost._of(summary.cost), summary.submitter,
-            summary.attempt, dict(summary.notes.tags) if summary.notes else {},
-        )  # fmt: skip
+            name=summary.run,
+            state=summary.state,
+            submitted=submitted,
+            ended=moment(summary.ended),
+            duration=timedelta(seconds=summary.seconds),
+            accelerator=summary.accelerator,
+            node=summary.node,
+            zone=summary.zone,
+            dataset=summary.dataset,
+            exit_code=summary.exit_code,
+            reason=summary.reason,
+            cost=Cost._of(summary.cost),
+            submitter=summary.submitter,
+            attempt=summary.attempt,
+            tags=dict(summary.notes.tags) if summary.notes else {},
+        )
 
 
 @dataclass(frozen=True)
@@ -91,10 +102,18 @@ class RunEnd(Record):
     @classmethod
     def _of(cls, verdict: Verdict) -> RunEnd:
         return cls(
-            verdict.run, verdict.outcome, verdict.evidence, verdict.exit_code, verdict.attempt,
-            moment(verdict.ended or verdict.decided), verdict.cause, verdict.last_line, verdict.stopped_by,
-            verdict.restarts, consequences.error_of(verdict),
-        )  # fmt: skip
+            run=verdict.run,
+            outcome=verdict.outcome,
+            evidence=verdict.evidence,
+            exit_code=verdict.exit_code,
+            attempt=verdict.attempt,
+            ended=moment(verdict.ended or verdict.decided),
+            cause=verdict.cause,
+            last_line=verdict.last_line,
+            stopped_by=verdict.stopped_by,
+            is_restarted=verdict.restarts,
+            error=consequences.error_of(verdict),
+        )
 
 
 @dataclass(frozen=True)

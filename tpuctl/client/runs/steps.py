@@ -223,10 +223,19 @@ def tools(context: Context, report: Report, values: Mapping[str, str] | None = N
     """Return what a watcher works with."""
     cloud = context.cloud
     return Tools(
-        cloud.bucket, cloud.data_bucket.name, cloud.provider, cloud.ssh, context.witnesses,
-        lambda creation: context.prices.of_creation(creation), f"{submitter()} ({os.getpid()})",
-        report, values or {}, _limits(context), lambda item: context.prices.of(item), context.prices.recorded,
-    )  # fmt: skip
+        bucket=cloud.bucket,
+        data_bucket=cloud.data_bucket.name,
+        provider=cloud.provider,
+        ssh=cloud.ssh,
+        witnesses=context.witnesses,
+        price_of=lambda creation: context.prices.of_creation(creation),
+        holder=f"{submitter()} ({os.getpid()})",
+        report=report,
+        values=values or {},
+        limits=_limits(context),
+        node_price=lambda item: context.prices.of(item),
+        recorded_price=context.prices.recorded,
+    )
 
 
 def _limits(context: Context) -> Limits | None:

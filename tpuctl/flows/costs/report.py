@@ -177,11 +177,22 @@ def _run_entries(
 def _entry(record: Run, attempt: AttemptCost, now: datetime) -> Entry:
     tpu, machine = attempt.tpu, record.machine
     return Entry(
-        record.run, attempt.attempt, tpu.name if tpu else "", tpu.zone if tpu else "", tpu.uid if tpu else "",
-        machine.owner if machine else record.submitter, attempt.began, attempt.ended or clock.iso(now),
-        attempt.seconds, attempt.price, attempt.is_present, attempt.cost, machine.labels if machine else {},
-        goes_on=not attempt.ended, is_preempted=attempt.is_preempted,
-    )  # fmt: skip
+        run=record.run,
+        attempt=attempt.attempt,
+        node=tpu.name if tpu else "",
+        zone=tpu.zone if tpu else "",
+        uid=tpu.uid if tpu else "",
+        user=machine.owner if machine else record.submitter,
+        began=attempt.began,
+        ended=attempt.ended or clock.iso(now),
+        seconds=attempt.seconds,
+        price=attempt.price,
+        is_present=attempt.is_present,
+        cost=attempt.cost,
+        labels=machine.labels if machine else {},
+        goes_on=not attempt.ended,
+        is_preempted=attempt.is_preempted,
+    )
 
 
 def _lives(provider: Provider, now: str) -> tuple[list[NodeLife], list[str]]:
@@ -238,9 +249,21 @@ def _idle(
     for begin, end in spans:
         seconds = (clock.parse(end) - clock.parse(begin)).total_seconds()
         yield Entry(
-            "", 0, node.name, node.zone, node.id.uid, node.owner, begin, end, seconds, price, not recorded,
-            price.for_seconds(seconds), labels, goes_on=life.goes_on and (begin, end) == spans[-1],
-        )  # fmt: skip
+            run="",
+            attempt=0,
+            node=node.name,
+            zone=node.zone,
+            uid=node.id.uid,
+            user=node.owner,
+            began=begin,
+            ended=end,
+            seconds=seconds,
+            price=price,
+            is_present=not recorded,
+            cost=price.for_seconds(seconds),
+            labels=labels,
+            goes_on=life.goes_on and (begin, end) == spans[-1],
+        )
 
 
 def _forgotten(known: Sequence[NodeLife], runs: Sequence[Entry]) -> Iterator[str]:

@@ -255,14 +255,25 @@ class _Reader:
         reason = state.reason if state else unstarted_reason(listed.name, seconds)
         costs = RunCosts(run, self._price_of, listed.record.updated)
         return Summary(
-            listed.name, record.created, listed.record.updated, record.accelerator,
-            str(record.dataset or ""), label, record.submitter, tpu.name if tpu else "",
-            tpu.zone if tpu else "", ended, seconds, verdict.exit_code if verdict else None,
-            reason, known_costs(costs, state, self._bucket.now()), verdict,
-            state.attempt if state else 0,
-            total_lost(run, state.attempt) if state and state.attempt > 1 else None,
-            state.quiet if state else None,
-        )  # fmt: skip
+            run=listed.name,
+            created=record.created,
+            submitted=listed.record.updated,
+            accelerator=record.accelerator,
+            dataset=str(record.dataset or ""),
+            state=label,
+            submitter=record.submitter,
+            node=tpu.name if tpu else "",
+            zone=tpu.zone if tpu else "",
+            ended=ended,
+            seconds=seconds,
+            exit_code=verdict.exit_code if verdict else None,
+            reason=reason,
+            attempts=known_costs(costs, state, self._bucket.now()),
+            verdict=verdict,
+            attempt=state.attempt if state else 0,
+            steps_lost=total_lost(run, state.attempt) if state and state.attempt > 1 else None,
+            quiet=state.quiet if state else None,
+        )
 
     def _seconds(self, submitted: str, ended: str) -> float:
         end = clock.parse(ended) if ended else self._bucket.now()

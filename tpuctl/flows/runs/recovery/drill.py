@@ -256,10 +256,23 @@ class _Drill:
         seconds = (clock.parse(told) - clock.parse(begun)).total_seconds() if told else None
         saved = verdict.checkpoint if verdict.checkpoint != self._plan.checkpoint else ""
         return RunDrillReport(
-            run.name, self._plan.kind, begun, verdict.ended or verdict.decided, verdict.outcome,
-            verdict.evidence, saved, verdict.checkpoint, steps_lost(run, verdict), number, tpu.name, tpu.zone,
-            item.updated if item else "", told, seconds, cost(self._price_of(tpu), seconds or 0.0),
-        )  # fmt: skip
+            run=run.name,
+            kind=self._plan.kind,
+            begun=begun,
+            ended=verdict.ended or verdict.decided,
+            outcome=verdict.outcome,
+            evidence=verdict.evidence,
+            saved=saved,
+            resumed_from=verdict.checkpoint,
+            steps_lost=steps_lost(run, verdict),
+            attempt=number,
+            node=tpu.name,
+            zone=tpu.zone,
+            restarted=item.updated if item else "",
+            next_step=told,
+            seconds_without_steps=seconds,
+            cost=cost(self._price_of(tpu), seconds or 0.0),
+        )
 
     def _is_restarted(self) -> bool | None:
         if self._run.bucket.stat(self._run.paths.attempt(self._plan.attempt + 1)):

@@ -56,20 +56,20 @@ class StoredObject:
     ) -> StoredObject:
         """Build from the columns of `COLUMNS`."""
         return cls(
-            bucket,
-            name,
-            generation,
-            bool(live),
-            metageneration,
-            blob,
-            size,
-            crc32c,
-            md5,
-            components,
-            created,
-            updated,
-            deleted,
-            json.loads(fields),
+            bucket=bucket,
+            name=name,
+            generation=generation,
+            live=bool(live),
+            metageneration=metageneration,
+            blob=blob,
+            size=size,
+            crc32c=crc32c,
+            md5=md5,
+            components=components,
+            created=created,
+            updated=updated,
+            deleted=deleted,
+            fields=json.loads(fields),
         )
 
     @classmethod
