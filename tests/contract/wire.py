@@ -81,9 +81,8 @@ def _watch_storage(note: Note) -> None:
 
 
 def _watch_compute(note: Note) -> None:
-    from tpuctl.sim.compute.firewall_api import FirewallApi
     from tpuctl.sim.compute.holdings import HoldingsApi
-    from tpuctl.sim.compute.rest_api import _ComputeApi
+    from tpuctl.sim.compute.rest_api import FirewallApi, _ComputeApi
 
     for name, method in (
         ("get", "projects.get"),

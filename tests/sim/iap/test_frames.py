@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from tpuctl.sim.iap.close_codes import Closing
-from tpuctl.sim.iap.frames import Ack, Data, FrameReader, ack, connected, data, reconnected
+from tpuctl.sim.iap.relay import Ack, Data, FrameReader, ack, connected, data, reconnected
 
 LARGEST = 16_384
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import WSMsgType
 
-from tpuctl.sim.iap import frames, relay
+from tpuctl.sim.iap import relay
 from tpuctl.sim.iap.close_codes import Closing
 from tpuctl.sim.iap.relay import Tunnel
 
@@ -124,10 +124,10 @@ def test_bytes_pass_both_ways() -> None:
         socket, serving = site.serve()
         site.reader.feed_data(b"SSH-2.0")
         await settle()
-        socket.send(frames.data(b"hello ") + frames.data(b"host"))
+        socket.send(relay.data(b"hello ") + relay.data(b"host"))
         await settle()
         assert (site.writer.content, site.tunnel.received) == (b"hello host", 10)
-        assert socket.sent == [frames.data(b"SSH-2.0")]
+        assert socket.sent == [relay.data(b"SSH-2.0")]
         assert site.faults.carried == [(7, False), (6, True), (4, True)]
         assert site.tunnel.in_use
         serving.cancel()
@@ -138,12 +138,12 @@ def test_bytes_pass_both_ways() -> None:
 def test_much_is_sent_in_pieces() -> None:
     async def story(site: Site) -> None:
         socket, serving = site.serve()
-        content = bytes(2 * frames.LARGEST_DATA + 1)
+        content = bytes(2 * relay.LARGEST_DATA + 1)
         site.reader.feed_data(content)
         await settle()
         assert socket.sent == [
-            frames.data(content[: frames.LARGEST_DATA]), frames.data(content[: frames.LARGEST_DATA]),
-            frames.data(content[:1]),
+            relay.data(content[: relay.LARGEST_DATA]), relay.data(content[: relay.LARGEST_DATA]),
+            relay.data(content[:1]),
         ]  # fmt: skip
         serving.cancel()
 
@@ -154,14 +154,14 @@ def test_much_is_sent_in_pieces() -> None:
 def test_the_client_hears_what_has_arrived_after_every_two_frames(more: int) -> None:
     async def story(site: Site) -> None:
         socket, serving = site.serve()
-        for size in (frames.LARGEST_DATA, frames.LARGEST_DATA, more):
+        for size in (relay.LARGEST_DATA, relay.LARGEST_DATA, more):
             if size:
-                socket.send(frames.data(bytes(size)))
+                socket.send(relay.data(bytes(size)))
         await settle()
-        assert socket.sent == [frames.ack(2 * frames.LARGEST_DATA + 1)] * more
-        socket.send(frames.data(b"x"))
+        assert socket.sent == [relay.ack(2 * relay.LARGEST_DATA + 1)] * more
+        socket.send(relay.data(b"x"))
         await settle()
-        assert socket.sent == [frames.ack(2 * frames.LARGEST_DATA + 1)], "not again at once"
+        assert socket.sent == [relay.ack(2 * relay.LARGEST_DATA + 1)], "not again at once"
         serving.cancel()
 
     play(story)
@@ -222,7 +222,7 @@ def test_it_is_closed_when_the_host_has_sent_all() -> None:
         site.reader.feed_data(b"bye")
         site.reader.feed_eof()
         assert await closing_of(serving) == (4010, False)
-        assert socket.sent == [frames.data(b"bye")]
+        assert socket.sent == [relay.data(b"bye")]
 
     play(story)
 
@@ -240,7 +240,7 @@ def test_it_is_closed_when_the_host_takes_nothing_more() -> None:
     async def story(site: Site) -> None:
         socket, serving = site.serve()
         site.writer.failure = BrokenPipeError()
-        socket.send(frames.data(b"abc"))
+        socket.send(relay.data(b"abc"))
         assert await closing_of(serving) == (4009, False)
         assert site.tunnel.received == 0
 
@@ -252,7 +252,7 @@ def test_what_was_not_acknowledged_is_sent_again_to_the_next_websocket() -> None
         first, serving = site.serve()
         site.reader.feed_data(b"0123456789")
         await settle()
-        first.send(frames.ack(4))
+        first.send(relay.ack(4))
         await settle()
         first.end(WSMsgType.CLOSED)
         await serving
@@ -261,7 +261,7 @@ def test_what_was_not_acknowledged_is_sent_again_to_the_next_websocket() -> None
         site.tunnel.rewind(6)
         second, serving = site.serve()
         await settle()
-        assert b"".join(second.sent) == frames.data(b"6789abc")
+        assert b"".join(second.sent) == relay.data(b"6789abc")
         serving.cancel()
 
     play(story)
@@ -303,10 +303,10 @@ def test_a_host_waits_while_its_client_acknowledges_nothing(
         site.reader.feed_data(b"more")
         await settle()
         waits = kept >= 10
-        assert socket.sent == [frames.data(b"x" * kept), *([] if waits else [frames.data(b"more")])]
-        socket.send(frames.ack(2))
+        assert socket.sent == [relay.data(b"x" * kept), *([] if waits else [relay.data(b"more")])]
+        socket.send(relay.ack(2))
         await settle()
-        assert (socket.sent[-1] == frames.data(b"more")) is (kept < 12)
+        assert (socket.sent[-1] == relay.data(b"more")) is (kept < 12)
         serving.cancel()
 
     play(story)
@@ -320,7 +320,7 @@ def test_a_client_that_came_back_takes_its_tunnel_over() -> None:
         assert await closing_of(first) == (4002, True)
         await settle()
         assert site.tunnel.in_use
-        second.send(frames.data(b"here"))
+        second.send(relay.data(b"here"))
         await settle()
         assert site.writer.content == b"here"
         serving.cancel()

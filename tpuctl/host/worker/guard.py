@@ -42,10 +42,13 @@ def guarded(spec: Spec, folder: str, supervise: Callable[[], int]) -> int:
 
 def _keep(spec: Spec, folder: str) -> None:
     """Have the host resume the run after a reboot."""
-    from tpuctl.host.worker.resumption import crontab, kept  # noqa: PLC0415  beside the supervisor's start
+    from tpuctl.host.worker.resumption import (
+        kept,
+        resume,
+    )
 
     kept.keep(spec, folder)
-    crontab.ensure()
+    resume.ensure()
 
 
 def _resume(folder: str) -> None:

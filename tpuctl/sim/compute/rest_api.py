@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Awaitable, Callable, Iterator
 
 from aiohttp import web
 
@@ -16,12 +18,143 @@ from tpuctl.sim.compute.answers import (
     not_found,
     operation_resource,
 )
-from tpuctl.sim.compute.firewall_api import FirewallApi
-from tpuctl.sim.compute.firewalls import Firewalls
+from tpuctl.sim.compute.firewalls import BadRule, Firewalls, Rule, RuleExists
 from tpuctl.sim.compute.holdings import HoldingsApi
 from tpuctl.sim.compute.operations import Operations
 from tpuctl.sim.compute.projects import BadMetadata, Project, Projects, StaleFingerprint
 from tpuctl.sim.json_values import JsonObject
+
+RULES = f"{PROJECT}/global/firewalls"
+RULE = f"{RULES}/{{firewall}}"
+BY_NAME = re.compile(r"\(?\s*name\s*(?:=|eq)\s*\"?(?P<name>[-a-z0-9]+)\"?\s*\)?")
+
+Handler = Callable[[web.Request], Awaitable[web.Response]]
+
+
+class FirewallApi:
+    """The methods of `firewalls`."""
+
+    def __init__(self, firewalls: Firewalls, operations: Operations) -> None:
+        self._firewalls = firewalls
+        self._operations = operations
+
+    def routes(self) -> Iterator[tuple[str, str, Handler]]:
+        """Yield HTTP method, path and handler."""
+        yield "GET", RULES, self.list
+        yield "POST", RULES, self.insert
+        yield "GET", RULE, self.get
+        yield "PUT", RULE, self.update
+        yield "PATCH", RULE, self.patch
+        yield "DELETE", RULE, self.delete
+        yield "GET", f"{PROJECT}/global/networks/{{network}}", self.get_network
+
+    async def list(self, request: web.Request) -> web.Response:
+        """All rules, or the one that a filter names; other filters are refused."""
+        project, wanted = request.match_info["project"], request.query.get("filter", "")
+        authorize("compute.firewalls.list", project)
+        named = BY_NAME.fullmatch(wanted)
+        if wanted and not named:
+            return error(400, f"Invalid value for field 'filter': '{wanted}'. The simulator knows name=NAME.")
+        rules = [rule for rule in self._firewalls.rules(project) if not named or rule.id == named["name"]]
+        place = f"projects/{project}/global/firewalls"
+        answer: JsonObject = {
+            "kind": "compute#firewallList",
+            "id": place,
+            "selfLink": f"{base(request)}/{place}",
+        }
+        items = {"items": [_resource(rule, request) for rule in rules]} if rules else {}
+        return web.json_response({**answer, **items})
+
+    async def get(self, request: web.Request) -> web.Response:
+        authorize("compute.firewalls.get", request.match_info["project"])
+        rule = self._rule(request)
+        return _missing(request) if rule is None else web.json_response(_resource(rule, request))
+
+    async def get_network(self, request: web.Request) -> web.Response:
+        """The network `default`, or one that a rule is of."""
+        project, name = request.match_info["project"], request.match_info["network"]
+        authorize("compute.networks.get", project)
+        place = f"projects/{project}/global/networks/{name}"
+        if not self._firewalls.has_network(project, name):
+            return not_found(place)
+        content = {"kind": "compute#network", "name": name, "selfLink": f"{base(request)}/{place}"}
+        return web.json_response(content)
+
+    async def insert(self, request: web.Request) -> web.Response:
+        project = request.match_info["project"]
+        authorize("compute.firewalls.create", project)
+        try:
+            rule = self._firewalls.insert(project, await _sent(request))
+        except BadRule as bad:
+            return error(400, str(bad))
+        except RuleExists:
+            name = json.loads(await request.read())["name"]
+            return error(409, f"The resource 'projects/{project}/global/firewalls/{name}' already exists")
+        return self._done(request, "insert", rule)
+
+    async def update(self, request: web.Request) -> web.Response:
+        return await self._change(request, "update")
+
+    async def patch(self, request: web.Request) -> web.Response:
+        return await self._change(request, "patch")
+
+    async def delete(self, request: web.Request) -> web.Response:
+        authorize("compute.firewalls.delete", request.match_info["project"])
+        rule = self._rule(request)
+        if rule is None:
+            return _missing(request)
+        self._firewalls.delete(rule)
+        return self._done(request, "delete", rule)
+
+    async def _change(self, request: web.Request, kind: str) -> web.Response:
+        authorize("compute.firewalls.update", request.match_info["project"])
+        rule = self._rule(request)
+        if rule is None:
+            return _missing(request)
+        try:
+            changed = self._firewalls.change(rule, await _sent(request), whole=kind == "update")
+        except BadRule as bad:
+            return error(400, str(bad))
+        return self._done(request, kind, changed)
+
+    def _rule(self, request: web.Request) -> Rule | None:
+        return self._firewalls.get(request.match_info["project"], request.match_info["firewall"])
+
+    def _done(self, request: web.Request, kind: str, rule: Rule) -> web.Response:
+        project = request.match_info["project"]
+        operation = self._operations.record(project, kind, f"/global/firewalls/{rule.id}")
+        return web.json_response(operation_resource(operation, base(request)))
+
+
+async def _sent(request: web.Request) -> JsonObject:
+    """Return the rule in a request; raises BadRule."""
+    try:
+        sent = json.loads(await request.read())
+    except ValueError:
+        sent = None
+    if not isinstance(sent, dict):
+        raise BadRule("Invalid JSON payload received.")
+    return sent
+
+
+def _resource(rule: Rule, request: web.Request) -> JsonObject:
+    place = f"{base(request)}/projects/{request.match_info['project']}"
+    network = str(rule.fields.get("network") or "global/networks/default")
+    return {
+        **rule.fields,
+        "kind": "compute#firewall",
+        "id": str(stable_number(rule.name)),
+        "creationTimestamp": rule.time,
+        "name": rule.id,
+        "network": f"{place}/global/networks/{network.rpartition('/')[2]}",
+        "selfLink": f"{place}/global/firewalls/{rule.id}",
+    }
+
+
+def _missing(request: web.Request) -> web.Response:
+    project, name = request.match_info["project"], request.match_info["firewall"]
+    return not_found(f"projects/{project}/global/firewalls/{name}")
+
 
 INSTANCES = f"{PROJECT}/zones/{{zone}}/instances"
 OPERATION = f"{PROJECT}/global/operations/{{operation}}"

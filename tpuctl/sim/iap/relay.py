@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import AsyncIterator, Coroutine
+import struct
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from aiohttp import WSMsgType, web
 
@@ -16,15 +18,97 @@ from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.faults.bandwidth import BandwidthLimits
 from tpuctl.sim.faults.resets import reset
 from tpuctl.sim.iam.access import current_caller
-from tpuctl.sim.iap import close_codes, frames
-from tpuctl.sim.iap.close_codes import Closing
+from tpuctl.sim.iap import close_codes
+from tpuctl.sim.iap.close_codes import INVALID_DATA, INVALID_TAG, Closing
 from tpuctl.sim.iap.faults import TunnelFaults
 from tpuctl.sim.iap.targets import Targets, target_of
 from tpuctl.sim.records import Host
 
+LARGEST_DATA = 16_384
+"""Bytes in a data frame at most."""
+
+CONNECTED, RECONNECTED, DATA, ACK = 0x0001, 0x0002, 0x0004, 0x0007
+_TAG = struct.Struct(">H")
+_LENGTH = struct.Struct(">I")
+_POSITION = struct.Struct(">Q")
+
+
+@dataclass(frozen=True)
+class Data:
+    """Bytes of the tunnelled connection."""
+
+    content: bytes
+
+
+@dataclass(frozen=True)
+class Ack:
+    """How many bytes the client has received since the tunnel was opened."""
+
+    received: int
+
+
+def connected(session: str) -> bytes:
+    """Return the frame that opens a tunnel and names its session."""
+    name = session.encode()
+    return _TAG.pack(CONNECTED) + _LENGTH.pack(len(name)) + name
+
+
+def reconnected(received: int) -> bytes:
+    """Return the frame that resumes a tunnel: how many bytes of the client's have arrived."""
+    return _TAG.pack(RECONNECTED) + _POSITION.pack(received)
+
+
+def data(content: bytes) -> bytes:
+    """Return the frame that carries bytes to the client."""
+    return _TAG.pack(DATA) + _LENGTH.pack(len(content)) + content
+
+
+def ack(received: int) -> bytes:
+    """Return the frame that says how many bytes of the client's have arrived."""
+    return _TAG.pack(ACK) + _POSITION.pack(received)
+
+
+class FrameReader:
+    """Takes a client's bytes, however they are split into messages, and returns its frames."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+
+    def feed(self, message: bytes) -> Iterator[Data | Ack]:
+        """Yield the frames that are complete with this message; raises Closing for what is no frame."""
+        self._buffer += message
+        while frame := self._next():
+            yield frame
+
+    def _next(self) -> Data | Ack | None:
+        if len(self._buffer) < _TAG.size:
+            return None
+        (tag,) = _TAG.unpack_from(self._buffer)
+        if tag == ACK:
+            content = self._take(_TAG.size, _POSITION.size)
+            return None if content is None else Ack(_POSITION.unpack(content)[0])
+        if tag != DATA:
+            raise Closing(INVALID_TAG)
+        if len(self._buffer) < _TAG.size + _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack_from(self._buffer, _TAG.size)
+        if length > LARGEST_DATA:
+            raise Closing(INVALID_DATA)
+        content = self._take(_TAG.size + _LENGTH.size, length)
+        return None if content is None else Data(content)
+
+    def _take(self, start: int, length: int) -> bytes | None:
+        """Remove a frame whose content has this place from the buffer; None while it is not complete."""
+        end = start + length
+        if len(self._buffer) < end:
+            return None
+        content, self._buffer = self._buffer[start:end], self._buffer[end:]
+        return content
+
+
 WINDOW = 1 << 20
 """Bytes that the relay keeps for a client until it acknowledges them; then the host has to wait."""
-ACK_AFTER = 2 * frames.LARGEST_DATA
+ACK_AFTER = 2 * LARGEST_DATA
 """Bytes of a client's that the relay acknowledges together."""
 ENDS = (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR)
 """Messages after which a WebSocket carries no more; a CLOSE is the client's own."""
@@ -71,7 +155,7 @@ class Relay:
             assert host is not None
             tunnel = Tunnel(*streams, host, _member())
             self._tunnels[tunnel.session] = tunnel
-            await socket.send_bytes(frames.connected(tunnel.session))
+            await socket.send_bytes(connected(tunnel.session))
             await self._serve(tunnel, socket, faults)
         return socket
 
@@ -88,7 +172,7 @@ class Relay:
                 raise Closing(close_codes.SESSION_UNKNOWN)
             tunnel.rewind(int(position))
             self._stop_timer(tunnel)
-            await socket.send_bytes(frames.reconnected(tunnel.received))
+            await socket.send_bytes(reconnected(tunnel.received))
             await self._serve(tunnel, socket, faults)
         return socket
 
@@ -256,7 +340,7 @@ class Tunnel:
     async def _read(self) -> None:
         """Keep what the host sends, as long as there is room."""
         try:
-            while content := await self._reader.read(frames.LARGEST_DATA):
+            while content := await self._reader.read(LARGEST_DATA):
                 self._kept += content
                 self._notify()
                 while len(self._kept) >= WINDOW:
@@ -271,30 +355,30 @@ class Tunnel:
         position = self._kept_from
         while True:
             start = position - self._kept_from
-            content = bytes(self._kept[start : start + frames.LARGEST_DATA])
+            content = bytes(self._kept[start : start + LARGEST_DATA])
             if content:
                 position += len(content)
                 await faults.carry(len(content), up=False)
-                await socket.send_bytes(frames.data(content))
+                await socket.send_bytes(data(content))
             elif self._ended:
                 raise Closing(close_codes.READ_FAILED)
             else:
                 await self._change()
 
     async def _receive(self, socket: web.WebSocketResponse, faults: TunnelFaults) -> bool:
-        reader = frames.FrameReader()
+        reader = FrameReader()
         while (message := await socket.receive()).type not in ENDS:
             if message.type is not WSMsgType.BINARY:
                 raise Closing(close_codes.INVALID_OPCODE)
             for frame in reader.feed(message.data):
-                if isinstance(frame, frames.Ack):
+                if isinstance(frame, Ack):
                     self.confirm(frame.received)
                 else:
                     await faults.carry(len(frame.content), up=True)
                     await self._write(frame.content)
             if self.received - self._acknowledged > ACK_AFTER:
                 self._acknowledged = self.received
-                await socket.send_bytes(frames.ack(self.received))
+                await socket.send_bytes(ack(self.received))
         return message.type is WSMsgType.CLOSE
 
     async def _write(self, content: bytes) -> None:

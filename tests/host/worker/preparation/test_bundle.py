@@ -17,7 +17,7 @@ from tests.cloud.faulty_wire import FaultyWire
 from tests.host.worker.host import SPEC, tar
 from tpuctl.cloud.storage import Bucket
 from tpuctl.host import gcs, timing
-from tpuctl.host.worker.preparation import bundle
+from tpuctl.host.worker.preparation import steps
 
 
 def member(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
@@ -31,7 +31,7 @@ def fetch(worker_bucket: gcs.Bucket, bucket: Bucket, data: bytes, folder: Path, 
     bucket.create("bundles/x.tar.gz", data)
     code = {"bundle_sha256": hashlib.sha256(data).hexdigest(), "bundle_size": len(data)}
     spec = replace(SPEC, **{"bundle": "bundles/x.tar.gz", **code, **changes})
-    bundle.fetch(worker_bucket, spec, str(folder))
+    steps.fetch(worker_bucket, spec, str(folder))
 
 
 def test_files_are_unpacked_with_their_folders(
@@ -74,7 +74,7 @@ def test_a_refusal_is_not_waited_for(
 def test_another_hash_is_refused_before_anything_is_unpacked(
     worker_bucket: gcs.Bucket, bucket: Bucket, tmp_path: Path
 ) -> None:
-    with pytest.raises(bundle.BundleError, match=r"gs://sim-project-tpuctl/bundles/x\.tar\.gz has the hash"):
+    with pytest.raises(steps.BundleError, match=r"gs://sim-project-tpuctl/bundles/x\.tar\.gz has the hash"):
         fetch(worker_bucket, bucket, tar(("job.py", b"")), tmp_path / "code", bundle_sha256="0" * 64)
     assert not (tmp_path / "code").exists()
 
@@ -82,7 +82,7 @@ def test_another_hash_is_refused_before_anything_is_unpacked(
 def test_another_size_is_refused_before_a_byte_is_read(
     worker_bucket: gcs.Bucket, bucket: Bucket, wire: FaultyWire, tmp_path: Path
 ) -> None:
-    with pytest.raises(bundle.BundleError, match=r"has 9 bytes, not 8: it was replaced after the run was"):
+    with pytest.raises(steps.BundleError, match=r"has 9 bytes, not 8: it was replaced after the run was"):
         fetch(worker_bucket, bucket, b"x" * 9, tmp_path / "code", bundle_size=8)
     assert not [request for request in wire.requests if "alt=media" in request]
 
@@ -91,7 +91,7 @@ def test_a_bundle_that_unpacks_to_more_than_was_packed_is_refused_and_nothing_un
     worker_bucket: gcs.Bucket, bucket: Bucket, tmp_path: Path
 ) -> None:
     data = tar(("job.py", b"print()"), ("zeros", bytes(50_000_000)))
-    with pytest.raises(bundle.BundleError, match="unpacks to more bytes"):
+    with pytest.raises(steps.BundleError, match="unpacks to more bytes"):
         fetch(worker_bucket, bucket, data, tmp_path / "code", unpacked_size=1_000_000)
     assert not (tmp_path / "code").exists()
 
@@ -100,7 +100,7 @@ def test_a_bundle_that_unpacks_to_more_than_was_packed_is_refused_and_nothing_un
 def test_a_damaged_bundle_is_named(
     worker_bucket: gcs.Bucket, bucket: Bucket, tmp_path: Path, damage: Callable[[bytes], bytes]
 ) -> None:
-    with pytest.raises(bundle.BundleError, match="the bundle is damaged"):
+    with pytest.raises(steps.BundleError, match="the bundle is damaged"):
         fetch(worker_bucket, bucket, damage(tar(("job.py", b"print()" * 999))), tmp_path / "code")
     assert not (tmp_path / "code").exists()
 
@@ -145,7 +145,7 @@ def test_of_a_files_mode_only_the_owners_right_to_execute_it_counts(
 def test_a_member_that_is_no_plain_file_inside_is_refused_and_nothing_unpacked(
     worker_bucket: gcs.Bucket, bucket: Bucket, tmp_path: Path, evil: tarfile.TarInfo
 ) -> None:
-    with pytest.raises(bundle.BundleError, match="not a plain file inside it"):
+    with pytest.raises(steps.BundleError, match="not a plain file inside it"):
         fetch(worker_bucket, bucket, tar(("job.py", b"print()"), (evil, b"")), tmp_path / "code")
     assert sorted(tmp_path.rglob("*outside*")) == []
     assert not (tmp_path / "code").exists()
@@ -154,7 +154,7 @@ def test_a_member_that_is_no_plain_file_inside_is_refused_and_nothing_unpacked(
 def test_a_bundle_that_is_not_there_is_named(worker_bucket: gcs.Bucket, tmp_path: Path) -> None:
     spec = replace(SPEC, bundle="bundles/none.tar.gz")
     with pytest.raises(FileNotFoundError, match=r"^gs://sim-project-tpuctl/bundles/none\.tar\.gz$"):
-        bundle.fetch(worker_bucket, spec, str(tmp_path / "code"))
+        steps.fetch(worker_bucket, spec, str(tmp_path / "code"))
 
 
 @pytest.mark.parametrize(("part", "requests"), [(0, 1), (1, 1), (-1, 2)])
@@ -163,7 +163,7 @@ def test_a_bundle_is_fetched_in_parts(
     monkeypatch: pytest.MonkeyPatch, part: int, requests: int,
 ) -> None:  # fmt: skip
     data = tar(("job.py", b"print()"), ("noise", os.urandom(500)))
-    monkeypatch.setattr(bundle, "PART", len(data) + part)
+    monkeypatch.setattr(steps, "PART", len(data) + part)
     fetch(worker_bucket, bucket, data, tmp_path / "code")
     assert (tmp_path / "code/job.py").read_bytes() == b"print()"
     assert len([request for request in wire.requests if "alt=media" in request]) == requests
@@ -176,7 +176,7 @@ def test_a_bundle_unpacks_to_just_the_bytes_that_were_packed(
     data = tar(("job.py", b"print()"))
     size = len(gzip.decompress(data))
     fetch(worker_bucket, bucket, data, tmp_path / "code", unpacked_size=size)
-    with pytest.raises(bundle.BundleError, match="unpacks to more bytes than were submitted"):
+    with pytest.raises(steps.BundleError, match="unpacks to more bytes than were submitted"):
         fetch(worker_bucket, bucket, data + b"", tmp_path / "again", unpacked_size=len(b"print()"))
 
 

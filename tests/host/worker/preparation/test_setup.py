@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tpuctl.host import timing
-from tpuctl.host.worker.preparation import setup
+from tpuctl.host.worker.preparation import steps
 from tpuctl.polling import Backoff, poll
 
 
 def run(folder: Path, command: str, timeout: float = 60) -> str:
     """Run a command and return the log."""
-    setup.run(command, str(folder), {**os.environ, "WORD": "of the run"}, str(folder / "log"), timeout)
+    steps.run(command, str(folder), {**os.environ, "WORD": "of the run"}, str(folder / "log"), timeout)
     return (folder / "log").read_text()
 
 
@@ -35,7 +35,7 @@ def test_its_output_is_in_the_log_and_it_has_the_variables_and_the_folder(tmp_pa
     ],
 )
 def test_a_failure_is_told_with_its_exit_code(tmp_path: Path, command: str, words: str) -> None:
-    with pytest.raises(setup.SetupError) as failed:
+    with pytest.raises(steps.SetupError) as failed:
         run(tmp_path, command)
     assert str(failed.value) == words
     assert "never\n" not in (tmp_path / "log").read_text()
@@ -43,16 +43,16 @@ def test_a_failure_is_told_with_its_exit_code(tmp_path: Path, command: str, word
 
 def test_it_ends_with_its_children_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "SETUP_GRACE", 0.2)
-    original = setup.subprocess.Popen.wait
+    original = steps.subprocess.Popen.wait
 
     def wait(process: object, timeout: float | None = None) -> int:
         await_child(tmp_path)  # its time does not begin before
         return original(process, timeout)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(setup.subprocess.Popen, "wait", wait)
+    monkeypatch.setattr(steps.subprocess.Popen, "wait", wait)
     child = "echo $$ > child.new; mv child.new child"
     command = f"trap '' TERM; sh -c '{child}; trap \"\" TERM; sleep 600 & wait; sleep 600'"
-    with pytest.raises(setup.SetupError, match=r"did not end in 1 s"):
+    with pytest.raises(steps.SetupError, match=r"did not end in 1 s"):
         run(tmp_path, command, timeout=1)
     wait_for_end(int((tmp_path / "child").read_text()))
 
@@ -66,7 +66,7 @@ def test_it_ends_with_its_children_when_the_run_is_stopped(tmp_path: Path) -> No
         raise Stop
 
     threads = set(threading.enumerate())
-    original = setup.subprocess.Popen.wait
+    original = steps.subprocess.Popen.wait
     calls: list[float | None] = []
 
     def patched(process: object, timeout: float | None = None) -> int:
@@ -74,7 +74,7 @@ def test_it_ends_with_its_children_when_the_run_is_stopped(tmp_path: Path) -> No
         return wait() if len(calls) == 1 else original(process, timeout)  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(setup.subprocess.Popen, "wait", patched)  # as a signal handler that raises
+        patch.setattr(steps.subprocess.Popen, "wait", patched)  # as a signal handler that raises
         with pytest.raises(Stop):
             run(tmp_path, "sh -c 'echo $$ > child.new; mv child.new child; sleep 600'")
     wait_for_end(int((tmp_path / "child").read_text()))
