@@ -46,7 +46,7 @@ SUBPACKAGES = {
         "host": set(),
         "copier": {"local"},
         "client": set(), "cloud": set(), "flows": set(), "cli": set(), "display": set(), "faults": {"config"},
-        "keeper": {"worker"}, "local": set(),
+        "local": set(),
         "masking": set(), "nodes": {"bucket_objects"}, "notebook": set(),
         "provenance": {"bucket_objects", "masking"},
         "recovery": {"bucket_objects", "nodes"},
@@ -110,7 +110,8 @@ SUBPACKAGES = {
     "client": {"nodes": set(), "datasets": set(), "runs": {"nodes"}},
     "cli/datasets": {"analysis": set()},
     "cli/runs": {"listing": set(), "upkeep": set()},
-    "worker": {
+    "host": {"keeper": set(), "worker": set()},
+    "host/worker": {
         "job": {"reporting"}, "preparation": set(), "reporting": set(), "resumption": {"reporting"},
     },
     "sim": {

@@ -42,10 +42,7 @@ def guarded(spec: Spec, folder: str, supervise: Callable[[], int]) -> int:
 
 def _keep(spec: Spec, folder: str) -> None:
     """Have the host resume the run after a reboot."""
-    from tpuctl.host.worker.resumption import (
-        kept,
-        resume,
-    )
+    from tpuctl.host.worker.resumption import kept, resume  # noqa: PLC0415  beside the start of the supervisor
 
     kept.keep(spec, folder)
     resume.ensure()
