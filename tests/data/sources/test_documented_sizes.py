@@ -13,7 +13,7 @@ from tpuctl.data.sources import parquet_files, tfrecord_files
 from tpuctl.data.sources.annotated import metadata
 from tpuctl.data.sources.annotated import records as annotated_rows
 from tpuctl.data.tables import csv_cells
-from tpuctl.data.tokens import word_pieces
+from tpuctl.data.tokens import words
 from tpuctl.data.trees import objects
 
 DOCUMENT = " ".join((ROOT / "docs" / "datasets.md").read_text().split())
@@ -36,7 +36,7 @@ UNITS = {"": 1, "kB": 1000, "MB": 10**6, "GB": 10**9, "MiB": 1 << 20}
         (r"one integer is larger than (16,777,216)", [csv_cells._EXACT]),
         (r"all pictures in up to (1 GB) of Parquet", [parquet_files._MOST_COUNTED]),
         (r"Parquet or up to (1,000) records", [tfrecord_files._SAMPLE]),
-        (r"made from the (100,000) most frequent words", [word_pieces.MOST_WORDS]),
+        (r"made from the (100,000) most frequent words", [words.MOST_WORDS]),
         (r"pictures of more than (134) megapixels", [formats.MOST_PIXELS // 10**6]),
     ],
 )
