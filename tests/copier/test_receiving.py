@@ -203,6 +203,11 @@ def special(kind: bytes) -> bytes:
     return archive(member("data", b"", type=kind, linkname="/etc/passwd"), LAST)
 
 
+def shared_header() -> bytes:
+    """Return a pax header that counts for all that follow: readers keep what such headers say."""
+    return tarfile.TarInfo.create_pax_global_header({"comment": "x"})
+
+
 DATA = [entry("data")]
 LONG = "n" * 5000
 ATTACKS: dict[str, tuple[list[bytes], bytes]] = {
@@ -242,6 +247,7 @@ ATTACKS: dict[str, tuple[list[bytes], bytes]] = {
     "no record": ([b"Last login: Thursday\n"], b""),
     "a record of another type": ([b"7\n"], b""),
     "no archive": (DATA, b"Last login: Thursday" * 100),
+    "a header that counts for all that follow": (DATA, shared_header() + archive(member("data"), LAST)),
     "nothing after a note": (DATA, archive(note("no"), LAST)),
 }  # fmt: skip
 
@@ -315,8 +321,12 @@ class TestHostileHost:
         assert peak(350) - before < 200 * 100
 
     @pytest.mark.parametrize(
-        "kind", ["lines", "left out", "a line", "a pax header", "zeros after the last file"]
-    )
+        "kind",
+        [
+            "lines", "left out", "a line", "a pax header", "a pax header after a folder with a size",
+            "zeros after the last file",
+        ],
+    )  # fmt: skip
     def test_a_stream_without_end_is_left(
         self, here: Path, kind: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -328,22 +338,29 @@ class TestHostileHost:
         def flood(head: bytes, piece: bytes) -> Iterator[bytes]:
             nonlocal taken
             yield head
-            while True:
+            while taken < 1 << 26:
                 taken += len(piece)
                 yield piece
 
         header = tarfile.TarInfo("pax")
         header.type, header.size = tarfile.XHDTYPE, 1 << 40
         before = b"".join(DATA) + line("end")
+        folder = tarfile.TarInfo("data")
+        folder.type, folder.size = tarfile.DIRTYPE, 1 << 40
+        large = entry("data", 0, kind="folder") + entry("data/x", 1 << 40) + line("end")
         pieces = {
             "lines": (entry("data"), entry("data/" + "n" * (LONGEST_NAME - 5))),
             "left out": (entry("data"), entry("data/x") * 1000),
             "a line": (b'["file", "', b"x" * PIECE),
             "a pax header": (before + header.tobuf(tarfile.GNU_FORMAT), b"x" * PIECE),
+            "a pax header after a folder with a size": (
+                large + b"".join(info.tobuf(tarfile.GNU_FORMAT) for info in (folder, header)),
+                b"x" * PIECE,
+            ),
             "zeros after the last file": (before + archive(member("data"))[:1024], bytes(PIECE)),
         }
         sent = flood(*pieces[kind])
-        incoming = stream(lambda: next(sent))
+        incoming = stream(lambda: next(sent, b""))
         with ConfinedFolder(here) as confined:
             receiver = Receiver(confined, "", refuse=lambda parts: "no" if kind == "left out" else None)
             with pytest.raises((ValueError, EOFError)):

@@ -138,7 +138,9 @@ class Receiver:
                 archive.members.clear()  # type: ignore[attr-defined]  # it would hold each one
                 if member is None:
                     raise EOFError
-                stream.raw.allowed = member.size + SLACK
+                if archive.pax_headers:
+                    raise ValueError("it sends a header for all that follow")
+                stream.raw.allowed = SLACK + (member.size if member.isreg() else 0)
                 return member
 
             member = following()

@@ -325,6 +325,13 @@ class TestAttack:
         (project / ".git/HEAD").write_text("ref: refs/heads/pipe/x\n")
         assert state(project).note.endswith("cannot be read safely.")
 
+    @pytest.mark.parametrize("name", ["info/commit-graph", "pack/multi-pack-index", "ab/" + "0" * 38])
+    def test_a_pipe_among_the_objects_is_not_waited_for(self, project: Path, name: str) -> None:
+        pipe = project / ".git/objects" / name
+        pipe.parent.mkdir(parents=True, exist_ok=True)
+        os.mkfifo(pipe)
+        assert state(project).note.endswith(f"{pipe} is no file.")
+
     def test_a_tree_that_unfolds_without_end_is_not_unfolded(self, project: Path, git: Git) -> None:
         """Ten folders in each of ten folders, ten deep, are ten small objects."""
         tree = git(project, "rev-parse", "HEAD:jobs")

@@ -131,7 +131,7 @@ def _git_config(*arguments: str) -> list[str]:
 
 
 def _check_objects(objects: Path) -> None:
-    """Raise UnreadError if objects come from elsewhere: they may be those of a private repository."""
+    """Raise UnreadError if objects come from elsewhere, as those of a private repository, or from a pipe."""
     if objects.is_symlink():
         raise UnreadError(f"{objects} is a symbolic link")
     if (objects / "info/alternates").exists():
@@ -144,6 +144,8 @@ def _check_objects(objects: Path) -> None:
                     raise UnreadError(f"{entry.path} is a symbolic link")
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(Path(entry.path))
+                elif not entry.is_file(follow_symlinks=False):
+                    raise UnreadError(f"{entry.path} is no file")
 
 
 def _commit(own: Path, common: Path) -> str | None:
