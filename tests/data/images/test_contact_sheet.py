@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 from PIL import Image, ImageDraw
@@ -153,6 +154,20 @@ def test_a_caption_that_is_wider_than_its_image_is_cut_and_says_so(more: str) ->
     font = caption_font()
     fitting = [caption[:end] + ".." for end in range(60) if font.getlength(caption[:end] + "..") <= 128]
     assert caption_strip(caption).tobytes() == drawn(fitting[-1]).tobytes()
+
+
+def test_of_a_long_caption_no_more_is_measured_than_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = []
+    original = ImageDraw.ImageDraw.textlength
+
+    def textlength(draw: ImageDraw.ImageDraw, text: str, *arguments: Any) -> float:
+        measured.append(len(text))
+        assert len(measured) < 200
+        return original(draw, text, *arguments)
+
+    monkeypatch.setattr(ImageDraw.ImageDraw, "textlength", textlength)
+    assert caption_strip("i" * 5000).tobytes() == caption_strip("i" * 100).tobytes()
+    assert max(measured) < 200
 
 
 @pytest.mark.parametrize(

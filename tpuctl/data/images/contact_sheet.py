@@ -120,6 +120,7 @@ def _write(
 ) -> None:
     """Write one line, cut where it is wider than an image."""
     line = "".join(map(_drawn, unicodedata.normalize("NFC", printable.line(text))))
+    line = line[: _SIDE + 1]  # a letter is at least a pixel wide
     font = caption_font()
     while draw.textlength(line, font) > _SIDE:
         line = line.removesuffix("..")[:-1] + ".."
