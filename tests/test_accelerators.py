@@ -96,6 +96,12 @@ def test_an_unknown_type_names_the_nearest(typed: str, first: str) -> None:
     assert refused.value.hint.startswith(f"The nearest are {first}")
 
 
+@pytest.mark.parametrize("size", ["9" * 5000, "²"])
+def test_a_size_that_is_no_number_of_cores_is_an_unknown_type(size: str) -> None:
+    with pytest.raises(UsageError, match="There is no accelerator type"):
+        known(f"v3-{size}")
+
+
 def test_capital_letters_are_accepted() -> None:
     assert accelerator("V3-8").type == "v3-8"
 

@@ -197,7 +197,7 @@ def region(zone: str) -> str:
 def _parts(name: str) -> tuple[str, str]:
     """Return the family of a type, as the API names it, and its size, which may be empty."""
     family, _, size = name.lower().removeprefix("tpu-").rpartition("-")
-    if not (family and size.isdigit()):
+    if not (family and re.fullmatch("[0-9]{1,9}", size)):
         family, size = name.lower().removeprefix("tpu-"), ""
     return ALIASES.get(family, family), size
 
