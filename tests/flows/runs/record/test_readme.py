@@ -173,7 +173,8 @@ def test_hosts_are_counted_where_there_are_several(hosts: int, text: str | None)
 def test_a_checksum_is_a_line_of_md5sum_unless_it_could_be_something_else() -> None:
     empty = b64encode(md5(b"").digest()).decode()
     names = {"a": empty, "of parts": "", "no\\name": empty, "two\nlines": empty, "wrong": "AA=", "ä": empty}
+    names |= dict.fromkeys(("/dev/zero", "../above", "-"), empty)
     files = tuple(ResultFile(name, 0, None, digest) for name, digest in names.items())
-    results = msgspec.structs.replace(RESULTS, files=6, listed_files=files)
+    results = msgspec.structs.replace(RESULTS, files=9, listed_files=files)
     assert list(checksums(results)) == [f"{md5(b'').hexdigest()}  {name}" for name in ("a", "ä")]
-    assert "The checksums of 4 files: `record/results.json` has" in made(replace(PLAIN, results=results))
+    assert "The checksums of 7 files: `record/results.json` has" in made(replace(PLAIN, results=results))

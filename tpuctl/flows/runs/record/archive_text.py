@@ -257,9 +257,10 @@ def _files(contents: Contents) -> Iterator[str]:
 
 
 def checksums(results: Results) -> Iterator[str]:
-    """Yield a line for `md5sum -c` for each file with an MD5 and a name that a terminal shows as it is."""
+    """Yield a line for `md5sum -c` for each file with an MD5 and a plain name in the folder of results."""
     for file in results.listed_files:
-        if _MD5.fullmatch(file.md5) and printable.line(file.name) == file.name and "\\" not in file.name:
+        is_inside = {"", ".", "..", "-"}.isdisjoint(file.name.split("/")) and "\\" not in file.name
+        if is_inside and _MD5.fullmatch(file.md5) and printable.line(file.name) == file.name:
             yield f"{b64decode(file.md5).hex()}  {file.name}"
 
 
