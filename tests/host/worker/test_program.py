@@ -368,7 +368,7 @@ class TestPreparation:
         host.prepare("print('never')", bucket="no-such-bucket")
         process = host.launch()
         assert process.returncode == 1
-        assert "FileNotFoundError" in json.loads(process.stdout)["error"]
+        assert "404 The specified bucket does not exist" in json.loads(process.stdout)["error"]
         assert "no-such-bucket" in json.loads(process.stdout)["error"]
 
     def test_launch_reports_a_spec_of_another_schema(self, host: Host) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tpuctl import clock
@@ -35,10 +36,6 @@ class Usage:
         self._witnesses = witnesses
         self._warn = warn
         self._since = now - age
-        self._settled: frozenset[str] = frozenset()
-        """Runs that have ended for good, long enough ago."""
-        self._working: dict[str, str] = {}
-        """Uid of a node -> a run that works there as its statuses say, whatever records there are."""
 
     def used(self, nodes: Iterable[Node]) -> frozenset[str]:
         """Return the uids of nodes on which a run has not ended, or ended less than the age ago.
@@ -49,7 +46,7 @@ class Usage:
         """
         listed = list(nodes)
         if listed:
-            self._list()
+            self._listing  # noqa: B018  read once, before several threads ask for it
         answers = values(fanout(self._is_used, listed, width=WIDTH))
         return frozenset(node.id.uid for node, is_used in zip(listed, answers, strict=True) if is_used)
 
@@ -63,10 +60,11 @@ class Usage:
             )
             return True
         names = dict.fromkeys(item.run for item in started_on(self._bucket, NodePaths.of(node.id)))
-        unsettled = (name for name in names if name not in self._settled)
+        settled, working = self._listing
+        unsettled = (name for name in names if name not in settled)
         if any(self._holds(StoredRun(self._bucket, name, self._warn), node) for name in unsettled):
             return True
-        seen = self._working.get(node.id.uid)
+        seen = working.get(node.id.uid)
         unlisted = [seen] if seen else self._witnesses.beside(node.id)
         if unlisted:
             self._warn(
@@ -75,12 +73,17 @@ class Usage:
             )
         return bool(unlisted)
 
-    def _list(self) -> None:
-        """Note what one listing tells of all runs; one that is started after it is among none of them."""
+    @cached_property
+    def _listing(self) -> tuple[frozenset[str], dict[str, str]]:
+        """What one listing tells of all runs; one that is started after it is among none of them.
+
+        The runs that have ended for good, long enough ago, and, by the uid of a node, a run that works there
+        as its statuses say, whatever records there are.
+        """
         objects = self._bucket.objects(RUNS, glob=f"{RUNS}*/{{verdict.json,{STATUSES}}}")
         old = [item for item in objects if item.updated <= clock.iso(self._since)]
-        self._settled = frozenset(outcomes_in(old, self._bucket.now()))
-        self._working = {sign.tpu_uid: sign.run for sign in live_signs(self._bucket, objects)}
+        working = {sign.tpu_uid: sign.run for sign in live_signs(self._bucket, objects)}
+        return frozenset(outcomes_in(old, self._bucket.now())), working
 
     def _holds(self, run: StoredRun, node: Node) -> bool:
         try:

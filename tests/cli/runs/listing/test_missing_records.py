@@ -215,7 +215,12 @@ def test_a_run_whose_bucket_was_deleted_is_stopped_and_nothing_says_that_there_i
             return None  # its worker has written meanwhile
         return True
 
+    def is_old() -> bool | None:
+        (node,) = cloud.provider.list_nodes().nodes
+        return cloud.server_time().timestamp() > node.created_at + 1 or None
+
     poll(delete, awaiting="the end of the bucket", timeout=60)
+    poll(is_old, awaiting="the age at which reap takes a TPU", timeout=60)
     for words in (
         ("runs",), ("logs", "r1"), ("wait", "r1"), ("describe", "r1"), ("pull", "r1"), ("rm", "r1", "--yes"),
         ("runs", "gc", "--yes"), ("reap", "--without-run", "1s", "--yes"), ("watch", "r1", "--once"),
