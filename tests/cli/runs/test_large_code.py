@@ -19,7 +19,12 @@ def test_it_arrives_whole_and_is_sent_once(
     Path("big.bin").write_bytes(content := os.urandom(6_000_000))
     text = "import hashlib\nprint(hashlib.sha256(open('big.bin', 'rb').read()).hexdigest())\n"
     Path("job.py").write_text(text)
-    result = tpuctl("submit", "job.py", "--include", "big.bin", "--name", "r1")
+    words = ("submit", "job.py", "--include", "big.bin", "--name", "r1")
+    planned = tpuctl(*words, "--dry-run", "--json")
+    assert planned.code == 0, planned.err
+    sent = [each["method"] for each in planned.json["requests"] if "upload" in each["url"]]
+    assert sent[:2] == ["POST", "PUT"], "a session, and a part"
+    result = tpuctl(*words)
     assert result.code == 0, result.err
     assert "(2 files, 6.0 MB)" in result.out
     assert tpuctl("logs", "r1", "-f").out == f"{hashlib.sha256(content).hexdigest()}\n"

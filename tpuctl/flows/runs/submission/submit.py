@@ -213,7 +213,9 @@ def requests(bucket: Bucket, plan: SubmitPlan) -> list[HttpRequest]:
     """Return the requests that `submit` would send, for --dry-run; sends reads only."""
     rehearsal = bucket.dry_run()
     stored, is_same = _stored_bundle(bucket, plan.code)
-    if not is_same:
+    if not is_same and plan.code.content.size > bundles.IN_MEMORY:
+        _send(rehearsal, plan.code, stored)
+    elif not is_same:
         _store(rehearsal, plan.code, stored)
     run = StoredRun(rehearsal, plan.run.run)
     run.create(plan.run)
@@ -259,13 +261,19 @@ def _store(
 
 def _stream(bucket: Bucket, code: Bundle, stored: Object | None, report: bundles.Report | None) -> None:
     """Write a large bundle in flat memory; raises ConflictError for one that arrived changed."""
-    name, write = bundle(code.sha256), bucket.upload if stored else bucket.add
-    written = write(name, _reported(code, report), _KIND, 2 * bundles.PART)
+    written = _send(bucket, code, stored, report)
     if written.content != code.content:
         bucket.remove(written)
         raise ConflictError(
-            f"{gs(bucket.name, name)} did not arrive as it was sent.", hint="Submit it again."
+            f"{gs(bucket.name, written.name)} did not arrive as it was sent.", hint="Submit it again."
         )
+
+
+def _send(
+    bucket: Bucket, code: Bundle, stored: Object | None, report: bundles.Report | None = None
+) -> Object:
+    write = bucket.upload if stored else bucket.add
+    return write(bundle(code.sha256), _reported(code, report), _KIND, 2 * bundles.PART)
 
 
 def _reported(code: Bundle, report: bundles.Report | None) -> Iterator[bytes]:
