@@ -46,12 +46,12 @@ class Keepers:
         poll(lambda: condition() or None, awaiting=awaiting, timeout=60, backoff=FAST)
 
     def wait_for_look(self, worker: int = 0) -> dict[str, Any]:
-        """Return the note of a look that began after now."""
+        """Return the note of a look that began after now, with the metadata as they are now."""
         advanced = self.simulator.simulator.clock.now()
         self.simulator.simulator.clock.advance(2)  # a look before now has an older time
         from tpuctl.host.keeper.records import moment
 
-        self.wait(lambda: self.note(worker) and moment(self.note(worker)["at"]) > advanced, "another look")
+        self.wait(lambda: self.note(worker) and moment(self.note(worker)["at"]) > advanced + 1, "another look")
         return self.note(worker)
 
     def advance(self, seconds: float) -> None:

@@ -220,6 +220,7 @@ class TestTrouble:
         (node,) = cloud.provider.list_nodes().nodes
         metadata = {**node.metadata, name: value}
         cloud.provider.begin(UpdateNode(node, metadata=metadata)).wait("to be updated", 60)
+        keepers.wait_for_look()
         keepers.advance(HOUR)
         keepers.wait(lambda: repr(value) in keepers.note().get("error", ""), "the error")
         assert keepers.names() == ["n1"]
