@@ -51,7 +51,9 @@ class Keepers:
         self.simulator.simulator.clock.advance(2)  # a look before now has an older time
         from tpuctl.host.keeper.records import moment
 
-        self.wait(lambda: self.note(worker) and moment(self.note(worker)["at"]) > advanced + 1, "another look")
+        self.wait(
+            lambda: self.note(worker) and moment(self.note(worker)["at"]) > advanced + 1, "another look"
+        )
         return self.note(worker)
 
     def advance(self, seconds: float) -> None:
