@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from tpuctl import durations
 from tpuctl.cli.value_types import AMOUNT, DURATION
-from tpuctl.flows.nodes.lifetime import NET, Lifetime, can_end_itself, require_budget
+from tpuctl.flows.nodes.lifetime import Lifetime, require_budget
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -46,19 +46,10 @@ def lifetime_options(command: Command) -> Command:
     return TTL(IDLE(MAX_COST(wrapper)))  # type: ignore[return-value]  # the wrapper stands for the command
 
 
-def with_net(lifetime: Lifetime) -> Lifetime:
-    """Return the lifetime of a TPU that its command deletes: --idle 1h, unless the command line names an end.
-
-    --idle 0s names none. A TPU whose scopes do not let it delete itself has none, either.
-    """
-    context = click.get_current_context()
-    named = [
-        name
-        for name in ("ttl", "idle", "max_cost")
-        if context.get_parameter_source(name) is not ParameterSource.DEFAULT
-    ]
-    scopes = tuple(filter(None, ",".join(context.params["scopes"]).split(",")))
-    return lifetime if named or not can_end_itself(scopes) else Lifetime(idle=NET, is_net=True)
+def names_an_end() -> bool:
+    """Return whether the command line has one of these options, also `--idle 0s`."""
+    source = click.get_current_context().get_parameter_source
+    return any(source(name) is not ParameterSource.DEFAULT for name in ("ttl", "idle", "max_cost"))
 
 
 def lifetime_text(lifetime: Lifetime) -> str:

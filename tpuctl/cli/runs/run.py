@@ -11,7 +11,7 @@ import click
 from tpuctl import accelerators
 from tpuctl.cli import output
 from tpuctl.cli.nodes.creation_options import Machine, machine_options, warn_of_secrets, with_machine
-from tpuctl.cli.nodes.lifetime_options import lifetime_options, with_net
+from tpuctl.cli.nodes.lifetime_options import lifetime_options, names_an_end
 from tpuctl.cli.nodes.up import ask, show_plan
 from tpuctl.cli.nodes.zone_options import wait_option
 from tpuctl.cli.progress import show_late_count, show_steps
@@ -112,7 +112,7 @@ def run(
         machine=machine,
         zones=zones,
         wait=wait_capacity,
-        lifetime=with_net(lifetime) if is_deleted else lifetime,
+        lifetime=lifetime if names_an_end() else None,
         is_deleted=is_deleted,
         policy=policy,
         is_named=bool(request.name),

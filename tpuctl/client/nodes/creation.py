@@ -72,7 +72,7 @@ class NodeOptions(TypedDict, total=False):
     race: bool
     """Wait in the queues of all zones, and keep the first TPU."""
     wait_capacity: Span
-    """Keep trying for so long while there is no capacity."""
+    """Keep trying for up to this long while there is no capacity."""
     detach: bool
     """Return as soon as it is requested: `node.wait()` waits for it."""
 

@@ -152,12 +152,12 @@ class RunClient:
     ) -> RunResult:  # fmt: skip
         """Run a script from nothing to its results: create a TPU, submit, follow, pull, and delete the TPU.
 
-        Each step is done unless it is done already: the same call with the same `name` goes on after a kill,
+        Each step is done unless it is done already: the same call with the same `name` resumes after a kill,
         from any machine. `up` has the types of the TPU to make, the first with capacity, or is empty for
         those of the script's header; without it a TPU that fits is used. `machine` has more options of a TPU
         that is made, and `down` deletes it at the end, also of a failure. Files go to `to`, by default a
         folder of the run's name, and lines to `log` as they come. The end may be a failure: see `end.error`.
-        Raises what `up`, `submit` and `pull` raise; the error says what goes on, and what bills.
+        Raises what `up`, `submit` and `pull` raise; the error says what is still running, and what bills.
         """
         from tpuctl.client.runs import whole  # noqa: PLC0415  slow to import
 
@@ -168,7 +168,7 @@ class RunClient:
             types = (up,) if isinstance(up, str) else up
             asked = whole.WholeRun(
                 name, replace(request, name=name), whole.typed_words(typed, name, types, is_deleted=down),
-                Path(to or name), types, *whole.of_machine(self._context, machine or {}, is_deleted=down),
+                Path(to or name), types, *whole.of_machine(self._context, machine or {}),
                 is_deleted=down, policy=policy, is_named=bool(request.name),
             )  # fmt: skip
             ending = whole.Steps(self._context, asked, whole.CallScreen(self._context, asked, call, log)).go()

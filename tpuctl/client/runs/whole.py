@@ -67,7 +67,8 @@ class WholeRun:
     zones: tuple[str, ...] = ()
     wait: float = 0.0
     """Seconds for which capacity is waited for."""
-    lifetime: Lifetime = field(default_factory=Lifetime)
+    lifetime: Lifetime | None = None
+    """When the node ends by itself; None where nobody says."""
     is_deleted: bool = False
     """Whether the node is deleted at the end."""
     policy: Policy = field(default_factory=Policy)
@@ -298,17 +299,25 @@ class Steps:
         plans = list[UpPlan]()
         for accelerator in self._existing(name, types) or types:
             options = whole.machine(accelerator=accelerator, name=name, framework=header.framework)
-            whole.lifetime.check(slices=1, scopes=options.scopes)
+            lifetime = self._lifetime(options.scopes)
+            lifetime.check(slices=1, scopes=options.scopes)
             search = creation.search_of(
                 context, options, whole.zones, race=False, wait=whole.wait, detach=False
             )
-            lifetime = creation.limited(context, options, whole.lifetime, search)
+            lifetime = creation.limited(context, options, lifetime, search)
             options = replace(
                 options, lifetime=lifetime, bucket=context.config.get("bucket"), run=whole.run,
                 typed=whole.typed,
             )  # fmt: skip
             plans.append(creation.plan_of(context, options, search))
         return plans
+
+    def _lifetime(self, scopes: tuple[str, ...]) -> Lifetime:
+        """Return when the node ends by itself: after an hour without use where it is to be deleted anyway."""
+        if self._whole.lifetime is not None:
+            return self._whole.lifetime
+        has_net = self._whole.is_deleted and can_end_itself(scopes)
+        return Lifetime(idle=NET, is_net=True) if has_net else Lifetime()
 
     def _types(self, of_header: Sequence[str]) -> list[str]:
         """Return the types as the API names them; raises UsageError without any."""
@@ -420,18 +429,13 @@ OF_THE_RUN = ("name", "framework", "slices", "topology", "detach", "race")
 
 
 def of_machine(
-    context: Context, options: NodeOptions, *, is_deleted: bool
-) -> tuple[Callable[..., UpOptions], tuple[str, ...], float, Lifetime]:
-    """Return what options say of the TPU of a whole run, as WholeRun has it; raises UsageError.
-
-    A TPU that is to be deleted at the end deletes itself after an hour without use, unless an end is named.
-    """
+    context: Context, options: NodeOptions
+) -> tuple[Callable[..., UpOptions], tuple[str, ...], float, Lifetime | None]:
+    """Return what options say of the TPU of a whole run, as WholeRun has it; raises UsageError."""
     check_options(options, NodeOptions)
     if wrong := [name for name in OF_THE_RUN if name in options]:
         raise UsageError(f"machine has no {wrong[0]}: the run decides that.", hint=f"Leave out {wrong[0]}.")
-    own = creation.lifetime_of(options)
-    is_endless = is_deleted and not {"ttl", "idle", "max_cost"} & options.keys()
-    has_net = is_endless and can_end_itself(tuple(options.get("scopes", ())))
+    names_an_end = bool({"ttl", "idle", "max_cost"} & options.keys())
 
     def machine(*, accelerator: str, name: str, framework: str) -> UpOptions:
         asked = cast("NodeOptions", {**options, "name": name, "framework": framework})
@@ -439,7 +443,7 @@ def of_machine(
 
     return (
         machine, tuple(options.get("zones", ())), seconds(options.get("wait_capacity", 0)),
-        Lifetime(idle=NET, is_net=True) if has_net else own,
+        creation.lifetime_of(options) if names_an_end else None,
     )  # fmt: skip
 
 

@@ -213,10 +213,9 @@ def requests(bucket: Bucket, plan: SubmitPlan) -> list[HttpRequest]:
     """Return the requests that `submit` would send, for --dry-run; sends reads only."""
     rehearsal = bucket.dry_run()
     stored, is_same = _stored_bundle(bucket, plan.code)
-    if not is_same and plan.code.content.size > bundles.IN_MEMORY:
-        _send(rehearsal, plan.code, stored)
-    elif not is_same:
-        _store(rehearsal, plan.code, stored)
+    if not is_same:
+        write = _send if plan.code.content.size > bundles.IN_MEMORY else _store
+        write(rehearsal, plan.code, stored)
     run = StoredRun(rehearsal, plan.run.run)
     run.create(plan.run)
     run.create_attempt(plan.attempt)
