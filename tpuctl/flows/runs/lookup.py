@@ -99,10 +99,15 @@ def half_removed(objects: Iterable[Object]) -> list[str]:
     return list(filter(runs.NAME.fullmatch, names))
 
 
-def outcomes_in(objects: Iterable[Object], now: datetime) -> dict[str, str]:
-    """Return how each run ended whose verdict is closed, as its listing tells: `StoredRun.is_closed`."""
+def outcomes_in(objects: Iterable[Object], now: datetime, until: datetime | None = None) -> dict[str, str]:
+    """Return how each run ended whose verdict is closed, as its listing tells: `StoredRun.is_closed`.
+
+    With `until` only those whose verdict was written by then.
+    """
     outcomes = {}
     for item in objects:
+        if until is not None and item.updated > clock.iso(until):
+            continue
         label = runs.read_verdict_type(item.content_type) if item.name.endswith("/verdict.json") else None
         if label and (label[1] == runs.BY_WORKERS or age_of(item, now) > CLOSE_AFTER):
             outcomes[item.name.split("/")[1]] = label[0]
@@ -118,8 +123,7 @@ def unsettled(bucket: Bucket, names: Iterable[str], until: datetime) -> list[str
     if len(listed) <= FEW:
         return listed
     verdicts = bucket.objects(RUNS, glob=f"{RUNS}*/verdict.json")
-    old = [item for item in verdicts if item.updated <= clock.iso(until)]
-    ended = outcomes_in(old, bucket.now())
+    ended = outcomes_in(verdicts, bucket.now(), until)
     return [name for name in listed if name not in ended]
 
 

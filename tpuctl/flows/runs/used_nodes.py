@@ -81,9 +81,8 @@ class Usage:
         as its statuses say, whatever records there are.
         """
         objects = self._bucket.objects(RUNS, glob=f"{RUNS}*/{{verdict.json,{STATUSES}}}")
-        old = [item for item in objects if item.updated <= clock.iso(self._since)]
         working = {sign.tpu_uid: sign.run for sign in live_signs(self._bucket, objects)}
-        return frozenset(outcomes_in(old, self._bucket.now())), working
+        return frozenset(outcomes_in(objects, self._bucket.now(), self._since)), working
 
     def _holds(self, run: StoredRun, node: Node) -> bool:
         try:
