@@ -73,6 +73,7 @@ def test_the_variables_of_a_shell(shell: Shell) -> None:
         "GOOGLE_APPLICATION_CREDENTIALS": str(shell.folder / "credentials.json"),
         "GOOGLE_AUTH_TOKEN_FOR_TESTING": token,
         "STORAGE_EMULATOR_HOST": STORAGE,
+        "CLOUD_STORAGE_EMULATOR_ENDPOINT": STORAGE,
         "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
         "CLOUDSDK_CONFIG": str(shell.folder / "gcloud"),
         "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(shell.folder / "access_token"),

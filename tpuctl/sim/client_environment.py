@@ -189,6 +189,7 @@ class ClientEnvironment:
             "GOOGLE_APPLICATION_CREDENTIALS": str(self._tokens.key_file),
             "GOOGLE_AUTH_TOKEN_FOR_TESTING": token,  # TensorFlow's and tensorstore's own C++ clients
             "STORAGE_EMULATOR_HOST": storage,  # gcsfs ignores proxies
+            "CLOUD_STORAGE_EMULATOR_ENDPOINT": storage,  # google-cloud-cpp, as in ArrayRecord
             "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # else gcsfs asks a gRPC service for a minute
         }
 

@@ -49,6 +49,7 @@ class HostEnvironment:
             # for clients that ignore proxies, such as gcsfs; google-cloud-storage then takes its project from
             # the environment instead of the metadata server
             "STORAGE_EMULATOR_HOST": self.storage,
+            "CLOUD_STORAGE_EMULATOR_ENDPOINT": self.storage,  # google-cloud-cpp, as in ArrayRecord
             "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # else gcsfs asks a gRPC service for a minute
             **(self._http_proxy(host.address) if self.egress == REFUSE else {}),
             **self._tpu(host),

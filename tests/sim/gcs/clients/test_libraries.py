@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,28 @@ def test_tensorstore(gcs: RunningGcs, bucket: storage.Bucket, tmp_path: Path) ->
     }
     run(TENSORSTORE, BUCKET, environment=environment)
     assert "array/zarr.json" in [blob.name for blob in bucket.list_blobs()]
+
+
+ARRAY_RECORD = """
+import sys
+from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
+if len(sys.argv) == 3:
+    writer = ArrayRecordWriter(sys.argv[2], "group_size:1")
+    for number in range(5):
+        writer.write(b"record %d" % number)
+    writer.close()
+else:
+    assert ArrayRecordReader(sys.argv[1]).read([4]) == [b"record 4"]
+"""
+
+
+@pytest.mark.skipif(find_spec("array_record") is None, reason="array_record is not installed")
+def test_array_record_reads_by_google_cloud_cpp(
+    gcs: RunningGcs, bucket: storage.Bucket, tmp_path: Path
+) -> None:
+    run(ARRAY_RECORD, "write", str(tmp_path / "records"), environment={})
+    bucket.blob("records").upload_from_filename(tmp_path / "records")
+    run(ARRAY_RECORD, f"gs://{BUCKET}/records", environment={"CLOUD_STORAGE_EMULATOR_ENDPOINT": gcs.url})
 
 
 GFILE = """
