@@ -45,7 +45,10 @@ def command_line(capsys: pytest.CaptureFixture[str]) -> Callable[..., CommandRes
 
 
 class RunningSimulator:
-    """A simulator on an event loop of its own thread; `call` runs a coroutine there."""
+    """A simulator on an event loop of its own thread; `call` runs a coroutine there.
+
+    Its hosts publish guest attributes at once unless `options` have a `publish_delay`.
+    """
 
     def __init__(self, folder: Path, **options: Any) -> None:
         from tpuctl.sim.simulator import Simulator
@@ -53,7 +56,7 @@ class RunningSimulator:
         self._thread = LoopThread()
 
         async def start() -> Simulator:
-            simulator = Simulator(folder, **options)
+            simulator = Simulator(folder, **{"publish_delay": 0.0, **options})
             await simulator.start()
             return simulator
 

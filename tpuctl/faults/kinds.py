@@ -203,6 +203,13 @@ KINDS: dict[str, Kind] = {
             "In Cloud Storage the code becomes the corresponding HTTP status.",
         ),
         Kind(
+            "guest-attributes-off", API,
+            "GetGuestAttributes is refused with FAILED_PRECONDITION: an organization policy forbids them.",
+            (_RESOURCE, _PROJECT, _ZONE), "--project sim-project",
+            "The constraint is compute.disableGuestAttributesAccess. Hosts publish them all the same: only "
+            "reading is refused. `--host-keys first-contact` does without.",
+        ),
+        Kind(
             "slow-operation", API,
             "An operation takes longer.",
             (*_ONE_OPERATION, Field("seconds", "seconds", "how much longer it takes", 60.0)),

@@ -73,6 +73,9 @@ RELAY_SHUTDOWN = 0.1
 """Seconds that the relay's tunnels may take to end when it stops."""
 KEY_DELAYS = {"real": 5.0}
 """Speed -> seconds until hosts accept an SSH key that was added to them; 0 for others."""
+PUBLISH_DELAYS = {"real": 10.0}
+PUBLISH_DELAY = 0.1
+"""Seconds from a host's start until its guest attributes are there, by speed and for others; not measured."""
 
 
 class Endpoints(TypedDict, total=False):
@@ -106,8 +109,8 @@ class Simulator:
 
     A restart, also after a kill -9, resumes every service. Programs on hosts outlive the kill for
     `orphans_live` seconds, and keep running if it comes by then. Hosts accept a new SSH key after `key_delay`
-    seconds (None: by `speed`). The Cloud TPU API, hosts and faults use `clock`; Cloud Storage uses the
-    machine's. `egress` and `external_ips` are explained in `settings.Profile`, `aliases` in
+    seconds, and publish their guest attributes after `publish_delay` (None: by `speed`). The Cloud TPU API,
+    hosts and faults use `clock`; Cloud Storage uses the machine's. `egress` and `external_ips` are explained in `settings.Profile`, `aliases` in
     `hosts.network.Network`, `iam` in `iam.enforcement`: without it every caller may do everything.
     """
 
@@ -118,6 +121,7 @@ class Simulator:
         speed: str = "instant",
         aliases: bool | None = None,
         key_delay: float | None = None,
+        publish_delay: float | None = None,
         clock: Clock | None = None,
         egress: str = PASS,
         external_ips: bool = True,
@@ -158,6 +162,9 @@ class Simulator:
             project_metadata=self.projects.metadata,
             aliases=aliases,
             key_delay=KEY_DELAYS.get(speed, 0.0) if key_delay is None else key_delay,
+            publish_delay=(
+                PUBLISH_DELAYS.get(speed, PUBLISH_DELAY) if publish_delay is None else publish_delay
+            ),
             clock=clock.now,
             sleep=clock.sleep,
             events=self.events,

@@ -10,14 +10,13 @@ import pytest
 from tests.running_simulator import CommandResult, RunningSimulator
 
 Tpuctl = Callable[..., CommandResult]
-REFUSAL = "Constraint constraints/compute.disableGuestAttributesAccess violated for project 123456."
-"""Verbatim from projects where it is enforced, with status 412 of HTTP."""
+REFUSAL = "Constraint constraints/compute.disableGuestAttributesAccess violated for project sim-project."
 UP = ("up", "v3-8", "--name", "n1", "--yes")
 
 
 @pytest.fixture
 def _forbidden(simulator: RunningSimulator) -> None:
-    simulator.faults.add("error", method="GetGuestAttributes", code="FAILED_PRECONDITION", message=REFUSAL)
+    simulator.faults.add("guest-attributes-off")
 
 
 @pytest.mark.usefixtures("_forbidden")

@@ -71,7 +71,7 @@ class Site:
         for pool in reversed(self.pools):
             self.loop.run(pool.close(grace=0.2))
 
-    def new_pool(self) -> HostPool:
+    def new_pool(self, publish_delay: float = 0.0) -> HostPool:
         """Return a pool over the same files, as a restarted simulator would."""
         pool = HostPool(
             self.folder,
@@ -80,6 +80,7 @@ class Site:
             project_metadata=lambda project: self.projects.get(project, {}),
             aliases=self.aliases,
             key_delay=5.0,
+            publish_delay=publish_delay,
             clock=self.clock,
         )
         self.pools.append(pool)

@@ -16,7 +16,7 @@ import paramiko
 import pytest
 
 from tests.isolation.ports import APART, listens
-from tests.sim.hosts.site import KeyPair, Site, hosts_of
+from tests.sim.hosts.site import KeyPair, Site, hosts_of, wait_until
 from tpuctl.sim.hosts.host import RunningHost
 from tpuctl.sim.hosts.network import Network, has_aliases
 from tpuctl.sim.network import ports
@@ -168,6 +168,17 @@ def test_the_host_publishes_its_key_and_name(site: Site) -> None:
     assert key.key == "ssh-ed25519"
     assert name == GuestAttribute("hostkeys", "hostname", host.hostname)
     assert site.new_pool().guest_attributes(host) == published, "also while it is down"
+
+
+def test_it_publishes_them_some_time_after_it_answers(site: Site) -> None:
+    late, soon = site.new_pool(publish_delay=3600.0), site.new_pool(publish_delay=0.01)
+    hosts = hosts_of()
+    site.loop.run(late.start(hosts, {}))
+    assert json.loads(late.hosts_file.read_text())[hosts[0].address]
+    assert late.guest_attributes(hosts[0]) == []
+    site.loop.run(late.close())
+    site.loop.run(soon.start(hosts, {}))
+    wait_until(lambda: soon.guest_attributes(hosts[0]))
 
 
 def test_the_host_publishes_what_it_runs_on(site: Site) -> None:

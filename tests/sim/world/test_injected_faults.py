@@ -57,6 +57,14 @@ def test_a_call_is_rejected(faults: FaultRegistry, kind: str, options: dict[str,
     assert refusal(faults, after=True) == "", "the call would have been rejected before"
 
 
+def test_a_policy_against_guest_attributes_refuses_no_other_call(faults: FaultRegistry) -> None:
+    faults.add("guest-attributes-off")
+    assert refusal(faults) == ""
+    assert refusal(faults, "GetGuestAttributes").startswith(
+        "9 Constraint constraints/compute.disableGuestAttributesAccess violated for project p."
+    )
+
+
 @pytest.mark.parametrize(
     ("kind", "options"),
     [

@@ -44,7 +44,8 @@ AT_BOOT = "@reboot"
 SHELL = "/bin/sh"
 PATH = "/usr/bin:/bin"
 """What cron on Ubuntu sets."""
-PROGRAM = """\
+PROGRAMS = {
+    FILE: """\
 #!/bin/sh
 # Written by the simulator: the crontab of this host.
 file="$TPUCTL_SIM_DISK/crontab"
@@ -55,7 +56,37 @@ case "${1:--}" in
 -*) echo "crontab: the simulator has no option $1" >&2; exit 1 ;;
 *) cat -- "$1" >"$file.$$" && mv "$file.$$" "$file" ;;
 esac
-"""
+""",
+    "sudo": """\
+#!/bin/sh
+# Written by the simulator: asks for no password, as on a TPU VM, but runs the command as the same user, and
+# passes its variables on.
+asked=
+while [ $# -gt 0 ]; do
+    case "$1" in
+    --) shift; break ;;
+    -n?*) first=-${1#-n}; shift; set -- "$first" "$@"; continue ;;
+    -V | --version) echo "sudo of tpuctl's simulator: runs the command as the same user"; exit ;;
+    -l | --list) asked=1; echo "    (ALL : ALL) NOPASSWD: ALL" ;;
+    -[kKv] | --validate | --reset-timestamp | --remove-timestamp) asked=1 ;;
+    -[is] | --login | --shell) asked=shell ;;
+    -[CDghpRrTtUu] | --user | --group | --host | --prompt | --chdir) shift ;;
+    -*) ;;
+    [A-Za-z_]*=*) export "$1" ;;
+    *) break ;;
+    esac
+    [ $# -eq 0 ] || shift
+done
+[ $# -gt 0 ] || [ "$asked" != shell ] || set -- "$SHELL"
+if [ $# -eq 0 ]; then
+    [ -n "$asked" ] || { echo "usage: sudo [-n] [-E] [-u USER] COMMAND" >&2; exit 1; }
+    exit 0
+fi
+command -v "$1" >/dev/null || { echo "sudo: $1: command not found" >&2; exit 1; }
+exec "$@"
+""",
+}
+"""The programs that every host has, by name, first in PATH."""
 KEY = "startup-script"
 RUN = 'exec "$TPUCTL_SIM_DISK/startup-script" >>"$TPUCTL_SIM_DISK/startup-script.log" 2>&1 </dev/null'
 """The log is that of the serial console on Google's hosts."""
@@ -81,6 +112,7 @@ class RunningHost:
         guard: Guard,
         events: Events,
         clock: Callable[[], float] = time.time,
+        publish_delay: float = 0.0,
     ) -> None:
         self.host = host = instance.host
         self.mark = host_mark(pool, host)
@@ -119,6 +151,8 @@ class RunningHost:
         )
         self._network: Network | None = None
         self._listeners: dict[str, HostListener] = {}
+        self._publish_delay = publish_delay
+        self._publishing: asyncio.Task[None] | None = None
         self.faults = HostFaults(self)
 
     async def open(self, network: Network) -> None:
@@ -130,7 +164,9 @@ class RunningHost:
         write_profile(self.disk.home, self._path)
         key = self.disk.host_key()
         self.public_key = key.export_public_key().decode()
-        self._publish(self.public_key.split()[1])
+        self._publishing = asyncio.create_task(self._publish(self.public_key.split()[1]))
+        if not self._publish_delay:
+            await self._publishing
         try:
             self._metadata_endpoint = await self._serve(network, "metadata", self._metadata.open)
             self.ssh_endpoint = await self._serve(network, "ssh", partial(self._ssh.open, host_key=key))
@@ -216,6 +252,8 @@ class RunningHost:
 
     async def close(self) -> None:
         """Close everything, once the programs have been ended."""
+        if self._publishing:
+            self._publishing.cancel()
         await self._ssh.close()
         await self.programs.close()
         await self._metadata.close()
@@ -256,8 +294,13 @@ class RunningHost:
     def _make_namespaces(self) -> Namespaces:
         return make(self.host.hostname, self.disk.etc_hosts, lambda: of_host(self.mark, set()))
 
-    def _publish(self, public_key: str) -> None:
-        """Write the guest attributes: the host key and name that gcloud reads, and the system's inventory."""
+    async def _publish(self, public_key: str) -> None:
+        """Write the guest attributes: the host key and name that gcloud reads, and the system's inventory.
+
+        The guest agent does so some time after the host has its address; what it wrote stays over a boot.
+        """
+        if self._publish_delay:
+            await asyncio.sleep(self._publish_delay)
         hostkeys = {"ssh-ed25519": public_key, "hostname": self.host.hostname}
         self.disk.guest.publish({"hostkeys": hostkeys, "guestInventory": inventory(self.host.hostname)})
 
@@ -363,13 +406,14 @@ def run_startup_script(
 
 
 def install(folder: Path) -> Path:
-    """Write the program below a host's folder, and return where it is, for PATH."""
+    """Write the `PROGRAMS` below a host's folder, and return where they are, for PATH."""
     place = folder / "bin"
     place.mkdir(mode=0o700, exist_ok=True)
-    program = place / FILE
-    if not program.exists() or program.read_text() != PROGRAM:
-        program.write_text(PROGRAM)
-        program.chmod(0o700)
+    for name, text in PROGRAMS.items():
+        program = place / name
+        if not program.exists() or program.read_text() != text:
+            program.write_text(text)
+            program.chmod(0o700)
     return place
 
 

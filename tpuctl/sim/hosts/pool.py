@@ -56,6 +56,7 @@ class HostPool:
     `guard` decides who may connect to a host, and `project_metadata` returns the metadata that all hosts of a
     project show. With `aliases` hosts listen on addresses of their own (None: where the system can). Keys
     added to a running node are accepted after `key_delay` seconds of `clock`. `sleep` waits by that clock.
+    A host publishes its guest attributes `publish_delay` seconds of the machine's clock after it is up.
 
     `hosts_file` is written as JSON: `{address: [host, port]}`, where the SSH server of each address really
     listens; ports stay the same over a restart, where free. `ssh_config` is the same for OpenSSH, with the
@@ -71,6 +72,7 @@ class HostPool:
         project_metadata: Callable[[str], Mapping[str, str]] = no_metadata,
         aliases: bool | None = None,
         key_delay: float = 0.0,
+        publish_delay: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         sleep: Sleep = asyncio.sleep,
         events: Events | None = None,
@@ -83,6 +85,7 @@ class HostPool:
         self._guard = guard
         self._project_metadata = project_metadata
         self._key_delay = key_delay
+        self._publish_delay = publish_delay
         self._clock = clock
         self._sleep = sleep
         self._events = Events() if events is None else events
@@ -234,6 +237,7 @@ class HostPool:
             self._guard,
             self._events,
             self._clock,
+            self._publish_delay,
         )
 
     async def _end(

@@ -145,6 +145,11 @@ ERRORS: dict[str, Template] = {
         "The resource '{path}' of type 'Guest Attribute' was not found.",
         "Compute Engine: googlecloudsdk/command_lib/compute/ssh_utils.py of gcloud",
     ),
+    "no_guest_attributes": Template(
+        Code.FAILED_PRECONDITION,
+        "Constraint constraints/compute.disableGuestAttributesAccess violated for project {project}.",
+        "public logs of Compute Engine, with status 412 of HTTP; unverified for Cloud TPU",
+    ),
     "wrong_state": Template(
         Code.INVALID_ARGUMENT,
         BAD_REQUEST + "{call} is not supported while in state {state} [EID: {eid}]",

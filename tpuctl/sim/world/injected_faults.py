@@ -13,6 +13,8 @@ from tpuctl.sim.world.api_errors import ApiError, Status, api_error, error_detai
 
 REJECTED_CALLS = ("api-off", "permission", "zone-denied", "unavailable", "deadline-exceeded", "error")
 """Kinds that answer a call with an error, in place of its effect."""
+REJECTED_BY_METHOD = {"GetGuestAttributes": ("guest-attributes-off",)}
+"""Method -> the kinds that answer it alone with an error."""
 LOST_RESPONSES = ("unavailable", "deadline-exceeded", "error")
 """Kinds that answer a call with an error after it has taken effect."""
 FAILED_OPERATIONS = dict.fromkeys(("CreateNode", "StartNode"), ("stockout", "failed-operation"))
@@ -39,7 +41,8 @@ NO_FAULT = OperationFault()
 
 def raise_before_call(faults: FaultRegistry, method: str, resource: str) -> None:
     """Raise the error of a fault that rejects this call."""
-    _raise_fault(faults, REJECTED_CALLS, method, resource, "before")
+    kinds = (*REJECTED_CALLS, *REJECTED_BY_METHOD.get(method, ()))
+    _raise_fault(faults, kinds, method, resource, "before")
 
 
 def raise_after_call(faults: FaultRegistry, method: str, resource: str) -> None:
@@ -127,6 +130,7 @@ ERRORS: dict[str, Callable[[Fault, Facts], ApiError]] = {
     ),
     "api-off": lambda _, facts: api_error("api_disabled", project=facts["project"]),
     "permission": _permission_denied,
+    "guest-attributes-off": lambda _, facts: api_error("no_guest_attributes", project=facts["project"]),
     "zone-denied": lambda _, facts: api_error("location", project=facts["project"], zone=facts["zone"]),
     "unavailable": lambda *_: api_error("unavailable"),
     "deadline-exceeded": lambda *_: api_error("deadline"),
