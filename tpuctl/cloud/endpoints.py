@@ -65,6 +65,8 @@ class Endpoints:
     """URL of Compute Engine."""
     iap: str = ""
     """URL of Identity-Aware Proxy's TCP relay."""
+    is_default_account_editor: bool = False
+    """Whether it is known that the default service account of the project may do everything."""
 
 
 class Cloud:
@@ -407,6 +409,7 @@ def connect(config: Config, warn: Callable[[str], None] | None = None) -> Cloud:
         price_source=SIM_PRICES,
         compute=served.compute_rest,
         iap=served.iap_relay,
+        is_default_account_editor=served.default_account == "editor",
     )
     return Cloud(config, endpoints, warn)
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from tpuctl.errors import TpuctlError
 from tpuctl.faults import load_scenario
-from tpuctl.sim.iam.enforcement import enforcement
-from tpuctl.sim.settings import DELAYS, EGRESS, PASS
+from tpuctl.sim.iam.enforcement import DEFAULT_ACCOUNTS, enforcement
+from tpuctl.sim.settings import DELAYS, EGRESS, FIREWALLS, PASS
 
 UNLIMITED = (resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_DATA, resource.RLIMIT_AS)
 """What a login on Ubuntu limits by no more than the hard limit."""
@@ -53,6 +53,18 @@ def main() -> None:
         help="enforce roles: Google's default ones, and those in the output of 'terraform show -json'",
     )
     parser.add_argument("--iam-user", metavar="MEMBER", help="account of programs that run on no host")
+    parser.add_argument(
+        "--default-account",
+        choices=DEFAULT_ACCOUNTS,
+        default="editor",
+        help="role of Google's default service account in the project; none: roles are enforced",
+    )
+    parser.add_argument(
+        "--firewall",
+        choices=FIREWALLS,
+        default="open",
+        help="open: as of a new network `default`; closed: without its rule for SSH",
+    )
     parser.add_argument("--scenario", type=Path, help="a TOML file with the faults to start with")
     arguments = parser.parse_args()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -74,12 +86,15 @@ async def serve(
     external_ips: bool = True,
     iam: str | None = None,
     iam_user: str | None = None,
+    default_account: str = "editor",
+    firewall: str = "open",
 ) -> None:
     """Run a simulator until SIGTERM or SIGINT, or until it was idle for `idle` seconds (0: for ever)."""
     from tpuctl.sim.simulator import Simulator  # noqa: PLC0415  # after `_use_plain_letters`
 
     faults = load_scenario(scenario) if scenario else None
-    enforced = None if iam is None else enforcement(Path(iam) if iam else None, iam_user)
+    is_enforced = iam is not None or default_account == "none"
+    enforced = enforcement(Path(iam) if iam else None, iam_user, default_account) if is_enforced else None
     os.umask(0o077)  # its files are for its user alone
     _lift_limits()
     stop = asyncio.Event()
@@ -93,6 +108,7 @@ async def serve(
         egress=egress,
         external_ips=external_ips,
         iam=enforced,
+        firewall=firewall,
         orphans_live=ORPHANS_LIVE,
     )
     os.dup(simulator.lock)  # keeps the folder locked until the process has ended

@@ -34,6 +34,8 @@ PASS = "pass"  # noqa: S105  a mode of the simulator
 REFUSE = "refuse"
 EGRESS = (PASS, REFUSE)
 """The treatment of traffic from hosts to addresses that are not simulated."""
+FIREWALLS = ("open", "closed")
+"""Whether the network `default` of a project has the rule for SSH that a new one has."""
 
 
 @dataclass(frozen=True)

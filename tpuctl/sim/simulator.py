@@ -99,6 +99,8 @@ class Endpoints(TypedDict, total=False):
     egress: str
     external_ips: bool
     iam: str
+    default_account: str
+    firewall: str
     environment: dict[str, str]
     tpu_rest: str
     tpu_grpc: str
@@ -110,8 +112,9 @@ class Simulator:
     A restart, also after a kill -9, resumes every service. Programs on hosts outlive the kill for
     `orphans_live` seconds, and keep running if it comes by then. Hosts accept a new SSH key after `key_delay`
     seconds, and publish their guest attributes after `publish_delay` (None: by `speed`). The Cloud TPU API,
-    hosts and faults use `clock`; Cloud Storage uses the machine's. `egress` and `external_ips` are explained in `settings.Profile`, `aliases` in
-    `hosts.network.Network`, `iam` in `iam.enforcement`: without it every caller may do everything.
+    hosts and faults use `clock`; Cloud Storage uses the machine's. `egress` and `external_ips` are
+    explained in `settings.Profile`, `firewall` in `settings.FIREWALLS`, `aliases` in `hosts.network.Network`,
+    `iam` in `iam.enforcement`: without it every caller may do everything.
     """
 
     def __init__(
@@ -126,6 +129,7 @@ class Simulator:
         egress: str = PASS,
         external_ips: bool = True,
         iam: Enforcement | None = None,
+        firewall: str = "open",
         orphans_live: int = 0,
     ) -> None:
         self.folder = folder = folder.absolute()  # programs on hosts have other working folders
@@ -148,6 +152,8 @@ class Simulator:
         self._database.begin(names.ADDRESSES, names.addresses_before(folder))
         self._authority = CertificateAuthority(folder / "tls")
         self._ports = Ports(folder / "ports.json")
+        self._firewall = firewall
+        self._firewalls = Firewalls(self._database, closed=firewall == "closed")
         self.gcs = GcsServer(
             folder / "gcs",
             self.faults,
@@ -160,6 +166,7 @@ class Simulator:
             self._host_environment,
             guard,
             project_metadata=self.projects.metadata,
+            admits_ssh=self._firewalls.admits_ssh,
             aliases=aliases,
             key_delay=KEY_DELAYS.get(speed, 0.0) if key_delay is None else key_delay,
             publish_delay=(
@@ -225,12 +232,11 @@ class Simulator:
     async def _start_services(self) -> None:
         """Start all services but the Cloud TPU API, whose clients wait until it serves."""
         self.gcs.store.ensure_bucket(BUCKET, PROJECT, location=LOCATION)
-        firewalls = Firewalls(self._database)
         for project, rule in self._iam.state.firewalls if self._iam else ():
-            firewalls.apply(project, rule)
+            self._firewalls.apply(project, rule)
         operations = Operations(self._database)
         compute = compute_api.application(
-            self.projects, operations, firewalls, HoldingsApi(self._database, operations)
+            self.projects, operations, self._firewalls, HoldingsApi(self._database, operations)
         )
         objects = web.AppRunner(self.gcs.application(), **RUNNER_OPTIONS)
         storage = await self._web.start("storage", objects, only_json=False)
@@ -264,6 +270,10 @@ class Simulator:
             "egress": self._profile.egress,
             "external_ips": self._profile.external_ips,
             "iam": self._iam.user if self._iam else "",
+            "default_account": "editor"
+            if not self._iam or self._iam.state.policies.default_account
+            else "none",
+            "firewall": self._firewall,
             "environment": self._clients.environment(proxy, storage, self._authority, self.hosts.ssh_config),
         }
 

@@ -54,6 +54,31 @@ def test_roles_of_a_state_are_enforced_for_the_user_until_it_stops(tpuctl: Tpuct
 
 
 @pytest.mark.usefixtures("stopped")
+def test_a_default_account_without_a_role_can_neither_write_nor_delete(tpuctl: Tpuctl) -> None:
+    assert tpuctl("sim", "start", "--default-account", "none").code == 0
+    asked = tpuctl("up", "v3-8", "--ttl", "2h", "--name", "n1", "--yes")
+    assert asked.code == 0
+    assert "let it use the bucket: gcloud storage buckets add-iam-policy-binding" in asked.err
+    assert "--role roles/tpu.admin" in asked.err
+    Path("job.py").write_text("print('done')\n")
+    refused = tpuctl("submit", "job.py")
+    assert refused.code == 3, refused.err
+    assert "-compute@developer.gserviceaccount.com, may not write into gs://sim-project-tpuctl" in refused.err
+    assert "gcloud storage buckets add-iam-policy-binding gs://sim-project-tpuctl/" in refused.err
+    assert "Node 'n1' bills." in refused.err
+    other = tpuctl("sim", "start", "--default-account", "editor", "--firewall", "open")
+    assert (other.code, "runs already, with --default-account none" in other.err) == (4, True)
+
+
+@pytest.mark.usefixtures("stopped")
+def test_a_closed_firewall_is_said_before_anything_bills(tpuctl: Tpuctl) -> None:
+    assert tpuctl("sim", "start", "--firewall", "closed").code == 0
+    asked = tpuctl("up", "v3-8")
+    assert asked.code == 10
+    assert "No firewall rule of default lets machines outside of it reach port 22" in asked.err
+
+
+@pytest.mark.usefixtures("stopped")
 def test_without_a_file_the_user_owns_the_project_and_hosts_are_editors(tpuctl: Tpuctl) -> None:
     assert tpuctl("sim", "start", "--iam").code == 0
     assert tpuctl("up", "v3-8", "--yes").code == 0

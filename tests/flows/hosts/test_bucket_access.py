@@ -43,15 +43,21 @@ def test_an_account_without_a_role_on_the_bucket_is_named_with_the_command(
     assert (asked.code, "add-iam-policy-binding" in asked.err) == (10, False)
 
 
-def test_googles_default_account_is_an_editor_on_the_simulator_alone(cloud: Cloud) -> None:
-    assert warning(cloud, None) == ""
-    cloud.endpoints = replace(cloud.endpoints, target="gcp")
+def test_googles_default_account_is_known_to_be_an_editor_on_the_simulator_alone(
+    cloud: Cloud, tpuctl: Tpuctl
+) -> None:
+    assert "add-iam-policy-binding" not in tpuctl("up", "v3-8", "--ttl", "1h").err
+    assert warning(cloud, "", deletes=True) == ""
+    cloud.endpoints = replace(cloud.endpoints, is_default_account_editor=False)
     default = cloud.default_account()
-    told = warning(cloud, None)
+    told = warning(cloud, "")
     assert told.startswith("If it has no role in the project, as in new organizations, ")
     assert told.endswith(grant_command(cloud.bucket.name, default))
     grant(cloud, default)
-    assert warning(cloud, None) == ""
+    assert warning(cloud, "") == ""
+    assert warning(cloud, "", deletes=True).endswith(
+        f"add-iam-policy-binding sim-project --member serviceAccount:{default} --role roles/tpu.admin"
+    )
 
 
 def test_who_may_not_read_the_policy_is_told_nothing(

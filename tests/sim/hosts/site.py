@@ -57,6 +57,8 @@ class Site:
         self.loop, self.key, self.clock, self.aliases = loop, key, Clock(), aliases
         self.folder = folder / "hosts"
         self.projects: dict[str, dict[str, str]] = {}
+        self.closed: set[str] = set()
+        """The projects whose firewall lets no SSH from outside in."""
         self.pools: list[HostPool] = []
         self.pool = self.new_pool()
 
@@ -79,6 +81,7 @@ class Site:
             guard_of(self.folder.parent),
             project_metadata=lambda project: self.projects.get(project, {}),
             aliases=self.aliases,
+            admits_ssh=lambda project: project not in self.closed,
             key_delay=5.0,
             publish_delay=publish_delay,
             clock=self.clock,

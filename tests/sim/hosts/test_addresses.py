@@ -71,3 +71,12 @@ def test_its_metadata_server_shows_none() -> None:
         (interface,) = tree["instance"]["network-interfaces"]
         assert [entry["external-ip"] for entry in interface["access-configs"]] == shown
         assert interface["ip"] == host.address
+
+
+def test_a_firewall_that_is_closed_refuses_this_machine_alone(site: Site) -> None:
+    (host,) = site.up(hosts_of())
+    site.closed.add("demo")
+    with pytest.raises(ConnectionResetError):
+        banner(site.dial(host))
+    site.closed.clear()
+    assert banner(site.dial(host)) == b"SSH-"

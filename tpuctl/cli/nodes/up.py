@@ -98,7 +98,9 @@ def ask(
         note_far_zones(session, plan)
         if not plan.request.service_account:
             output.note(f"{DEFAULT_ACCOUNT}.")
-        if warning := bucket_access.warning(session.cloud, plan.request.service_account):
+        deletes = bool(plan.options.lifetime.ttl or plan.options.lifetime.idle)
+        account = plan.request.service_account
+        if warning := bucket_access.warning(session.cloud, account, deletes=deletes):
             output.note(warning)
         _require_way_in(session, plan)
         if warning := os_login.warning(session.cloud.provider, plan.request.metadata):

@@ -68,6 +68,8 @@ def show_endpoints(endpoints: simulator.PublishedEndpoints, *, as_json: bool) ->
         "egress": endpoints.egress,
         "external_ips": endpoints.external_ips,
         "iam": endpoints.iam or None,
+        "default_account": endpoints.default_account,
+        "firewall": endpoints.firewall,
         "folder": str(simulator_folder()),
     }
     if as_json:
@@ -112,10 +114,23 @@ def show_endpoints(endpoints: simulator.PublishedEndpoints, *, as_json: bool) ->
     help="With --iam, run programs outside the hosts as this account, such as user:ada@example.com "
     "(default: an owner of the project).",
 )
+@click.option(
+    "--default-account",
+    type=click.Choice(["editor", "none"]),
+    help="Make Google's default service account an Editor of the project (default), or give it no role, as "
+    "new organizations do; with none, roles are enforced as with --iam.",
+)
+@click.option(
+    "--firewall",
+    type=click.Choice(["open", "closed"]),
+    help="Let SSH from outside in, as a new network does (default), or not, until a rule does.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Show the result as JSON.")
 def start(
     scenario: Path | None,
     egress: str | None,
+    default_account: str | None,
+    firewall: str | None,
     no_external_ips: bool,
     iam: str | None,
     iam_user: str | None,
@@ -127,17 +142,20 @@ def start(
     Example:
       tpuctl sim start --scenario rehearsal.toml
       tpuctl sim start --no-external-ips
+      tpuctl sim start --default-account none --firewall closed
       tpuctl sim start --iam iam.json --iam-user user:ada@example.com
       tpuctl sim start
     """
     if iam_user is not None and iam is None:
         raise UsageError("--iam-user is for roles that are enforced.", hint="Add --iam.")
     rehearsed = faults.load_scenario(scenario) if scenario else None  # its mistakes, before anything starts
-    options = {"--egress": egress, "--iam": _absolute(iam), "--iam-user": iam_user}
+    modes = {"egress": egress, "default_account": default_account, "firewall": firewall}
+    options = {"--iam": _absolute(iam), "--iam-user": iam_user}
+    options |= {f"--{name.replace('_', '-')}": value for name, value in modes.items()}
     given = [f"{name}={value}" for name, value in options.items() if value is not None]
     given += ["--no-external-ips"] if no_external_ips else []
     endpoints = simulator.ensure(simulator_folder(), *given)
-    _check_egress(egress, endpoints.egress)
+    _check_modes(modes, endpoints)
     if no_external_ips and endpoints.external_ips:
         raise _runs_already("and gives external addresses")
     _check_iam(iam, iam_user, endpoints.iam)
@@ -185,9 +203,11 @@ def reset(yes: bool) -> None:
     output.note("The simulator has stopped, and its state is deleted.")
 
 
-def _check_egress(requested: str | None, actual: str) -> None:
-    if requested not in (None, actual):
-        raise _runs_already(f"with --egress {actual}")
+def _check_modes(modes: Mapping[str, str | None], endpoints: simulator.PublishedEndpoints) -> None:
+    for name, requested in modes.items():
+        actual = getattr(endpoints, name)
+        if requested not in (None, actual):
+            raise _runs_already(f"with --{name.replace('_', '-')} {actual}")
 
 
 def _absolute(file: str | None) -> str | None:

@@ -30,6 +30,10 @@ class PublishedEndpoints(msgspec.Struct, frozen=True):
     """Whether nodes get the external addresses that they ask for."""
     iam: str = ""
     """The member as whom programs outside its hosts call, if roles are enforced; '' if they are not."""
+    default_account: str = "editor"
+    """`editor` or `none`: the role of a project's default service account."""
+    firewall: str = "open"
+    """`open` or `closed`: whether the network `default` has its rule for SSH."""
     environment: dict[str, str] = {}
     """Variables that point unmodified clients outside of its hosts to the simulator."""
     schema: int = 1

@@ -18,6 +18,8 @@ ROLE = "roles/storage.objectUser"
 A status is overwritten, which takes the right to delete: of Google's own roles that read, list and create,
 this is the least with it. terraform/ makes one that deletes no records.
 """
+DELETER = "roles/tpu.admin"
+"""The least of Google's own roles with tpu.nodes.delete; terraform/ makes one that may do no more."""
 PUBLIC = ("allUsers", "allAuthenticatedUsers")
 READERS = (
     "roles/storage.objectViewer",
@@ -51,25 +53,37 @@ def public_grants(bucket: str, grants: Iterable[Grant]) -> Iterator[str]:
             yield f"{gs(bucket, '')} IS PUBLIC: {whom} may {verb} it ({grant.role})"
 
 
-def warning(cloud: Cloud, account: str | None) -> str:
+def warning(cloud: Cloud, account: str, *, deletes: bool = False) -> str:
     """Return what to do where the bucket of runs gives the service account of new TPUs no role, or nothing.
 
-    `account` is None for Google's default one, which is an Editor on the simulator. A role that it has in the
-    project is not seen there. Sends reads only, and says nothing where they are refused.
+    `account` is empty for Google's default one, which may have no role at all; `deletes` is whether hosts are
+    to delete their TPU, for which the default one needs another. A role that an account has in the project is
+    not seen. Sends reads only, and says nothing where they are refused.
     """
-    return within(lambda: _warning(cloud, account)).value or ""
-
-
-def _warning(cloud: Cloud, named: str | None) -> str:
-    if named is None and cloud.endpoints.target == "sim":
+    if not account and cloud.endpoints.is_default_account_editor:
         return ""
+    told = [lambda: _warning(cloud, account)]
+    if deletes and not account:
+        told.append(lambda: _deletion(cloud))
+    return "\n".join(filter(None, (within(text).value for text in told)))
+
+
+def _deletion(cloud: Cloud) -> str:
+    project, account = cloud.config.require("project"), cloud.default_account()
+    return (
+        "If it has none, let it delete the TPU at the end of --ttl or --idle, too, which else bills on: "
+        f"gcloud projects add-iam-policy-binding {project} --member serviceAccount:{account} --role {DELETER}"
+    )
+
+
+def _warning(cloud: Cloud, named: str) -> str:
     bucket = cloud.bucket
     members = {grant.member for grant in bucket.grants()}
     account = named or cloud.default_account()
     if f"serviceAccount:{account}" in members:
         return ""
     command = grant_command(bucket.name, account)
-    if named is None:
+    if not named:
         return f"If it has no role in the project, as in new organizations, let it use the bucket: {command}"
     return (
         f"{gs(bucket.name, '')} gives the service account of the TPU no role: unless the project does, jobs "

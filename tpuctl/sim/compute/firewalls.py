@@ -1,4 +1,4 @@
-"""Stores the rules of the firewall of each project's network; nothing is filtered by them."""
+"""Stores the rules of the firewall of each project's network; they filter SSH from outside alone."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
 from tpuctl.sim.json_values import JsonObject
@@ -29,6 +30,11 @@ DEFAULT_RULES: dict[str, JsonObject] = {
 
 https://cloud.google.com/firewall/docs/firewalls#more_rules_default_vpc
 """
+SSH_RULE, SSH_PORT = "default-allow-ssh", 22
+RELAY = IPv4Network("35.235.240.0/20")
+"""From where Identity-Aware Proxy reaches hosts: https://cloud.google.com/iap/docs/using-tcp-forwarding"""
+USER = IPv4Address("127.0.0.1")
+"""Where programs of this machine come from."""
 IMPLIED: JsonObject = {"direction": "INGRESS", "priority": 1000, "disabled": False}
 SIDES = ("allowed", "denied")
 
@@ -60,15 +66,18 @@ class Rule:
 
 
 class Firewalls:
-    """The rules of all projects, over restarts."""
+    """The rules of all projects, over restarts; `closed` leaves out the default one for SSH."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, closed: bool = False) -> None:
         self._records = RecordTable(database, "firewall rule", Rule)
+        self._defaults = {
+            name: fields for name, fields in DEFAULT_RULES.items() if not (closed and name == SSH_RULE)
+        }
 
     def rules(self, project: str) -> list[Rule]:
         """Return the rules of a project by their names."""
         stored = [rule for rule in self._records.all() if rule.name.startswith(f"{project}/")]
-        defaults = [Rule(f"{project}/{name}", dict(fields)) for name, fields in DEFAULT_RULES.items()]
+        defaults = [Rule(f"{project}/{name}", dict(fields)) for name, fields in self._defaults.items()]
         by_name = {rule.id: rule for rule in [*defaults, *stored]}
         return [rule for _, rule in sorted(by_name.items()) if rule.fields]
 
@@ -85,6 +94,17 @@ class Firewalls:
     def get(self, project: str, name: str) -> Rule | None:
         """Return a rule, or None."""
         return next((rule for rule in self.rules(project) if rule.id == name), None)
+
+    def admits_ssh(self, project: str) -> bool:
+        """Whether a rule, of any network and for any hosts, admits machines outside to port 22."""
+        rules = (rule.fields for rule in self.rules(project))
+        return any(
+            not fields.get("disabled")
+            and fields.get("direction") == "INGRESS"
+            and any(map(_is_for_ssh, fields.get("allowed", ())))
+            and any(map(_is_outside, fields.get("sourceRanges", ())))
+            for fields in rules
+        )
 
     def insert(self, project: str, sent: JsonObject) -> Rule:
         """Store a new rule; raises BadRule, RuleExists."""
@@ -112,3 +132,19 @@ class Firewalls:
             raise BadRule("Exactly one of 'allowed' and 'denied' must be specified for a firewall rule.")
         self._records.put(rule)
         return rule
+
+
+def _is_for_ssh(allowed: JsonObject) -> bool:
+    ports = allowed.get("ports")
+    bounds = [str(port).partition("-") for port in ports] if isinstance(ports, list) else []
+    is_tcp = str(allowed.get("IPProtocol")).lower() in ("tcp", "6", "all")
+    return is_tcp and (not bounds or any(int(low) <= SSH_PORT <= int(high or low) for low, _, high in bounds))
+
+
+def _is_outside(text: str) -> bool:
+    """Whether a range has addresses of machines outside: public ones but the relay's, or this machine's."""
+    try:
+        network = IPv4Network(text, strict=False)
+    except ValueError:  # IPv6
+        return False
+    return USER in network or not (network.is_private or network.subnet_of(RELAY))

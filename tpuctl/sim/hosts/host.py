@@ -269,7 +269,7 @@ class RunningHost:
     async def _serve(self, network: Network, service: str, serve: Serve) -> Endpoint:
         listener = self._listeners[service] = network.listen(self.host.address, service)
         if service == "ssh":
-            listener.admits = lambda address: self.host.external or network.is_inside(address)
+            listener.admits = lambda address: self._is_open(network) or network.is_inside(address)
         try:
             await serve(listener)
         except BaseException:
@@ -277,6 +277,10 @@ class RunningHost:
             raise
         address, port = listener.getsockname()
         return address, port
+
+    def _is_open(self, network: Network) -> bool:
+        """Whether machines outside of the network reach its SSH server."""
+        return self.host.external and network.admits_ssh(self.host.project)
 
     async def _furnish(self) -> Enter:
         """Give the programs the names of a host, where the system allows it."""

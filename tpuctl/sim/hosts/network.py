@@ -37,7 +37,8 @@ class Network:
 
     With `aliases` (addresses of their own) all hosts listen on one port, as real ones do, unless another
     program has taken it there; None means where the system can. `ports` remembers the ports.
-    `is_of_a_host` tells whether a connection's other end is a program on a simulated host.
+    `is_of_a_host` tells whether a connection's other end is a program on a simulated host, `admits_ssh`
+    whether the firewall of a project lets SSH from outside in.
     """
 
     def __init__(
@@ -46,11 +47,13 @@ class Network:
         guard: Guard,
         aliases: bool | None = None,
         is_of_a_host: Callable[[Address], bool] = lambda _: False,
+        admits_ssh: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self.aliases = has_aliases() if aliases is None else aliases
         self._ports = ports
         self._guard = guard
         self._is_of_a_host = is_of_a_host
+        self.admits_ssh = admits_ssh
         self._own_ends: set[Address] = set()
 
     def listen(self, address: str, service: str) -> HostListener:

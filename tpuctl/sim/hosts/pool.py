@@ -53,7 +53,8 @@ class HostPool:
     """Runs the hosts; implements `tpuctl.sim.records.Hosts`.
 
     `folder` holds the hosts' files. `environment` returns the variables that the simulator sets on a host,
-    `guard` decides who may connect to a host, and `project_metadata` returns the metadata that all hosts of a
+    `guard` decides who may connect to a host, `admits_ssh` whether the firewall of a project lets SSH in
+    from outside, and `project_metadata` returns the metadata that all hosts of a
     project show. With `aliases` hosts listen on addresses of their own (None: where the system can). Keys
     added to a running node are accepted after `key_delay` seconds of `clock`. `sleep` waits by that clock.
     A host publishes its guest attributes `publish_delay` seconds of the machine's clock after it is up.
@@ -70,6 +71,7 @@ class HostPool:
         guard: Guard,
         *,
         project_metadata: Callable[[str], Mapping[str, str]] = no_metadata,
+        admits_ssh: Callable[[str], bool] = lambda _: True,
         aliases: bool | None = None,
         key_delay: float = 0.0,
         publish_delay: float = 0.0,
@@ -91,7 +93,7 @@ class HostPool:
         self._events = Events() if events is None else events
         self._ports = Ports(folder.with_name(f"{folder.name}-ports.json"))
         self._owners = ConnectionOwners(world_mark(folder))
-        self._network = Network(self._ports, guard, aliases, self._is_of_a_host)
+        self._network = Network(self._ports, guard, aliases, self._is_of_a_host, admits_ssh)
         self._signer = Signer(folder.with_name(f"{folder.name}-identity.pem"))
         self._running: dict[HostId, RunningHost] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()

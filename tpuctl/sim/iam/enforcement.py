@@ -10,7 +10,7 @@ from pathlib import Path
 from tpuctl.errors import UsageError
 from tpuctl.sim.iam.conditions import Condition
 from tpuctl.sim.iam.policies import Binding, Policies
-from tpuctl.sim.iam.roles import OWNER, permissions_of
+from tpuctl.sim.iam.roles import EDITOR, OWNER, permissions_of
 from tpuctl.sim.json_values import JsonObject, JsonValue, object_at, objects_at, parse_object, text_at
 
 # Reads policies, custom roles and buckets from the output of `terraform show -json` after an apply.
@@ -179,6 +179,8 @@ KINDS = {
 
 DEFAULT_USER = "user:owner@example.com"
 """The user of a simulated shell if no option names one: an owner of every project."""
+DEFAULT_ACCOUNTS = {"editor": EDITOR, "none": ""}
+"""What `sim start --default-account` offers -> the role of a project's default service account."""
 MEMBER = re.compile(r"(user|group|serviceAccount):[^@:\s]+@[^@:\s]+")
 
 
@@ -198,10 +200,12 @@ class Enforcement:
         return policies
 
 
-def enforcement(file: Path | None, user: str | None) -> Enforcement:
-    """Return what options ask for; raises UsageError."""
+def enforcement(file: Path | None, user: str | None, default_account: str = "editor") -> Enforcement:
+    """Return what options ask for, the default account with one of `DEFAULT_ACCOUNTS`; raises UsageError."""
     if user is not None and not MEMBER.fullmatch(user):
         raise UsageError(
             f"'{user}' names no account.", hint="Write user:E-MAIL, group:E-MAIL or serviceAccount:E-MAIL."
         )
-    return Enforcement(read_state(file) if file else TerraformState(), user or DEFAULT_USER)
+    state = read_state(file) if file else TerraformState()
+    state.policies.default_account = DEFAULT_ACCOUNTS[default_account]
+    return Enforcement(state, user or DEFAULT_USER)

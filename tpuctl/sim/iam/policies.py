@@ -66,11 +66,14 @@ class Policies:
     accounts: dict[str, list[Binding]] = field(default_factory=lambda: defaultdict(list))
     roles: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Custom role, by its full name -> its permissions."""
+    default_account: str = EDITOR
+    """The role of each project's default Compute Engine account; '' for none, as in organizations with the
+    policy iam.automaticIamGrantsForDefaultServiceAccounts."""
 
     def of_project(self, project: str) -> list[Binding]:
-        """Return a project's policy: Google makes its default Compute Engine account an editor."""
-        default = Binding(EDITOR, (f"serviceAccount:{service_account(project)}",))
-        return [default, *self.projects.get(project, ())]
+        """Return a project's policy, with the role that Google gives its default Compute Engine account."""
+        default = Binding(self.default_account, (f"serviceAccount:{service_account(project)}",))
+        return [*([default] if default.role else ()), *self.projects.get(project, ())]
 
     def allows(self, member: str, permission: str, resource: Resource, bindings: Iterable[Binding]) -> bool:
         """Return whether the project's policy or these bindings of the resource give a permission."""
