@@ -32,8 +32,9 @@ from tpuctl.sim.hosts.network import HostListener, Network
 from tpuctl.sim.hosts.programs.disk_full import is_full
 from tpuctl.sim.hosts.programs.login import command_line, search_path, write_profile
 from tpuctl.sim.hosts.programs.namespaces import ETC_HOSTS, Namespaces, enterer, make
+from tpuctl.sim.hosts.programs.own_ports import HostPorts
 from tpuctl.sim.hosts.programs.processes import MARK, host_mark, of_host
-from tpuctl.sim.hosts.programs.programs import Command, Enter, Programs
+from tpuctl.sim.hosts.programs.programs import Command, Enter, Programs, spawn
 from tpuctl.sim.hosts.ssh.authorized_keys import AuthorizedKeys, accepted_keys
 from tpuctl.sim.hosts.ssh.server import SshHost, SshServer
 from tpuctl.sim.records import Host, Notices
@@ -119,6 +120,7 @@ class RunningHost:
         self.disk = HostDisk(pool, host)
         self.programs = Programs(self._furnish)
         self._namespaces: Namespaces | None = None
+        self._ports: HostPorts | None = None
         self.ssh_endpoint: Endpoint = (host.address, 0)
         self.public_key = ""
         """The host key that it publishes, as a line of OpenSSH."""
@@ -259,6 +261,8 @@ class RunningHost:
         await self._metadata.close()
         if self._namespaces:
             self._namespaces.close()
+        if self._ports:
+            self._ports.close()
         await self.faults.clean_up()
 
     def _show(self, instance: Instance) -> None:
@@ -283,7 +287,11 @@ class RunningHost:
         return self.host.external and network.admits_ssh(self.host.project)
 
     async def _furnish(self) -> Enter:
-        """Give the programs the names of a host, where the system allows it."""
+        """Give the programs the names and the ports of a host, where the system allows it."""
+        if self._network is not None:
+            self._ports = await asyncio.to_thread(self._network.ports_of, self.host.address)
+        if self._ports is not None:
+            self.programs.spawn = partial(self._ports.call, spawn)
         if await asyncio.to_thread(enterer) is None or self._network is None:
             return lambda command: command
         listener = self._network.listen_as_metadata_server()

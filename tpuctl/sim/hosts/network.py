@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tpuctl.sim.access.guard import Guard
+from tpuctl.sim.hosts.programs.own_ports import HostPorts, OwnPorts
 from tpuctl.sim.network.ports import LOOPBACK, Ports
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Network:
         self._guard = guard
         self._is_of_a_host = is_of_a_host
         self.admits_ssh = admits_ssh
+        self._own_ports = OwnPorts()
         self._own_ends: set[Address] = set()
 
     def listen(self, address: str, service: str) -> HostListener:
@@ -66,6 +68,17 @@ class Network:
             if shared is not None:
                 return shared
         return self._ports.listen(own, partial(_bound, address, self._guard))
+
+    def ports_of(self, address: str) -> HostPorts | None:
+        """Return what gives a host's programs ports of their own; None where hosts share the machine's.
+
+        Blocks for a moment.
+        """
+        return self._own_ports.host(address) if self.aliases else None
+
+    def close(self) -> None:
+        """Forget the hosts; their programs keep their ports."""
+        self._own_ports.close()
 
     def listen_as_metadata_server(self) -> HostListener | None:
         """Listen on port 80 of a free address of loopback; None where this user may not, or all are taken."""

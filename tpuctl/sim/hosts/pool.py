@@ -198,6 +198,7 @@ class HostPool:
             self._write_addresses()
         if running_hosts or self._has_had_hosts:
             await self._end(running_hosts, self._is_ours, grace, asyncio.sleep)
+        self._network.close()
 
     @property
     def _has_had_hosts(self) -> bool:

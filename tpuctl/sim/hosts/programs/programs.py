@@ -134,6 +134,8 @@ class Programs:
         self._furnish = furnish
         self._furnishing = asyncio.Lock()
         self._enter: Enter | None = None
+        self.spawn: Callable[..., subprocess.Popen[bytes]] = spawn
+        """Starts a command with three streams; `furnish` may set another way."""
         self._running: set[Program] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -191,7 +193,7 @@ class Programs:
             await asyncio.sleep(0)
 
     def _spawn(self, command: Command, streams: tuple[int, int, int]) -> subprocess.Popen[bytes]:
-        return _spawn(self._enter(command) if self._enter else command, streams)
+        return self.spawn(self._enter(command) if self._enter else command, streams)
 
     def _remember(self, program: Program) -> Program:
         for descriptor in (program.stdin, program.stdout, program.stderr):
@@ -202,7 +204,8 @@ class Programs:
         return program
 
 
-def _spawn(command: Command, streams: tuple[int, int, int]) -> subprocess.Popen[bytes]:
+def spawn(command: Command, streams: tuple[int, int, int]) -> subprocess.Popen[bytes]:
+    """Start a program in a session of its own; raises OSError when it cannot be."""
     return subprocess.Popen(
         list(command.argv),
         executable=command.program,

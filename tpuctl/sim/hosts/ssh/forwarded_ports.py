@@ -17,7 +17,7 @@ Route = tuple[int, int]
 class ForwardedPorts:
     """The connections that one host has open for its clients.
 
-    A host has the ports of this machine. Where nothing listens on port 6006 but `ssh -L 6006:localhost:6006`
+    What is not its own is this machine's. Where nothing listens on port 6006 but `ssh -L 6006:localhost:6006`
     itself, each connection would open the next one.
     """
 

@@ -14,6 +14,7 @@ from typing import Any
 import asyncssh
 
 from tpuctl.sim.access.guard import Guard
+from tpuctl.sim.hosts.programs.own_ports import is_taken, loopback_of
 from tpuctl.sim.hosts.programs.programs import Programs
 from tpuctl.sim.hosts.ssh.authorized_keys import AuthorizedKeys
 from tpuctl.sim.hosts.ssh.forwarded_ports import ForwardedPorts
@@ -177,7 +178,7 @@ class _Connection(asyncssh.SSHServer):
         self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
     ) -> Awaitable[Any]:
         """Connect to a port of this host or of another host of its node, and to no other address."""
-        return self._server.forwarded_ports.connect(self._resolve(dest_host), dest_port, orig_port)
+        return self._server.forwarded_ports.connect(self._resolve(dest_host, dest_port), dest_port, orig_port)
 
     async def server_requested(self, listen_host: str, listen_port: int) -> asyncssh.SSHListener:
         """Listen on loopback for any address that the client names: sshd's GatewayPorts defaults to off."""
@@ -191,10 +192,11 @@ class _Connection(asyncssh.SSHServer):
         )
         return listener
 
-    def _resolve(self, name: str) -> str:
+    def _resolve(self, name: str, port: int) -> str:
         host = self._host.host
         if name in LOCAL_NAMES:
-            return LOOPBACK
+            own = (loopback_of(host.address), host.address)
+            return next((address for address in own if is_taken(address, port)), LOOPBACK)
         if name == host.hostname:
             return host.address
         if name in host.peers or name == host.address:
