@@ -20,7 +20,8 @@ def cells(text: str) -> list[list[str]]:
 
 def test_the_state_of_a_simulator(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
     status = tpuctl("sim", "status", "--json").json
-    fields = "schema running pid project bucket tpu_grpc tpu_rest storage egress external_ips iam folder"
+    fields = "schema running pid project bucket tpu_grpc tpu_rest storage egress external_ips iam "
+    fields += "default_account firewall folder"
     assert " ".join(status) == fields
     assert (status["running"], status["project"], status["bucket"]) == (
         True,
@@ -40,6 +41,8 @@ def test_the_state_of_a_simulator(tpuctl: Tpuctl, simulator: RunningSimulator) -
         "egress": status["egress"],
         "external_ips": str(status["external_ips"]),
         "iam": "not enforced",
+        "default_account": "editor",
+        "firewall": "open",
         "folder": status["folder"],
     }
 
