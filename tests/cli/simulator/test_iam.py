@@ -53,6 +53,7 @@ def test_roles_of_a_state_are_enforced_for_the_user_until_it_stops(tpuctl: Tpuct
     assert "The simulator runs already, without --iam." in unenforced.err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("stopped")
 def test_a_default_account_without_a_role_can_neither_write_nor_delete(tpuctl: Tpuctl) -> None:
     assert tpuctl("sim", "start", "--default-account", "none").code == 0
@@ -70,6 +71,7 @@ def test_a_default_account_without_a_role_can_neither_write_nor_delete(tpuctl: T
     assert (other.code, "runs already, with --default-account none" in other.err) == (4, True)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("stopped")
 def test_a_closed_firewall_is_said_before_anything_bills(tpuctl: Tpuctl) -> None:
     assert tpuctl("sim", "start", "--firewall", "closed").code == 0
