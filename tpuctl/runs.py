@@ -10,6 +10,7 @@ import getpass
 import platform
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -127,6 +128,13 @@ class Run(msgspec.Struct, frozen=True):
             raise ValueError("it names no version of a dataset")
 
 
+class Slice(msgspec.Struct, frozen=True):
+    """One node of several that an attempt spans."""
+
+    name: ResourceName
+    uid: Label
+
+
 class Tpu(msgspec.Struct, frozen=True):
     """The node of an attempt, as every provider can describe it."""
 
@@ -139,6 +147,13 @@ class Tpu(msgspec.Struct, frozen=True):
     hosts: Hosts
     spot: bool
     provider: Label = CLOUD_TPU
+    slices: Annotated[tuple[Slice, ...], msgspec.Meta(max_length=4096)] = ()
+    """The nodes of a multislice TPU, whose hosts are those of its slices, in order; empty for one node."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError, which readers translate, for hosts that slices of one size do not have."""
+        if self.slices and self.hosts % len(self.slices):
+            raise ValueError("its hosts are not those of its slices")
 
     @classmethod
     def of(cls, node: Node) -> Tpu:
@@ -153,12 +168,22 @@ class Tpu(msgspec.Struct, frozen=True):
             hosts=len(node.addresses),
             spot=node.spot,
             provider=node.id.provider,
+            slices=tuple(Slice(part.name, part.uid) for part in node.id.slices),
         )
 
     @property
     def id(self) -> NodeId:
         """Which node it is."""
-        return NodeId(self.provider, self.project, self.zone, self.name, self.uid)
+        whole = NodeId(self.provider, self.project, self.zone, self.name, self.uid)
+        if not self.slices:
+            return whole
+        parts = tuple(replace(whole, name=part.name, uid=part.uid) for part in self.slices)
+        return replace(whole, slices=parts, slice_hosts=self.hosts // len(parts))
+
+    @property
+    def size(self) -> str:
+        """Its type, with the number of slices where there are several: `2 x v5litepod-16`."""
+        return f"{len(self.slices)} x {self.accelerator}" if self.slices else self.accelerator
 
 
 class Attempt(msgspec.Struct, frozen=True):

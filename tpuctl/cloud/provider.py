@@ -63,7 +63,7 @@ class Provider(Protocol):
     def get_node(self, node: NodeId) -> Node:
         """Return a node; raises NotFoundError only when the provider says that it does not exist.
 
-        A node with another uid than the one given is another node.
+        A node with another uid than the one given is another node. Slices that are named are joined.
         """
 
     def queued_resource_id(self, zone: str, name: str) -> QueuedResourceId:

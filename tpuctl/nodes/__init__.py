@@ -26,6 +26,7 @@ from tpuctl.nodes.node import (
     NodeState,
     SshKey,
     Symptom,
+    joined,
 )
 from tpuctl.nodes.owner import (
     LABEL,
@@ -51,5 +52,6 @@ __all__ = [
     "HttpRequest", "LastingChange", "Maintenance", "Node", "NodeId", "NodeList", "NodeRequest",
     "NodeSpec", "NodeState", "PastChange",
     "QueueState", "QueuedResource", "QueuedResourceId", "QueuedResourceList", "QueuedResourceRequest",
-    "SimulateMaintenance", "SshKey", "StartNode", "StopNode", "Symptom", "UpdateNode", "owner_label",
+    "SimulateMaintenance", "SshKey", "StartNode", "StopNode", "Symptom", "UpdateNode", "joined",
+    "owner_label",
 ]  # fmt: skip

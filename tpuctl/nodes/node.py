@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Annotated, Any
+from itertools import chain
+from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta, Struct
 from msgspec import field as stored
@@ -13,6 +14,8 @@ from msgspec import field as stored
 from tpuctl import accelerators
 from tpuctl.bucket_objects.fields import Label, Metadata
 from tpuctl.nodes.owner import Owned, deletion
+
+T = TypeVar("T")
 
 CLOUD_TPU = "cloud-tpu"
 """The provider of nodes made through the Cloud TPU API; records in the bucket name it."""
@@ -55,7 +58,28 @@ class NodeId:
     zone: str
     name: str
     uid: str = ""
-    """Never used again, unlike the name; empty where the node may not exist yet."""
+    """Never used again, unlike the name; empty where the node may not exist yet. Of slices, the first's."""
+    slices: tuple[NodeId, ...] = ()
+    """The nodes of a multislice TPU, in order; empty for one node."""
+    slice_hosts: int = 0
+    """Hosts of each slice."""
+
+    @property
+    def parts(self) -> tuple[NodeId, ...]:
+        """The nodes that the provider knows: the slices, or this one."""
+        return self.slices or (self,)
+
+    @property
+    def uids(self) -> frozenset[str]:
+        """Those of all of its nodes."""
+        return frozenset(part.uid for part in self.parts)
+
+    def host(self, worker: int) -> tuple[NodeId, int]:
+        """Return the node of a worker, and which of its hosts that is."""
+        if not self.slices:
+            return self, worker
+        number, host = divmod(worker, self.slice_hosts)
+        return self.slices[number], host
 
 
 @dataclass(frozen=True)
@@ -135,10 +159,16 @@ class Node(Owned):
     """Where SSH reaches each worker, in worker order; an empty text for one without an address yet."""
     external: tuple[bool, ...] = ()
     """Whether each address is reached from outside of the provider's network; empty where that is unknown."""
+    internal: tuple[str, ...] = ()
+    """Where the hosts reach each worker."""
     labels: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
     queued_resource: str = ""
     """The name of the queued resource that made it; empty for a node that was created directly."""
+    multislice: bool = False
+    """Whether it is one of several slices."""
+    slices: tuple[Node, ...] = ()
+    """Of a multislice TPU as a whole; see `joined`."""
     created_at: float = 0.0
     """`created` in seconds since 1970, with fractions: says which of two was first; 0.0 for unknown."""
     spec: NodeSpec = field(default_factory=NodeSpec)
@@ -154,8 +184,15 @@ class Node(Owned):
     @property
     def hosts(self) -> int:
         """How many hosts it has: of a type that the catalogue lacks, as many as the provider lists."""
+        if self.slices:
+            return sum(each.hosts for each in self.slices)
         kind = accelerators.catalogue().get(self.accelerator)
         return max(kind.hosts if kind else 1, len(self.addresses))
+
+    @property
+    def parts(self) -> tuple[Node, ...]:
+        """The nodes that the provider knows: the slices, or this one."""
+        return self.slices or (self,)
 
     @property
     def missing_hosts(self) -> str:
@@ -174,6 +211,34 @@ class Node(Owned):
     def deletion(self) -> str:
         """The command that deletes it."""
         return deletion(self.name, self.labels)
+
+
+_STATES = (
+    NodeState.GONE, NodeState.PREEMPTED, NodeState.DELETING, NodeState.STOPPED, NodeState.STOPPING,
+    NodeState.UNKNOWN, NodeState.REPAIRING, NodeState.CREATING, NodeState.STARTING, NodeState.READY,
+)  # fmt: skip
+"""The state of slices is that of the one that is furthest from READY, which is last here."""
+
+
+def joined(name: str, slices: Sequence[Node]) -> Node:
+    """Return a multislice TPU as one node: its hosts are those of its slices, one slice after the other."""
+    first, worst = slices[0], min(slices, key=lambda each: _STATES.index(each.state))
+    ids = tuple(each.id for each in slices)
+    return replace(
+        first,
+        id=replace(first.id, name=name, slices=ids, slice_hosts=first.hosts),
+        state=worst.state,
+        provider_state=worst.provider_state,
+        addresses=tuple(chain.from_iterable(_padded(each, each.addresses, "") for each in slices)),
+        external=tuple(chain.from_iterable(_padded(each, each.external, False) for each in slices)),
+        internal=tuple(chain.from_iterable(_padded(each, each.internal, "") for each in slices)),
+        slices=tuple(slices),
+    )
+
+
+def _padded(node: Node, values: tuple[T, ...], rest: T) -> tuple[T, ...]:
+    """Return values of a node's hosts, with `rest` for those that the provider does not list."""
+    return (*values, *[rest] * (node.hosts - len(values)))
 
 
 @dataclass(frozen=True)

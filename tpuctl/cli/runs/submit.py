@@ -141,7 +141,7 @@ def _show(session: Session, run: Run, plan: SubmitPlan, *, is_attached: bool) ->
     attempt, code = plan.attempt, plan.code
     content = {
         "run": run.run,
-        "on": f"{attempt.tpu.name} ({attempt.tpu.accelerator}, {attempt.tpu.zone})",
+        "on": f"{attempt.tpu.name} ({attempt.tpu.size}, {attempt.tpu.zone})",
         "workers": ranges(attempt.workers),
         "dataset": str(run.dataset or "none"),
         "code": f"{run.bundle_sha256[:12]} ({_size(code)})",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tpuctl import clock
 from tpuctl.client.context import Context
-from tpuctl.errors import StateError
+from tpuctl.errors import StateError, UsageError
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.control import occupants as flow
 from tpuctl.flows.runs.submission.plan import SubmitPlan
@@ -46,6 +46,12 @@ def on_free_node(
         if occupant.run != plan.run.run  # the same `run` at the same time; a `submit` is refused by its name
     ]
     if policy.name == QUEUE:
+        if plan.node.slices:
+            raise UsageError(
+                f"'{plan.node.name}' has {len(plan.node.slices)} slices, each with a line of its own: no run"
+                " waits in several.",
+                hint=f"Wait first: tpuctl wait {busy[0].run}" if busy else "It is free: leave out --queue.",
+            )
         if busy:
             say(f"{plan.node.name} is busy: {len(busy)} ahead, the next is '{busy[0].run}'.")
         return in_line(plan, policy.queue_timeout)

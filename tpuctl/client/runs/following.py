@@ -73,7 +73,7 @@ class Follower:
         attempt, metrics = self._reader.attempt, self._metrics.values
         tpu = attempt.record.tpu
         return {
-            "node": f"{tpu.name} ({tpu.accelerator}, {tpu.zone})",
+            "node": f"{tpu.name} ({tpu.size}, {tpu.zone})",
             "attempt": attempt.number if attempt.number > 1 else "",
             "step": max((metric.step for metric in metrics.values()), default=""),
             **{

@@ -61,6 +61,7 @@ from tpuctl.nodes import (
     StartNode,
     StopNode,
     UpdateNode,
+    joined,
 )
 
 if TYPE_CHECKING:
@@ -101,6 +102,8 @@ class CloudTpu:
 
     def get_node(self, node: NodeId) -> Node:
         """Return a node; raises NotFoundError, also when another node has the name now."""
+        if node.slices:
+            return joined(node.name, [self.get_node(part) for part in node.slices])
         subject, request = _subject(node), tpu_v2.GetNodeRequest(name=node_name(node))
         current = read_node(send(subject, self._client.get_node, request))
         if node.uid and current.id.uid != node.uid:
@@ -177,7 +180,8 @@ class CloudTpu:
 
     def ssh_key_change(self, node: Node, key: SshKey) -> UpdateNode | None:
         """Return the change that adds a key to a node's metadata; None for one that is there."""
-        return api_requests.ssh_key_change(node, key)
+        changes = (api_requests.ssh_key_change(part, key) for part in node.parts)
+        return next(filter(None, changes), None)
 
     def ignores_ssh_keys(self, metadata: Mapping[str, str]) -> bool:
         """Whether OS Login is on, by this metadata of a node and that of the project."""
@@ -192,6 +196,11 @@ class CloudTpu:
 
     def host_keys(self, node: NodeId) -> Mapping[int, str]:
         """Return each worker's host key, which it writes into its guest attributes at boot."""
+        if node.slices:
+            keys = [self.host_keys(part) for part in node.slices]
+            numbers = range(len(keys) * node.slice_hosts)
+            places = {worker: divmod(worker, node.slice_hosts) for worker in numbers}
+            return {worker: keys[part][host] for worker, (part, host) in places.items() if host in keys[part]}
         try:
             attributes = self._guest_attributes(node)
         except (ConfigError, StateError):  # a policy or a role that is missing
@@ -209,6 +218,7 @@ class CloudTpu:
 
         What came with the host keys is not asked for again.
         """
+        node, worker = node.host(worker)
         with self._hostname_lock:
             if worker not in self._hostnames.get(node, {}):
                 self._hostnames[node] = read_hostnames(self._guest_attributes(node))

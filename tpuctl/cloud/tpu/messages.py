@@ -61,9 +61,11 @@ def read_node(message: tpu_v2.Node) -> Node:
         symptoms=tuple(_symptom(symptom) for symptom in message.symptoms),
         addresses=tuple(_address(endpoint) for endpoint in endpoints),
         external=tuple(bool(endpoint.access_config.external_ip) for endpoint in endpoints),
+        internal=tuple(str(endpoint.ip_address) for endpoint in endpoints),
         labels=dict(message.labels),
         metadata=dict(message.metadata),
         queued_resource=message.queued_resource.rpartition("/")[2],
+        multislice=plain.multislice_node,
         spec=read_spec(message),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from tpuctl import clock
@@ -22,7 +23,7 @@ from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.lookup import ListedRun, listed_runs
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.summaries import read_state
-from tpuctl.nodes import History, Node, PastChange
+from tpuctl.nodes import History, Node, NodeId, PastChange
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import Run, Tpu
 
@@ -171,24 +172,30 @@ def _run_entries(
         return []
     state = read_state(run, witnesses)
     costs = known_costs(RunCosts(run, price_of, listed.record.updated), state, now)
-    return [_entry(record, attempt, now) for attempt in costs if not attempt.is_unused]
+    return [
+        _entry(record, attempt, now, node)
+        for attempt in costs
+        if not attempt.is_unused
+        for node in (attempt.tpu.id.parts if attempt.tpu else [None])
+    ]
 
 
-def _entry(record: Run, attempt: AttemptCost, now: datetime) -> Entry:
-    tpu, machine = attempt.tpu, record.machine
+def _entry(record: Run, attempt: AttemptCost, now: datetime, node: NodeId | None) -> Entry:
+    """Return the time of one node of an attempt: of several slices each has its part of the price."""
+    part, machine = 1 / Decimal(len(attempt.tpu.id.parts) if attempt.tpu else 1), record.machine
     return Entry(
         run=record.run,
         attempt=attempt.attempt,
-        node=tpu.name if tpu else "",
-        zone=tpu.zone if tpu else "",
-        uid=tpu.uid if tpu else "",
+        node=node.name if node else "",
+        zone=node.zone if node else "",
+        uid=node.uid if node else "",
         user=machine.owner if machine else record.submitter,
         began=attempt.began,
         ended=attempt.ended or clock.iso(now),
         seconds=attempt.seconds,
-        price=attempt.price,
+        price=attempt.price.times(part),
         is_present=attempt.is_present,
-        cost=attempt.cost,
+        cost=attempt.cost.times(part),
         labels=machine.labels if machine else {},
         goes_on=not attempt.ended,
         is_preempted=attempt.is_preempted,

@@ -12,7 +12,7 @@ from tpuctl.errors import DeadlineError, HostError, in_one_line
 from tpuctl.flows.hosts import os_login
 from tpuctl.flows.hosts.metadata import change_metadata
 from tpuctl.flows.progress import Report, silent
-from tpuctl.nodes import Node, SshKey
+from tpuctl.nodes import Node, SshKey, joined
 from tpuctl.nodes.readiness import require_running
 from tpuctl.parallel import fanout, values
 from tpuctl.polling import poll, sleep
@@ -67,10 +67,13 @@ def install_key(provider: Provider, node: Node, key: SshKey, report: Report) -> 
     if provider.ssh_key_change(node, key) is None:
         return node
     report(f"adding your SSH key to {node.name}")
-    changed = change_metadata(
-        provider, node, lambda current: provider.ssh_key_change(current, key), "to accept the SSH key"
-    )
-    return require_running(changed)
+    changed = [
+        change_metadata(
+            provider, part, lambda current: provider.ssh_key_change(current, key), "to accept the SSH key"
+        )
+        for part in node.parts
+    ]
+    return require_running(joined(node.name, changed) if node.slices else changed[0])
 
 
 def await_hosts(provider: Provider, node: Node, report: Report) -> Node:

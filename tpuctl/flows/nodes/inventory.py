@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tpuctl.cloud.provider import Provider
+from tpuctl.errors import StateError
 from tpuctl.nodes import (
     Node,
     NodeId,
@@ -14,6 +15,7 @@ from tpuctl.nodes import (
     QueuedResource,
     QueuedResourceList,
     QueueState,
+    joined,
 )
 from tpuctl.nodes.candidates import race_of
 from tpuctl.nodes.owner import deletion
@@ -114,6 +116,21 @@ class Allocation:
             return False
         is_complete = queued is None or len(self.nodes) == len(queued.nodes)
         return is_complete and (queued is None or queued.state is QueueState.ACTIVE)
+
+    @property
+    def whole(self) -> Node:
+        """Its node, which joins all slices where it has several; raises StateError where one is missing."""
+        queued = self.queued_resource
+        if queued and len(queued.nodes) > len(self.nodes):
+            raise StateError(
+                f"'{self.name}' has {len(self.nodes)} of its {len(queued.nodes)} slices:"
+                f" it is {queued.provider_state}.",
+                hint=f"What happened: tpuctl why {self.name}",
+            )
+        by_name = {node.name: node for node in self.nodes}
+        if queued and len(queued.nodes) > 1:
+            return joined(self.name, [by_name[node.name] for node in queued.nodes])
+        return self.nodes[0]
 
     @property
     def _first(self) -> QueuedResource | Node:

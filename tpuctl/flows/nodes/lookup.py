@@ -66,8 +66,9 @@ def find_ready(
 ) -> Node:  # fmt: skip
     """Return the node to use: the one named, else the owner's only READY one of the type, else Terraform's.
 
-    Of several types the first counts that has a READY node. Raises NotFoundError or StateError, and
-    DeadlineError where a zone that did not answer may hold it.
+    Slices of one request are one node, unless one of them is named. Of several types the first counts that
+    has a READY node. Raises NotFoundError or StateError, and DeadlineError where a zone that did not answer
+    may hold it.
     """
     types = (accelerator,) if isinstance(accelerator, str) else tuple(accelerator or ())
     return _require_decided(provider, _ready(provider, name, types, owner, zone))
@@ -89,7 +90,7 @@ def _require_decided(provider: Provider, node: Node) -> Node:
 def _ready(provider: Provider, name: str | None, types: Sequence[str], owner: str, zone: str | None) -> Node:
     listing = provider.list_nodes(zone)
     if name:
-        return require_ready(_named(listing, name, zone))
+        return require_ready(_named(provider, listing, name, zone))
     usable = [node for node in listing.nodes if node.is_usable_by(owner)]
     candidates = [node for node in usable if not types or node.accelerator in types]
     candidates.sort(key=lambda node: node.is_kept_by_terraform)
@@ -98,11 +99,11 @@ def _ready(provider: Provider, name: str | None, types: Sequence[str], owner: st
             [node for node in candidates if node.is_kept_by_terraform is is_terraforms], types
         )
         if chosen:
-            return require_ready(chosen)
+            return require_ready(_whole(provider, chosen))
     if listing.unreachable:
         raise no_answer(listing.unreachable, "your TPU")
     if candidates:
-        return require_ready(candidates[0])
+        return require_ready(_whole(provider, candidates[0]))
     raise NoTpuError(types, zone)
 
 
@@ -111,10 +112,23 @@ def _first_ready(candidates: Sequence[Node], types: Sequence[str]) -> Node | Non
     ready = [node for node in candidates if node.state is NodeState.READY]
     first = next((kind for kind in types if any(node.accelerator == kind for node in ready)), None)
     ready = [node for node in ready if first in (None, node.accelerator)]
-    if len(ready) > 1:
-        names = ", ".join(node.name for node in ready)
-        raise StateError(f"Several nodes fit: {names}.", hint="Choose one with --tpu NAME.")
+    names = {(node.zone, _request_of(node)): None for node in ready}
+    if len(names) > 1:
+        fitting = ", ".join(name for _, name in names)
+        raise StateError(f"Several nodes fit: {fitting}.", hint="Choose one with --tpu NAME.")
     return ready[0] if ready else None
+
+
+def _request_of(node: Node) -> str:
+    """Return the name under which a node was requested: slices of one request share it."""
+    return node.queued_resource if node.multislice else node.name
+
+
+def _whole(provider: Provider, node: Node) -> Node:
+    """Return the node, or all slices of its request as one."""
+    if not node.multislice:
+        return node
+    return find_allocation(provider, node.queued_resource, node.zone).whole
 
 
 def choose_only(
@@ -205,11 +219,14 @@ def _missing(inventory: Inventory, name: str, subject: str) -> NoReturn:
     raise no_such_node([name], inventory)
 
 
-def _named(listing: NodeList, name: str, zone: str | None) -> Node:
+def _named(provider: Provider, listing: NodeList, name: str, zone: str | None) -> Node:
     matches = [node for node in listing.nodes if node.name == name]
-    _require_single(name, [match.zone for match in matches])
+    requested = [node for node in listing.nodes if node.multislice and node.queued_resource == name]
+    _require_single(name, sorted({match.zone for match in (*matches, *requested)}))
     if matches:
         return matches[0]
+    if requested:
+        return _whole(provider, requested[0])
     if listing.unreachable:
         raise no_answer(listing.unreachable, f"node '{name}'")
     raise _not_found([name], {node.name for node in listing.nodes}, zone)

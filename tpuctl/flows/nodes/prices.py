@@ -55,14 +55,15 @@ class Prices:
         return self.price(accelerator(request.accelerator), request.id.zone, spot=request.spot, slices=slices)
 
     def of(self, item: Node | QueuedResource | Tpu) -> Price:
-        """Return what a node costs per hour, or each node of a queued resource."""
+        """Return what a node costs per hour, with all of its slices, or each node of a queued resource."""
         try:
             kind = accelerator(item.accelerator)
         except TpuctlError:
             return unknown(f"this version of tpuctl does not know {item.accelerator or 'its type'}")
         if _is_reserved(item):
             return RESERVED
-        return self.price(kind, item.zone, spot=item.spot)
+        slices = 1 if isinstance(item, QueuedResource) else len(item.slices) or 1
+        return self.price(kind, item.zone, spot=item.spot, slices=slices)
 
     def recorded(self, node: Node) -> RecordedPrice | None:
         """Return what a node costs per hour, for a record; None where that is not known without asking."""
@@ -74,7 +75,7 @@ class Prices:
         price = own_price(self._own, kind, node.zone, spot=node.spot)
         rates = self._kept_rates(kind.generation) if price is None else None
         price = rates.price(kind, node.zone, spot=node.spot) if rates else price
-        return RecordedPrice.of(price) if price and price.is_known else None
+        return RecordedPrice.of(price.times(len(node.parts))) if price and price.is_known else None
 
 
 def _is_reserved(item: Node | QueuedResource | Tpu) -> bool:

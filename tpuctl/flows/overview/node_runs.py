@@ -121,7 +121,7 @@ def _run_on_node(bucket: Bucket, item: StartedRun, uid: str, warn: Report) -> Ru
             return RunOnNode(name, attempt, started, verdict.outcome, verdict)
         return RunOnNode(name, attempt, started, RunState(None, run.attempt(attempt).statuses()).label)
     except RecordMissingError as error:
-        is_here = (error.sign.tpu_uid, error.sign.attempt) == (uid, attempt)
+        is_here = uid in error.sign.tpu_uids and error.sign.attempt == attempt
         return RunOnNode(name, attempt, started, RECORD_MISSING) if is_here else None
     except BadObjectError as error:
         warn(error.message)

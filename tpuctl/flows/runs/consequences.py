@@ -123,7 +123,7 @@ def next_command(verdict: Verdict) -> str:
     command, tpu = _consequence(verdict).command, verdict.tpu
     if tpu is None or not command or verdict.stopped_by:
         return _end_of_log(verdict)
-    spot = " --spot" if tpu.spot else ""
+    spot = (f" --slices {len(tpu.slices)}" if tpu.slices else "") + (" --spot" if tpu.spot else "")
     return command.format(run=verdict.run, node=tpu.name, zone=tpu.zone, type=tpu.accelerator, spot=spot)
 
 

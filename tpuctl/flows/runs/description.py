@@ -176,7 +176,7 @@ class RunDescription:
             yield Fact(name, f"unknown: {error.message}", source)
             return
         tpu = record.tpu
-        kind = f"{tpu.accelerator}{', spot' * tpu.spot}, {tpu.runtime}"
+        kind = f"{tpu.size}{', spot' * tpu.spot}, {tpu.runtime}"
         where = f"on {tpu.name} in {tpu.zone} ({kind}), {named(record.workers)}"
         yield Fact(name, f"{where}, started {record.created}", source)
         yield from self._attempt_end(attempt.number)

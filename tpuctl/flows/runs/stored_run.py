@@ -18,6 +18,7 @@ from tpuctl.flows.runs.evidence.signs import RecordMissingError, sign_of
 from tpuctl.flows.runs.evidence.words import WorkerWord
 from tpuctl.flows.runs.stored_attempt import StoredAttempt, age_of, find_record
 from tpuctl.host.worker.records import MOST_CHARACTERS, StopRequest, check_stop
+from tpuctl.nodes import NodeId
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import (
     BY_MACHINE,
@@ -235,15 +236,15 @@ class StoredRun:
         read = [number for number, attempt in self._attempts.items() if attempt.is_read]
         return self._attempts[max(read)] if read else None
 
-    def node_uid(self) -> str:
-        """Return which node the last attempt is on, also where its record is gone, and it works.
+    def node_uids(self) -> frozenset[str]:
+        """Return which nodes the last attempt is on, also where its record is gone, and it works.
 
         Raises as `last_attempt`, or BadObjectError.
         """
         try:
-            return self.last_attempt().record.tpu.uid
+            return self.last_attempt().record.tpu.id.uids
         except RecordMissingError as error:
-            return error.sign.tpu_uid
+            return error.sign.tpu_uids
 
     def last_readable_attempt(self, until: Verdict | None = None) -> StoredAttempt:
         """Return the newest attempt whose record can be read; raises as `last_attempt`, or BadObjectError.
@@ -296,7 +297,8 @@ class StoredRun:
         Raises NotFoundError for a run that is being removed: of an attempt and a removal at once, the one
         that is written last sees the other.
         """
-        self.announce(record)
+        for part in record.tpu.id.parts:
+            self.announce(record, part)
         name = self.paths.attempt(record.attempt)
         self.bucket.create(name, encode(record))
         item = self.bucket.stat(self.paths.record)
@@ -307,9 +309,9 @@ class StoredRun:
             raise self.being_removed()
         return self.attempt(record.attempt)
 
-    def announce(self, record: Attempt) -> None:
+    def announce(self, record: Attempt, node: NodeId) -> None:
         """Write into the folder of an attempt's node that it is to run there, unless that is written."""
-        note = NodePaths.of(record.tpu.id).run(self.name, record.attempt)
+        note = NodePaths.of(node).run(self.name, record.attempt)
         try:
             self.bucket.create(note, encode({"run": self.name, "attempt": record.attempt}))
         except ConflictError:
@@ -318,9 +320,9 @@ class StoredRun:
     def withdraw(self, record: Attempt) -> None:
         """Delete what was written of an attempt that every host refused; of the first one, the run, too."""
         number = record.attempt
-        note = NodePaths.of(record.tpu.id).run(self.name, number)
+        notes = [NodePaths.of(part).run(self.name, number) for part in record.tpu.id.parts]
         rest = [self.paths.record] if number == 1 else []
-        names = (note, self.paths.launch(number), self.paths.attempt(number), *rest)
+        names = (*notes, self.paths.launch(number), self.paths.attempt(number), *rest)
         for item in map(self.bucket.stat, names):
             if item:
                 self.bucket.remove(item)

@@ -81,12 +81,13 @@ class Usage:
         as its statuses say, whatever records there are.
         """
         objects = self._bucket.objects(RUNS, glob=f"{RUNS}*/{{verdict.json,{STATUSES}}}")
-        working = {sign.tpu_uid: sign.run for sign in live_signs(self._bucket, objects)}
+        signs = live_signs(self._bucket, objects)
+        working = {uid: sign.run for sign in signs for uid in sign.tpu_uids}
         return frozenset(outcomes_in(objects, self._bucket.now(), self._since)), working
 
     def _holds(self, run: StoredRun, node: Node) -> bool:
         try:
-            if run.node_uid() != node.id.uid:
+            if node.id.uid not in run.node_uids():
                 return False  # it goes on elsewhere
             state = settle(run, self._witnesses)
         except NotFoundError:

@@ -106,12 +106,12 @@ def _find(witnesses: Witnesses, owner: str, run: str, error: TpuctlError) -> lis
 
     The hosts of an owner's TPUs are asked, and those on which it works as its status says.
     """
-    uid = error.sign.tpu_uid if isinstance(error, RecordMissingError) else ""
+    uids = error.sign.tpu_uids if isinstance(error, RecordMissingError) else frozenset()
     nodes = [
         node.id
         for item in take_inventory(witnesses.provider).allocations
         for node in item.nodes
-        if item.is_owned_by(owner) or node.id.uid == uid
+        if item.is_owned_by(owner) or node.id.uid in uids
     ]
     answers = values(fanout(witnesses.at_work, nodes))
     return [part for answer in answers for part in answer.runs if part.run == run]

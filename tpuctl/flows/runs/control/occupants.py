@@ -67,7 +67,8 @@ def occupants(bucket: Bucket, witnesses: Witnesses, node: Node, warn: Report) ->
 
     A run that cannot be read is told to `warn`, and not counted.
     """
-    started = {item.run: item for item in reversed(started_on(bucket, NodePaths.of(node.id)))}
+    listed = [item for part in node.id.parts for item in reversed(started_on(bucket, NodePaths.of(part)))]
+    started = {item.run: item for item in listed}
 
     def look(item: StartedRun) -> Occupant | None:
         run = StoredRun(bucket, item.run, warn)
@@ -82,7 +83,7 @@ def occupants(bucket: Bucket, witnesses: Witnesses, node: Node, warn: Report) ->
                 raise state.error
             if state.verdict:
                 return _ending(item, run, state.verdict, node)
-            if run.node_uid() != node.id.uid:
+            if not run.node_uids() & node.id.uids:
                 return None
             return Occupant(item.run, _submitter(run), item.started, state.label)
         except NotFoundError:
@@ -92,8 +93,8 @@ def occupants(bucket: Bucket, witnesses: Witnesses, node: Node, warn: Report) ->
             return None
 
     names = unsettled(bucket, started, bucket.now() - timedelta(seconds=LONGEST_END + 1)) if started else []
-    listed = values(fanout(look, [started[name] for name in names], width=WIDTH))
-    return [occupant for occupant in listed if occupant]
+    found = values(fanout(look, [started[name] for name in names], width=WIDTH))
+    return [occupant for occupant in found if occupant]
 
 
 def _submitter(run: StoredRun) -> str:
@@ -110,7 +111,7 @@ def _ending(item: StartedRun, run: StoredRun, verdict: Verdict, node: Node) -> O
     if age > LONGEST_END:
         return None
     attempt = run.attempt(verdict.attempt)
-    if attempt.record.tpu.uid != node.id.uid:
+    if not attempt.record.tpu.id.uids & node.id.uids:
         return None
     left = [word for word in attempt.words() if word.status and not word.is_over and word.age < BEATING]
     return Occupant(item.run, _submitter(run), item.started, ENDING) if left else None

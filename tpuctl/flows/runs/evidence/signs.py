@@ -34,9 +34,9 @@ class LiveSign:
     """Seconds since one of them wrote."""
 
     @property
-    def tpu_uid(self) -> str:
-        """The node on which they are."""
-        return self.statuses[0].tpu_uid
+    def tpu_uids(self) -> frozenset[str]:
+        """The nodes on which they are."""
+        return frozenset(status.tpu_uid for status in self.statuses)
 
     @property
     def since(self) -> str:

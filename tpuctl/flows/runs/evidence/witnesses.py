@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -40,6 +41,11 @@ INTERVAL = 15.0
 """Seconds between two questions to one host by a command that follows a run."""
 QUESTION = 'exec python3 "$1/worker.zip" ask "$1" </dev/null'
 """A program of an earlier version fails at once, as it reads a spec; its answer is none."""
+TELLING = (
+    NodeState.PREEMPTED, NodeState.GONE, NodeState.DELETING, NodeState.STOPPED, NodeState.STOPPING,
+    NodeState.REPAIRING, NodeState.UNKNOWN,
+)  # fmt: skip
+"""States of a slice, the one first that tells the most of how a run on several ended."""
 MAINTENANCE = "performMaintenance"
 """The provider's word for that change of a node."""
 NEAR = timedelta(seconds=30)
@@ -106,7 +112,14 @@ class Witnesses:
         return self._provider() if callable(self._provider) else self._provider
 
     def node(self, bucket: Bucket, node: NodeId) -> NodeWord:
-        """Return what the provider says of a node: UNKNOWN with the reason where it does not answer."""
+        """Return what the provider says of a node: UNKNOWN with the reason where it does not answer.
+
+        Of several slices what it says of the one that tells the most of an end.
+        """
+        if node.slices:
+            words = [self.node(bucket, part) for part in node.slices]
+            order = (*TELLING, *(state for state in NodeState if state not in TELLING))
+            return min(words, key=lambda word: order.index(word.state))
         try:
             state = self.provider.get_node(node).state
         except NotFoundError:
@@ -137,11 +150,11 @@ class Witnesses:
     def maintenance(self, node: NodeId, stopped: datetime) -> str:
         """Return when the provider began the maintenance that stopped a node's hosts at a time; else ""."""
         try:
-            changes = self.provider.history(node.name, node.zone).changes
+            histories = [self.provider.history(part.name, part.zone) for part in node.parts]
         except TpuctlError:
             return ""
-        for change in changes:
-            is_own = change.node is None or change.node.id.uid == node.uid
+        for change in chain.from_iterable(history.changes for history in histories):
+            is_own = change.node is None or change.node.id.uid in node.uids
             if change.verb != MAINTENANCE or not is_own or not change.began:
                 continue
             ended = clock.parse(change.ended) if change.ended else stopped

@@ -134,6 +134,7 @@ def _machine(side: Side) -> dict[str, str]:
     known = {"accelerator": side.record.accelerator, "attempts": str(len(attempts))}
     if tpu is None:
         return known
+    known |= {"slices": str(len(tpu.slices))} if tpu.slices else {}
     return {**known, "runtime": tpu.runtime, "hosts": str(tpu.hosts), "spot": "yes" if tpu.spot else "no"}
 
 

@@ -19,7 +19,7 @@ import msgspec
 from tpuctl.errors import ConfigError, StockoutError, joined_hints
 from tpuctl.flows.nodes.lookup import find_node
 from tpuctl.flows.runs.submission import launch_values
-from tpuctl.nodes import Node
+from tpuctl.nodes import Node, NodeId
 from tpuctl.recovery.records import Machine
 from tpuctl.runs import Run, Tpu
 
@@ -139,12 +139,18 @@ def own_node(provider: Provider, bucket: Bucket, run: Run, named: Tpu) -> Node |
     It is by the labels that it got when it was made, or if the run was submitted to it from here. A node of
     another project never is.
     """
-    node = find_node(provider, replace(provider.node_id(named.zone, named.name), uid=named.uid))
+    node = find_node(provider, _in_own_project(provider, named.id))
     if node is None:
         return None
     values = launch_values.known(bucket.name, run)
     is_own = node.is_made_for(run.run, bucket.name) or (values and values.tpu.id == node.id)
     return node if is_own else None
+
+
+def _in_own_project(provider: Provider, node: NodeId) -> NodeId:
+    own = provider.node_id(node.zone, node.name)
+    parts = tuple(_in_own_project(provider, part) for part in node.slices)
+    return replace(node, provider=own.provider, project=own.project, slices=parts)
 
 
 def _beyond(run: Run, what: str) -> ConfigError:

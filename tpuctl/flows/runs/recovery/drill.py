@@ -90,7 +90,7 @@ def plan_maintenance(
         )
     found = occupants(bucket, Witnesses(provider), node, silent) if bucket else []
     runs = tuple(StoredRun(bucket, each.run) for each in found) if bucket else ()
-    return MaintenancePlan(node, SimulateMaintenance(node.id, worker), runs)
+    return MaintenancePlan(node, SimulateMaintenance(*node.id.host(worker)), runs)
 
 
 def simulate_maintenance(provider: Provider, plan: MaintenancePlan, report: Report) -> MaintenanceReport:
@@ -116,7 +116,7 @@ def simulate_maintenance(provider: Provider, plan: MaintenancePlan, report: Repo
             hint="'tpuctl ls' and 'tpuctl runs' show what it does.",
         ) from error
     report(f"{node.name} is {state}")
-    announced = provider.maintenance(node.zone).get(node.id.uid)
+    announced = provider.maintenance(node.zone).get(plan.change.node.uid)
     states = [(run.name, settle(run, Witnesses(provider))) for run in plan.runs]
     after = (RunAfter(name, each.label, each.reason) for name, each in states)
     return MaintenanceReport(node.name, node.zone, state, announced, tuple(after))
@@ -144,7 +144,7 @@ class RunDrillPlan:
     @property
     def node(self) -> NodeId:
         """The TPU."""
-        return self.tpu.id
+        return self.tpu.id.parts[0]
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ def delete_left(tools: Tools, run: StoredRun, owner: str, before: Tpu) -> None:
     items = say_what_stays(tools, run, owner, before)
     users = _users(tools, run.name, before.id) if items else []
     for item in items:
-        others = [node for node in item.nodes if node.id.uid != before.uid]
+        others = [node for node in item.nodes if node.id.uid not in before.id.uids]
         for other in others:
             _require_unused(other.name, _users(tools, run.name, other.id))
         if not item.is_over:
@@ -137,10 +137,10 @@ def left_items(
 
 
 def _is_of(item: Allocation, tpu: Tpu) -> bool:
-    if any(node.id.uid == tpu.uid for node in item.nodes):
+    if any(node.id.uid in tpu.id.uids for node in item.nodes):
         return True
-    queued = item.queued_resource
-    named = queued is not None and any(node.name == tpu.name for node in queued.nodes)
+    queued, names = item.queued_resource, {part.name for part in tpu.id.parts}
+    named = queued is not None and any(node.name in names for node in queued.nodes)
     return named and item.is_over and not item.nodes
 
 
@@ -149,14 +149,14 @@ def _users(tools: Tools, run: str, node: NodeId) -> list[str]:
 
     Those that only its hosts know, too: their records are gone, or in another bucket.
     """
-    started = started_on(tools.bucket, NodePaths.of(node))
+    started = [item for part in node.parts for item in started_on(tools.bucket, NodePaths.of(part))]
     users = []
     for name in unsettled(tools.bucket, (item.run for item in started), tools.bucket.now()):
         other = StoredRun(tools.bucket, name)
         if name == run:
             continue
         try:
-            if other.node_uid() != node.uid:
+            if not other.node_uids() & node.uids:
                 continue
             if not settle(other, tools.witnesses).verdict:
                 users.append(name)
@@ -193,7 +193,7 @@ def _make(tools: Tools, run: str, recipe: Machine, attempt: int) -> Node:
             hint=f"Delete it if nobody uses it: tpuctl down {plan.options.name}",
         )
     with _within_budget(tools, plan):
-        return up(tools.provider, tools.ssh, plan, tools.report).nodes[0]
+        return up(tools.provider, tools.ssh, plan, tools.report).whole
 
 
 def _within_budget(tools: Tools, plan: UpPlan) -> AbstractContextManager[None]:
@@ -237,6 +237,7 @@ def options_of(recipe: Machine, run: str, name: str, bucket: str) -> UpOptions:
         owner=recipe.owner,
         subnetworks=recipe.subnetworks,
         queued=recipe.queued,
+        slices=recipe.slices,
         lifetime=Lifetime(recipe.ttl, recipe.idle if has_end else NET),
         bucket=bucket,
         restart=run,

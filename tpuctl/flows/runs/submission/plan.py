@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket
 
 
+MEGASCALE_PORT = "8081"
 PriceOf = Callable[[Node], RecordedPrice | None]
 """Returns what a node costs per hour, without asking a service."""
 
@@ -133,6 +134,7 @@ def plan_submit(
     name = check_name(request.name) if request.name else default_name(request.script, at)
     dataset = _pinned(data_bucket, request.dataset, warn) if request.dataset else None
     node = node or find_ready(provider, request.tpu, types, owner)
+    check_slices(node, header.tpuctl.framework)
     git, git_notes = _git(request.script.parent, code)
     arguments = masked_arguments(request.arguments)
     record = _run(name, request, arguments.arguments, code, header, node, dataset, git, at)
@@ -363,6 +365,29 @@ def attempt_on(
     )  # fmt: skip
 
 
+def check_slices(node: Node, framework: str) -> None:
+    """Raise UsageError for a script that several slices cannot run as one.
+
+    Multislice is for v4 and later (Cloud TPU documentation, Cloud TPU Multislice Overview), and for JAX and
+    PyTorch (Google Kubernetes Engine documentation, Deploy TPU Multislices).
+    """
+    if not node.slices:
+        return
+    hint = f"Run it on one slice: --tpu {node.slices[0].name}"
+    if framework == "tensorflow":
+        raise UsageError(
+            f"TensorFlow cannot span the {len(node.slices)} slices of '{node.name}': Google supports that"
+            " (Multislice) for JAX and PyTorch only.",
+            hint=hint,
+        )
+    if accelerators.accelerator(node.accelerator).generation in ("v2", "v3"):
+        raise UsageError(
+            f"No program can span the {len(node.slices)} slices of '{node.name}': Google offers Multislice on"
+            f" v4 and later, and they are {node.accelerator}.",
+            hint=hint,
+        )
+
+
 def own_variables(
     data_bucket: str, framework: str, node: Node, dataset: PinnedDataset | None
 ) -> dict[str, str]:
@@ -374,4 +399,14 @@ def own_variables(
         variables.update(TPU_NAME=node.name, TPU_LOAD_LIBRARY="0")
     if dataset:
         variables["TPUCTL_DATA_DIR"] = dataset.uri(data_bucket).rstrip("/")
+    if node.multislice and framework != "tensorflow":
+        # Slices find each other by these variables. JAX reads them from `tpu-env` in the metadata where they
+        # are not set (jax/_src/clusters/cloud_tpu_cluster.py): there they are those of all slices of the
+        # request, and a run on one slice alone would wait for the others. The port is Ray's: its
+        # python/ray/util/tpu.py sets all four. That libtpu lets variables go first is unverified.
+        variables.update(
+            MEGASCALE_COORDINATOR_ADDRESS=node.internal[0],
+            MEGASCALE_NUM_SLICES=str(len(node.parts)),
+            MEGASCALE_PORT=MEGASCALE_PORT,
+        )
     return variables

@@ -138,6 +138,7 @@ def _with_settings(machine: Machine, node: Node) -> Machine:
         zones=zones,
         runtime=node.runtime,
         queued=bool(node.queued_resource),
+        slices=len(node.parts),
         labels={key: value for key, value in node.labels.items() if not is_own(key)},
         ttl=_seconds(node, TTL),
         idle=_seconds(node, IDLE),

@@ -35,7 +35,11 @@ def specs(bucket: str, run: Run, attempt: Attempt, launch: Launch, bundle_size: 
 def _spec(
     bucket: str, run: Run, attempt: Attempt, launch: Launch, bundle_size: int, worker: int, key: str
 ) -> Spec:
-    line = NodePaths.of(attempt.tpu.id).runs
+    node = attempt.tpu.id.host(worker)[0]
+    line, number = NodePaths.of(node).runs, attempt.tpu.id.parts.index(node)
+    of_slice = {"TPUCTL_SLICE": str(number), "TPUCTL_SLICES": str(len(attempt.tpu.id.parts))}
+    if "MEGASCALE_NUM_SLICES" in launch.environment:
+        of_slice["MEGASCALE_SLICE_ID"] = str(number)
     return Spec(
         bucket=bucket,
         run=run.run,
@@ -43,7 +47,7 @@ def _spec(
         token=attempt.token,
         worker=worker,
         workers=attempt.tpu.hosts,
-        tpu_uid=attempt.tpu.uid,
+        tpu_uid=node.uid,
         framework=run.framework,
         script=run.script,
         arguments=launch.arguments,
@@ -54,7 +58,7 @@ def _spec(
         unpacked_size=run.unpacked_size,
         key=key,
         folder=RunPaths(run.run).worker(attempt.attempt, worker),
-        environment=launch.environment,
+        environment={**of_slice, **launch.environment},
         requires_python=run.requires_python,
         requirements=run.requirements,
         packages=run.packages,

@@ -26,18 +26,21 @@ def take_turn(run: StoredRun, plan: SubmitPlan) -> None:
     Nothing of the run is left in the bucket then. Both find the TPU free before: the announcements have an
     order, and each is written before it looks for others.
     """
-    bucket, node = run.bucket, NodePaths.of(plan.node.id)
-    run.announce(plan.attempt)
-    listed = {item.name: item for item in bucket.objects(node.runs)}
-    own = listed[node.run(run.name, plan.attempt.attempt)]
-    for rival in listed.values():
-        match = RUN_ON_NODE.fullmatch(rival.name.removeprefix(node.runs))
-        if match and match[1] != run.name and _is_ahead(bucket, match[1], rival, own):
-            record = bucket.stat(run.paths.record) if plan.attempt.attempt == 1 else None
-            for item in (own, record):
-                if item:
-                    bucket.remove(item)
-            raise _busy(plan, match[1])
+    bucket, taken = run.bucket, list["Object"]()
+    for part in plan.node.id.parts:  # in their order: of two runs on the same slices one has the first
+        node = NodePaths.of(part)
+        run.announce(plan.attempt, part)
+        listed = {item.name: item for item in bucket.objects(node.runs)}
+        own = listed[node.run(run.name, plan.attempt.attempt)]
+        taken.append(own)
+        for rival in listed.values():
+            match = RUN_ON_NODE.fullmatch(rival.name.removeprefix(node.runs))
+            if match and match[1] != run.name and _is_ahead(bucket, match[1], rival, own):
+                record = bucket.stat(run.paths.record) if plan.attempt.attempt == 1 else None
+                for item in (*taken, record):
+                    if item:
+                        bucket.remove(item)
+                raise _busy(plan, match[1])
 
 
 def _is_ahead(bucket: Bucket, name: str, rival: Object, own: Object) -> bool:

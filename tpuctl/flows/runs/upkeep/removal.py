@@ -364,6 +364,7 @@ def _delete_notes_of_nodes(run: StoredRun, attempts: Iterable[int]) -> None:
             node = run.attempt(number).record.tpu.id
         except (BadObjectError, NotFoundError, RecordMissingError):
             continue
-        item = run.bucket.stat(NodePaths.of(node).run(run.name, number))
-        if item:
-            run.bucket.remove(item)
+        for part in node.parts:
+            item = run.bucket.stat(NodePaths.of(part).run(run.name, number))
+            if item:
+                run.bucket.remove(item)

@@ -1,7 +1,7 @@
 """Builds the environment of a script on a host.
 
-TPUCTL_DATA_DIR, TPUCTL_ACCELERATOR and the TPU_NAME of several hosts come from the laptop, in
-`Spec.environment`: flows/runs/plan.py sets them.
+TPUCTL_DATA_DIR, TPUCTL_ACCELERATOR, those of slices and the TPU_NAME of several hosts come from the laptop,
+in `Spec.environment`: flows/runs/submission sets them.
 """
 
 from __future__ import annotations
