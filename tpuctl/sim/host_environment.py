@@ -65,6 +65,7 @@ class HostEnvironment:
             node=host.node_id,
             cores=int(cores) if cores else None,
             checks=os.environ.get("TPUCTL_SIM_CHECKS", ""),
+            slices=len(host.slices),
         )
         return {**variables, "PYTHONPATH": os.pathsep.join([variables["PYTHONPATH"], str(self.packages)])}
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl import runs
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.host.worker.records import RUNNING
@@ -22,13 +23,32 @@ TELL = HEADER + (
     "names = [name for name in os.environ if name.startswith(('MEGASCALE', 'TPUCTL_SLICE', 'TPUCTL_WORKER'))]\n"
     "print(json.dumps({name: os.environ[name] for name in names}))\n"
 )
+JAX = HEADER.replace("[]", '["jax[tpu]"]') + """
+import json
+import jax
+jax.distributed.initialize()
+from jax.experimental import mesh_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+slices = [device.slice_index for device in jax.devices()]
+devices = mesh_utils.create_hybrid_device_mesh((8,), (len({*slices}),))
+mesh, spec = Mesh(devices.reshape(-1, 8), ("slices", "chips")), PartitionSpec(("slices", "chips"))
+add = jax.shard_map(
+    lambda x: jax.lax.psum(x, mesh.axis_names), mesh=mesh, in_specs=spec, out_specs=PartitionSpec()
+)
+numbers = jax.make_array_from_callback(
+    (len(slices),), NamedSharding(mesh, spec), lambda index: jax.numpy.arange(len(slices))[index]
+)
+own = sorted({device.slice_index for device in jax.local_devices()})
+seen = {"sum": int(jax.jit(add)(numbers)[0]), "slices": slices, "own": own}
+print(json.dumps({"TPUCTL_WORKER": jax.process_index(), **seen}))
+"""
 STAY = HEADER + "import time\nprint('step 1', flush=True)\ntime.sleep(600)\n"
 
 
 @pytest.fixture
 def slices(simulator: RunningSimulator, tpuctl: Command) -> str:
     """The name of two READY slices of two hosts each."""
-    created = tpuctl("up", "v4-16", "--slices", "2", "--name", "ms", "--zone", ZONE, "--yes")
+    created = tpuctl("up", "v4-16", "--slices", "2", "--name", "ms", "--framework", "jax", "--zone", ZONE, "--yes")
     assert created.code == 0, created.err
     return "ms"
 
@@ -76,3 +96,101 @@ def test_a_run_on_all_slices_has_their_hosts_one_after_the_other(
         "ms", 4, "2 x v4-16", ["ms-0", "ms-1"],
     )  # fmt: skip
     assert tpu.id == cloud.provider.get_node(tpu.id).id
+
+
+@pytest.mark.slow
+def test_one_slice_alone_is_no_multislice(slices: str, tpuctl: Command, cloud: Cloud) -> None:
+    """Its metadata names the other slice: JAX would wait for it."""
+    submit(tpuctl, TELL, "--tpu", "ms-1")
+    own = cloud.provider.get_node(cloud.provider.node_id(ZONE, "ms-1"))
+    assert [
+        (variables["MEGASCALE_COORDINATOR_ADDRESS"], variables["MEGASCALE_NUM_SLICES"],
+         variables["MEGASCALE_SLICE_ID"], variables["TPUCTL_WORKERS"])
+        for variables in told(tpuctl)
+    ] == [(own.internal[0], "1", "0", "2")] * 2  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_run_on_all_slices_is_on_each_of_them(slices: str, tpuctl: Command, cloud: Cloud) -> None:
+    submit(tpuctl, STAY)  # without --tpu: all slices are one TPU
+    await_running(cloud)
+    for place in ("ms", "ms-0", "ms-1"):
+        refused = tpuctl("submit", "job.py", "--name", "r2", "--tpu", place)
+        assert (refused.code, f"{place} is busy with run 'r1'" in refused.err) == (4, True), refused.err
+    queued = tpuctl("submit", "job.py", "--name", "r2", "--tpu", "ms", "--queue")
+    assert (queued.code, "no run waits in several" in queued.err) == (2, True), queued.err
+    listed = json.loads(tpuctl("ls", "--json").out)
+    assert [(row["name"], row["run"]["run"]) for row in listed["nodes"]] == [("ms-0", "r1"), ("ms-1", "r1")]
+    assert "2 x v4-16" in tpuctl("describe", "r1").out
+    assert "r1" in tpuctl("why", "ms").out
+    cancelled = tpuctl("cancel", "r1", "--grace", "0s", "--yes")
+    assert cancelled.code == 0, cancelled.err
+    statuses = StoredRun(cloud.bucket, "r1").last_attempt().statuses()
+    assert [bool(status and status.is_finished) for status in statuses] == [True] * 4
+    listed = json.loads(tpuctl("runs", "--json").out)["runs"]
+    assert [(row["node"], row["slices"]) for row in listed] == [("ms", 2)]
+    costs = json.loads(tpuctl("cost", "--by", "node", "--json").out)
+    print(costs)
+    assert 0
+
+
+@pytest.mark.slow
+def test_the_loss_of_one_slice_ends_the_attempt_and_all_are_made_again(
+    simulator: RunningSimulator, tpuctl: Command, cloud: Cloud
+) -> None:
+    up = tpuctl("up", "v4-16", "--slices", "2", "--spot", "--name", "ms", "--zone", ZONE, "--yes")
+    assert up.code == 0, up.err
+    submit(tpuctl, STAY, "--tpu", "ms")
+    run = await_running(cloud)
+    simulator.faults.add("preemption", node="ms-1", grace=0.0)
+
+    def restarted() -> bool | None:
+        watched = tpuctl("watch", "r1", "--once")
+        assert watched.code == 0, watched.err
+        return len(run.attempt_numbers()) == 2 or None
+
+    poll(restarted, awaiting="the next attempt", timeout=120, backoff=Backoff(0.1))
+    (verdict,) = run.earlier_verdicts(2)
+    assert (verdict.outcome, verdict.attempt) == (runs.PREEMPTED, 1)
+    statuses = await_running(cloud).last_attempt().statuses()
+    tpu = run.last_attempt().record.tpu
+    assert ([part.name for part in tpu.slices], len(statuses)) == (["r1-2-0", "r1-2-1"], 4)
+    assert {node.name for node in cloud.provider.list_nodes().nodes} == {"r1-2-0", "r1-2-1"}
+    assert tpuctl("cancel", "r1", "--grace", "0s", "--yes").code == 0
+    assert cloud.provider.list_nodes().nodes == (), "what was made for the restart is deleted"
+
+
+@pytest.mark.slow
+def test_all_hosts_of_all_slices_start_or_none(
+    slices: str, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud
+) -> None:
+    simulator.faults.add("host-death", node="ms-1", worker="1")
+    Path("job.py").write_text(TELL)
+    failed = tpuctl("submit", "job.py", "--name", "r1", "--tpu", slices)
+    assert failed.code == 8, failed.err
+    assert "worker 3" in failed.err
+    assert "TPUCTL_WORKER" not in tpuctl("logs", "r1").out
+
+
+@pytest.mark.slow
+def test_what_no_slices_can_run_together_is_refused(slices: str, tpuctl: Command, cloud: Cloud) -> None:
+    Path("job.py").write_text(TELL.replace('"jax"', '"tensorflow"'))
+    refused = tpuctl("submit", "job.py", "--tpu", slices)
+    assert refused.code == 2
+    assert "TensorFlow cannot span the 2 slices of 'ms'" in refused.err
+    assert "--tpu ms-0" in refused.err
+    assert cloud.bucket.objects("runs/") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("place", "slices_of_worker"), [("ms", [0, 0, 1, 1]), ("ms-1", [0, 0])])
+def test_jax_joins_the_slices_of_its_run(
+    slices: str, tpuctl: Command, place: str, slices_of_worker: list[int]
+) -> None:
+    """`jax.distributed.initialize()` without arguments, and one sum over the chips of all hosts."""
+    submit(tpuctl, JAX, "--tpu", place)
+    of_device = [part for part in slices_of_worker for _ in range(4)]
+    assert told(tpuctl) == [
+        {"TPUCTL_WORKER": worker, "sum": sum(range(len(of_device))), "slices": of_device, "own": [part]}
+        for worker, part in enumerate(slices_of_worker)
+    ]

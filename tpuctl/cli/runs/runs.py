@@ -97,7 +97,8 @@ def _fields(line: Line, columns: Sequence[str]) -> dict[str, object]:
     metrics = {name: _metric(line.metrics.values.get(name)) for name in METRICS if name in columns}
     return {
         "run": run.run, "created": run.created, "submitted": run.submitted, "ended": run.ended or None,
-        "duration_seconds": round(run.seconds), "accelerator": run.accelerator, "node": run.node or None,
+        "duration_seconds": round(run.seconds), "accelerator": run.accelerator, "slices": run.slices,
+        "node": run.node or None,
         "zone": run.zone or None, "dataset": run.dataset, "state": run.state, "exit_code": run.exit_code,
         "reason": run.reason, "cost": price_fields(run.cost), "submitter": run.submitter,
         "attempt": run.attempt or None, "steps_lost": run.steps_lost,

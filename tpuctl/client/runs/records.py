@@ -47,6 +47,8 @@ class RunInfo(Record):
     attempt: int
     """The number of the last one; 0 where it is not known."""
     tags: Mapping[str, str]
+    slices: int = 1
+    """Nodes of the accelerator that its last attempt spans."""
 
     @classmethod
     def _of(cls, summary: Summary) -> RunInfo:
@@ -68,6 +70,7 @@ class RunInfo(Record):
             submitter=summary.submitter,
             attempt=summary.attempt,
             tags=dict(summary.notes.tags) if summary.notes else {},
+            slices=summary.slices,
         )
 
 

@@ -82,7 +82,8 @@ def tell(
     gaps = [f"the provider's operations are unknown: {error.message}" for error in refusals]
     gaps += [f"no answer from {each}" for each in silent]
     try:
-        records, newest = _bucket_events(get_bucket(), name, zone, warn)
+        slices = {node.name for item in existing if item.name == name for node in item.nodes}
+        records, newest = _bucket_events(get_bucket(), {name, *slices}, zone, warn)
     except TpuctlError as error:
         records, newest = [], None
         refusals.append(error)
@@ -165,18 +166,19 @@ def _requests(existing: tuple[Allocation, ...]) -> Iterator[Event]:
 
 
 def _bucket_events(
-    bucket: Bucket, name: str, zone: str | None, warn: Report
+    bucket: Bucket, names: set[str], zone: str | None, warn: Report
 ) -> tuple[list[Event], RunOnNode | None]:
-    """Return what runs and keepers wrote about nodes of a name, and the run that works there."""
+    """Return what runs and keepers wrote about nodes of these names, and the run that works there."""
     known = (NodePaths.parse(folder) for folder in bucket.folders(NODES))
-    nodes = [paths for paths in known if paths and paths.name == name and zone in (None, paths.zone)]
-    started, events = list[RunOnNode](), list[Event]()
+    nodes = [paths for paths in known if paths and paths.name in names and zone in (None, paths.zone)]
+    started, events = dict[tuple[str, int], RunOnNode](), list[Event]()
     for runs, earlier in values(fanout(lambda paths: _newest_runs(bucket, paths, warn), nodes)):
-        started += runs
-        events += [*earlier, *(event for run in runs for event in _run_events(run))]
+        started = {(run.run, run.attempt): run for run in runs} | started  # one on several slices is one
+        events += earlier
+    events += [event for run in started.values() for event in _run_events(run)]
     for deletions in values(fanout(lambda paths: _deletions(bucket, paths, warn), nodes)):
         events += deletions
-    working = sorted((run for run in started if run.works), key=lambda run: run.started)
+    working = sorted((run for run in started.values() if run.works), key=lambda run: run.started)
     return events, working[-1] if working else None
 
 

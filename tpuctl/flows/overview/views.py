@@ -227,7 +227,7 @@ def next_command(item: Node | QueuedResource, run: RunOnNode | None) -> str:
         over = item.state.is_over
         return f"tpuctl down {item.name} --zone {item.zone}" if over else "tpuctl ls --watch"
     if item.state is NodeState.READY:
-        return f"tpuctl submit SCRIPT --tpu {item.name}"
+        return f"tpuctl submit SCRIPT --tpu {item.queued_resource if item.multislice else item.name}"
     if item.state is NodeState.STOPPED:
         return f"tpuctl start {item.name} --zone {item.zone}"
     if item.state is NodeState.PREEMPTED:

@@ -94,6 +94,7 @@ class Summary:
     submitter: str
     node: str = ""
     """Empty before the first attempt."""
+    slices: int = 1
     zone: str = ""
     ended: str = ""
     """Empty while it goes on."""
@@ -263,6 +264,7 @@ class _Reader:
             state=label,
             submitter=record.submitter,
             node=tpu.name if tpu else "",
+            slices=len(tpu.id.parts) if tpu else 1,
             zone=tpu.zone if tpu else "",
             ended=ended,
             seconds=seconds,

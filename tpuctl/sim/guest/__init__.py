@@ -9,12 +9,12 @@ FOLDER = Path(__file__).parent
 
 
 def environment(
-    accelerator: str, *, node: str = "", cores: int | None = None, checks: str = ""
+    accelerator: str, *, node: str = "", cores: int | None = None, checks: str = "", slices: int = 1
 ) -> dict[str, str]:
     """Return the variables that give a process the emulated TPU of `accelerator`.
 
     `node` is the name that the program may give to TPUClusterResolver besides 'local'. `cores` runs fewer
-    replicas than the slice has. `checks` is `off`, `warn` (default) or `error`: the treatment of code that a
+    replicas than the slice has. `slices` is of how many such slices this is one. `checks` is `off`, `warn` (default) or `error`: the treatment of code that a
     real TPU refuses or runs slowly.
     """
     variables = {
@@ -27,4 +27,6 @@ def environment(
         variables["TPUCTL_SIM_CORES"] = str(cores)
     if checks:
         variables["TPUCTL_SIM_CHECKS"] = checks
+    if slices > 1:
+        variables["TPUCTL_SIM_SLICES"] = str(slices)
     return variables

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, MutableMapping
 from importlib import import_module
 from types import ModuleType
+from typing import Protocol
 
 import _tpuctl_chips  # type: ignore[import-not-found]  # its name on a host
 from _tpuctl_tpu.slices import Slice  # type: ignore[import-not-found]  # its name on a host
@@ -54,6 +55,7 @@ def prepare(environ: Environ) -> Callable[[], None]:
         _check_and_quieten()
         if wants_tpu:
             _take_chips_with_devices(environ)
+            _number_slices(environ)
         _listen_on_own_address(environ.get("TPUCTL_SIM_ADDRESS", ""))
 
     return finish
@@ -92,6 +94,26 @@ def _take_chips_with_devices(environ: Environ) -> None:
         return open_devices(*args, **options)
 
     setattr(extension, DEVICE_CLIENT, take_and_open)
+
+
+def _number_slices(environ: Environ) -> None:
+    """Have devices tell their slice, as those of a TPU do: slices have as many processes each, in order.
+
+    The program's own variable goes first, as where JAX looks for its cluster.
+    """
+    slices = int(environ.get("MEGASCALE_NUM_SLICES") or environ.get("TPUCTL_SIM_SLICES") or 1)
+
+    def slice_index(device: Device) -> int:
+        processes: int = import_module("jax").process_count()
+        return device.process_index * slices // processes
+
+    _extension().Device.slice_index = property(slice_index)  # type: ignore[attr-defined]
+
+
+class Device(Protocol):
+    """A device of JAX."""
+
+    process_index: int
 
 
 def _listen_on_own_address(address: str) -> None:

@@ -41,7 +41,7 @@ COLUMNS: dict[str, Callable[[Line], object]] = {
     "run": lambda line: line.run.run,
     "node": lambda line: line.run.node,
     "zone": lambda line: line.run.zone,
-    "type": lambda line: line.run.accelerator,
+    "type": lambda line: f"{line.run.slices} x " * (line.run.slices > 1) + line.run.accelerator,
     "state": lambda line: line.run.state,
     "age": lambda line: clock.age(line.run.submitted, line.now),
     "submitted": lambda line: line.run.submitted,
