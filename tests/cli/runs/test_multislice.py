@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,9 @@ TELL = HEADER + (
     "names = [name for name in os.environ if name.startswith(('MEGASCALE', 'TPUCTL_SLICE', 'TPUCTL_WORKER'))]\n"
     "print(json.dumps({name: os.environ[name] for name in names}))\n"
 )
-JAX = HEADER.replace("[]", '["jax[tpu]"]') + """
+JAX = (
+    HEADER.replace("[]", '["jax[tpu]"]')
+    + """
 import json
 import jax
 jax.distributed.initialize()
@@ -42,13 +45,16 @@ own = sorted({device.slice_index for device in jax.local_devices()})
 seen = {"sum": int(jax.jit(add)(numbers)[0]), "slices": slices, "own": own}
 print(json.dumps({"TPUCTL_WORKER": jax.process_index(), **seen}))
 """
+)
 STAY = HEADER + "import time\nprint('step 1', flush=True)\ntime.sleep(600)\n"
 
 
 @pytest.fixture
 def slices(simulator: RunningSimulator, tpuctl: Command) -> str:
     """The name of two READY slices of two hosts each."""
-    created = tpuctl("up", "v4-16", "--slices", "2", "--name", "ms", "--framework", "jax", "--zone", ZONE, "--yes")
+    created = tpuctl(
+        "up", "v4-16", "--slices", "2", "--name", "ms", "--framework", "jax", "--zone", ZONE, "--yes"
+    )
     assert created.code == 0, created.err
     return "ms"
 
@@ -130,8 +136,15 @@ def test_a_run_on_all_slices_is_on_each_of_them(slices: str, tpuctl: Command, cl
     listed = json.loads(tpuctl("runs", "--json").out)["runs"]
     assert [(row["node"], row["slices"]) for row in listed] == [("ms", 2)]
     costs = json.loads(tpuctl("cost", "--by", "node", "--json").out)
-    print(costs)
-    assert 0
+    parts = [entry for entry in costs["entries"] if entry["run"]]
+    assert sorted(entry["node"] for entry in parts) == ["ms-0", "ms-1"]
+    assert all(entry["uid"] for entry in costs["entries"]), "no second of a slice is counted twice"
+    one, both = (
+        parts[0]["price_per_hour"]["amount"],
+        StoredRun(cloud.bucket, "r1").last_attempt().record.price,
+    )
+    assert both
+    assert Decimal(both.amount) == 2 * Decimal(one)
 
 
 @pytest.mark.slow
@@ -194,3 +207,32 @@ def test_jax_joins_the_slices_of_its_run(
         {"TPUCTL_WORKER": worker, "sum": sum(range(len(of_device))), "slices": of_device, "own": [part]}
         for worker, part in enumerate(slices_of_worker)
     ]
+
+
+@pytest.mark.slow
+def test_a_whole_run_makes_its_slices_and_deletes_them(
+    simulator: RunningSimulator, tpuctl: Command, cloud: Cloud
+) -> None:
+    Path("job.py").write_text(TELL)
+    words = (
+        "run",
+        "job.py",
+        "--name",
+        "r1",
+        "--up",
+        "v4-16",
+        "--slices",
+        "2",
+        "--zone",
+        ZONE,
+        "--down",
+        "--yes",
+    )
+    rehearsed = tpuctl(*words, "--dry-run")
+    assert (rehearsed.code, '"nodeCount": 2' in rehearsed.out) == (0, True), rehearsed.out
+    whole = tpuctl(*words)
+    assert whole.code == 0, whole.err
+    assert [variables["TPUCTL_SLICE"] for variables in told(tpuctl)] == ["0", "0", "1", "1"]
+    assert cloud.provider.list_nodes().nodes == ()
+    again = tpuctl(*words)
+    assert (again.code, cloud.provider.list_nodes().nodes) == (0, ()), again.err

@@ -60,7 +60,7 @@ def creation_options(command: Command) -> Command:
 
 
 def machine_options(command: Command) -> Command:
-    """Give a command those of them that say what kind of node a single slice is."""
+    """Give a command those of them that say what kind of node it is on."""
     return _with(command, MACHINE_OPTIONS)
 
 
@@ -86,13 +86,6 @@ OF_UP_ALONE = (
         help="Framework to choose the runtime version for.",
     ),
     click.option(
-        "--slices",
-        type=click.IntRange(1, 256),
-        default=1,
-        metavar="N",
-        help="Create N slices of the type at once (multislice), in the queue.",
-    ),
-    click.option(
         "--topology",
         default="",
         metavar="AxB[xC]",
@@ -103,7 +96,7 @@ OF_UP_ALONE = (
     ),
     click.option("--flex-start", is_flag=True, help="Refused: says where Google offers flex-start."),
 )
-TYPE, NAME, FRAMEWORK, SLICES, TOPOLOGY, BOOT_DISK, FLEX_START = OF_UP_ALONE
+TYPE, NAME, FRAMEWORK, TOPOLOGY, BOOT_DISK, FLEX_START = OF_UP_ALONE
 OPTIONS = (
     TYPE,
     NAME,
@@ -120,7 +113,13 @@ OPTIONS = (
     ),
     click.option("--reserved", is_flag=True, help="Use capacity that the project has reserved."),
     click.option("--reservation", default="", metavar="NAME", help="Use this reservation, in the queue."),
-    SLICES,
+    click.option(
+        "--slices",
+        type=click.IntRange(1, 256),
+        default=1,
+        metavar="N",
+        help="Create N slices of the type at once (multislice), in the queue; one run can span them.",
+    ),
     click.option(
         "--valid-until",
         type=MOMENT,

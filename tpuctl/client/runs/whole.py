@@ -289,7 +289,7 @@ class Steps:
             allocation = machine.acquire(cloud.provider, cloud.ssh, ups, report)
         self._at(Phase.CREATING, allocation.name, allocation.zone, exists=True)
         self._screen.made("nodes", allocation.name)
-        return on_node(plan, allocation.nodes[0], cloud.data_bucket)
+        return on_node(plan, allocation.whole, cloud.data_bucket)
 
     def _up_plans(self) -> list[UpPlan]:
         """Return a plan for each type, in order; for a node that exists, that of its type alone."""
@@ -299,8 +299,8 @@ class Steps:
         plans = list[UpPlan]()
         for accelerator in self._existing(name, types) or types:
             options = whole.machine(accelerator=accelerator, name=name, framework=header.framework)
-            lifetime = self._lifetime(options.scopes)
-            lifetime.check(slices=1, scopes=options.scopes)
+            lifetime = self._lifetime(options)
+            lifetime.check(slices=options.slices, scopes=options.scopes)
             search = creation.search_of(
                 context, options, whole.zones, race=False, wait=whole.wait, detach=False
             )
@@ -312,11 +312,11 @@ class Steps:
             plans.append(creation.plan_of(context, options, search))
         return plans
 
-    def _lifetime(self, scopes: tuple[str, ...]) -> Lifetime:
+    def _lifetime(self, options: UpOptions) -> Lifetime:
         """Return when the node ends by itself: after an hour without use where it is to be deleted anyway."""
         if self._whole.lifetime is not None:
             return self._whole.lifetime
-        has_net = self._whole.is_deleted and can_end_itself(scopes)
+        has_net = self._whole.is_deleted and can_end_itself(options.scopes) and options.slices == 1
         return Lifetime(idle=NET, is_net=True) if has_net else Lifetime()
 
     def _types(self, of_header: Sequence[str]) -> list[str]:
@@ -424,8 +424,8 @@ class CallScreen:
         """Do nothing: there is no shell to complete names."""
 
 
-OF_THE_RUN = ("name", "framework", "slices", "topology", "detach", "race")
-"""Options of a TPU that follow from its run: a single slice of the header's framework."""
+OF_THE_RUN = ("name", "framework", "topology", "detach", "race")
+"""Options of a TPU that follow from its run."""
 
 
 def of_machine(

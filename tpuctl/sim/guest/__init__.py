@@ -14,8 +14,8 @@ def environment(
     """Return the variables that give a process the emulated TPU of `accelerator`.
 
     `node` is the name that the program may give to TPUClusterResolver besides 'local'. `cores` runs fewer
-    replicas than the slice has. `slices` is of how many such slices this is one. `checks` is `off`, `warn` (default) or `error`: the treatment of code that a
-    real TPU refuses or runs slowly.
+    replicas than the slice has. `checks` is `off`, `warn` (default) or `error`: the treatment of code that a
+    real TPU refuses or runs slowly. `slices` says of how many such slices this is one.
     """
     variables = {
         "PYTHONPATH": str(FOLDER),

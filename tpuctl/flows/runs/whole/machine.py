@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tpuctl.cloud.provider import Provider
@@ -20,6 +20,7 @@ from tpuctl.nodes import (
     HttpRequest,
     Node,
     NodeState,
+    joined,
 )
 from tpuctl.runs import BY_SILENCE, Verdict
 
@@ -41,17 +42,22 @@ NOTHING_TO_DELETE = DownPlan(())
 
 def planned_node(plan: UpPlan) -> Node:
     """Return the node that a plan creates first, as far as it is known before it exists."""
-    request = plan.request
-    return Node(
+    request, slices = plan.request, plan.options.slices
+    node = Node(
         id=request.id, state=NodeState.CREATING, provider_state="", accelerator=request.accelerator,
         runtime=request.runtime, created="", spot=request.spot, addresses=("",) * (plan.hosts or 1),
+        multislice=slices > 1,
     )  # fmt: skip
+    if slices == 1:
+        return node
+    names = [f"{node.name}-{number}" for number in range(slices)]
+    return joined(node.name, [replace(node, id=replace(node.id, name=name)) for name in names])
 
 
 def node_of(plan: UpPlan) -> Node:
     """Return the node that a plan uses, or what it will be."""
-    existing = plan.existing.nodes if plan.existing else ()
-    return existing[0] if existing else planned_node(plan)
+    existing = plan.existing
+    return existing.whole if existing and existing.nodes else planned_node(plan)
 
 
 def acquire(provider: Provider, ssh: Ssh, plans: Sequence[UpPlan], report: Report) -> Allocation:
