@@ -21,8 +21,8 @@ ZONE = "us-central2-b"
 HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'
 TELL = HEADER + (
     "import json, os\n"
-    "names = [name for name in os.environ if name.startswith(('MEGASCALE', 'TPUCTL_SLICE', 'TPUCTL_WORKER'))]\n"
-    "print(json.dumps({name: os.environ[name] for name in names}))\n"
+    "told = ('MEGASCALE', 'TPUCTL_SLICE', 'TPUCTL_WORKER')\n"
+    "print(json.dumps({name: value for name, value in os.environ.items() if name.startswith(told)}))\n"
 )
 JAX = (
     HEADER.replace("[]", '["jax[tpu]"]')

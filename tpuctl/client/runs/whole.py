@@ -299,7 +299,7 @@ class Steps:
         plans = list[UpPlan]()
         for accelerator in self._existing(name, types) or types:
             options = whole.machine(accelerator=accelerator, name=name, framework=header.framework)
-            lifetime = self._lifetime(options)
+            lifetime = self._lifetime(options.scopes)
             lifetime.check(slices=options.slices, scopes=options.scopes)
             search = creation.search_of(
                 context, options, whole.zones, race=False, wait=whole.wait, detach=False
@@ -312,11 +312,11 @@ class Steps:
             plans.append(creation.plan_of(context, options, search))
         return plans
 
-    def _lifetime(self, options: UpOptions) -> Lifetime:
+    def _lifetime(self, scopes: tuple[str, ...]) -> Lifetime:
         """Return when the node ends by itself: after an hour without use where it is to be deleted anyway."""
         if self._whole.lifetime is not None:
             return self._whole.lifetime
-        has_net = self._whole.is_deleted and can_end_itself(options.scopes) and options.slices == 1
+        has_net = self._whole.is_deleted and can_end_itself(scopes)
         return Lifetime(idle=NET, is_net=True) if has_net else Lifetime()
 
     def _types(self, of_header: Sequence[str]) -> list[str]:

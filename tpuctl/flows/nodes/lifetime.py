@@ -98,7 +98,7 @@ class Lifetime:
                 raise UsageError(
                     f"{option} is from {SHORTEST} seconds to a year.", hint=f"For instance {option} 8h."
                 )
-        if self.idle and slices > 1:
+        if self.idle and slices > 1 and not self.is_net:  # that of a run counts: it uses all slices
             raise UsageError(
                 "--idle is for one slice: the keeper of a slice does not see who uses another.",
                 hint="Use --ttl, which ends all slices together.",

@@ -297,8 +297,7 @@ class StoredRun:
         Raises NotFoundError for a run that is being removed: of an attempt and a removal at once, the one
         that is written last sees the other.
         """
-        for part in record.tpu.id.parts:
-            self.announce(record, part)
+        self.announce(record)
         name = self.paths.attempt(record.attempt)
         self.bucket.create(name, encode(record))
         item = self.bucket.stat(self.paths.record)
@@ -309,13 +308,14 @@ class StoredRun:
             raise self.being_removed()
         return self.attempt(record.attempt)
 
-    def announce(self, record: Attempt, node: NodeId) -> None:
-        """Write into the folder of an attempt's node that it is to run there, unless that is written."""
-        note = NodePaths.of(node).run(self.name, record.attempt)
-        try:
-            self.bucket.create(note, encode({"run": self.name, "attempt": record.attempt}))
-        except ConflictError:
-            pass  # the attempt itself decides who is first
+    def announce(self, record: Attempt, *nodes: NodeId) -> None:
+        """Write into the folders of an attempt's nodes that it is to run there, unless that is written."""
+        for node in nodes or record.tpu.id.parts:
+            note = NodePaths.of(node).run(self.name, record.attempt)
+            try:
+                self.bucket.create(note, encode({"run": self.name, "attempt": record.attempt}))
+            except ConflictError:
+                pass  # the attempt itself decides who is first
 
     def withdraw(self, record: Attempt) -> None:
         """Delete what was written of an attempt that every host refused; of the first one, the run, too."""

@@ -107,7 +107,7 @@ def _number_slices(environ: Environ) -> None:
         processes: int = import_module("jax").process_count()
         return device.process_index * slices // processes
 
-    _extension().Device.slice_index = property(slice_index)  # type: ignore[attr-defined]
+    _extension().Device.slice_index = property(slice_index)
 
 
 class Device(Protocol):

@@ -60,7 +60,7 @@ def site() -> Site:
 def test_a_worker_that_wrote_lately_and_not_its_last_word_is_a_sign(site: Site) -> None:
     sign = sign_of(site.bucket, "r1")
     assert sign
-    assert (sign.run, sign.attempt, sign.tpu_uid) == ("r1", 1, TPU.uid)
+    assert (sign.run, sign.attempt, sign.tpu_uids) == ("r1", 1, {TPU.uid})
     assert sign.reason == "worker 0 of attempt 1 was running 0 s ago"
     site.memory.pass_time(LOST_AFTER + 1)
     assert sign_of(site.bucket, "r1") is None, "nothing was heard for long"
@@ -76,7 +76,7 @@ def test_a_name_of_which_something_works_is_nobodys(site: Site, gone: tuple[str,
     run = site.forget(*gone)
     with pytest.raises(StateError, match="r1"):
         run.create(msgspec.structs.replace(record, token="another"))
-    assert run.node_uid() == TPU.uid
+    assert run.node_uids() == {TPU.uid}
     for writes in (True, False):
         with pytest.raises(StateError, match="r1"):
             ended_state(StoredRun(site.bucket, "r1"), NOBODY, writes=writes)
