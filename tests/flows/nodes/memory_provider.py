@@ -35,6 +35,7 @@ from tpuctl.nodes import (
     StartNode,
     StopNode,
     UpdateNode,
+    joined,
     owner_label,
 )
 
@@ -77,6 +78,8 @@ class MemoryProvider:
         return NodeList(tuple(nodes), self.unreachable)
 
     def get_node(self, node: NodeId) -> Node:
+        if node.slices:
+            return joined(node.name, [self.get_node(part) for part in node.slices])
         current = self.nodes.get(node.name)
         if current is None or node.uid not in ("", current.id.uid):
             raise NotFoundError(f"{node.name} does not exist.")

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.flows.nodes.memory_provider import MemoryProvider, node
+from tests.flows.nodes.memory_provider import MemoryProvider, node, queued_resource
 from tpuctl.errors import DeadlineError, NotFoundError, PreemptedError, StateError
 from tpuctl.flows.nodes.lookup import find_allocation, find_node, find_ready, is_deletable, node_state
-from tpuctl.nodes import Node, NodeId, NodeState
+from tpuctl.nodes import Node, NodeId, NodeState, QueueState, joined
 from tpuctl.nodes.readiness import require_ready
 
 
@@ -153,3 +153,52 @@ def test_a_hint_may_name_the_deletion_of_what_terraform_does_not_keep(
     provider: MemoryProvider, is_deletable_there: bool
 ) -> None:
     assert is_deletable(provider, node().id) is is_deletable_there
+
+
+class TestSlices:
+    """Of one request, which are one node unless one of them is named."""
+
+    SLICES = tuple(
+        node(
+            name,
+            queued_resource="q1",
+            multislice=True,
+            accelerator="v4-16",
+            addresses=(f"{name}a", f"{name}b"),
+        )
+        for name in ("ms-0", "ms-1")
+    )
+
+    def provider(self, *nodes: Node) -> MemoryProvider:
+        provider = MemoryProvider(*nodes)
+        provider.queue["q1"] = queued_resource(
+            QueueState.ACTIVE, nodes=tuple(part.id for part in self.SLICES)
+        )
+        return provider
+
+    @pytest.mark.parametrize("name", ["q1", None])
+    def test_have_their_hosts_one_after_the_other(self, name: str | None) -> None:
+        whole = find_ready(self.provider(*reversed(self.SLICES)), name, None, "ada")
+        assert (whole.name, whole.hosts) == ("q1", 4)
+        assert whole.addresses == ("ms-0a", "ms-0b", "ms-1a", "ms-1b")
+        assert [whole.id.host(worker) for worker in (1, 2)] == [
+            (self.SLICES[0].id, 1), (self.SLICES[1].id, 0),
+        ]  # fmt: skip
+
+    def test_are_meant_by_their_own_names(self) -> None:
+        assert find_ready(self.provider(*self.SLICES), "ms-1", None, "ada") == self.SLICES[1]
+
+    def test_are_several_beside_another_node(self) -> None:
+        with pytest.raises(StateError, match=r"^Several nodes fit: q1, n1\.$"):
+            find_ready(self.provider(*self.SLICES, node()), None, None, "ada")
+
+    def test_are_no_node_while_one_is_missing(self) -> None:
+        with pytest.raises(StateError, match=r"^'q1' has 1 of its 2 slices: it is its ACTIVE\.$"):
+            find_ready(self.provider(self.SLICES[1]), "q1", None, "ada")
+
+    @pytest.mark.parametrize("state", [state for state in NodeState if state is not NodeState.READY])
+    def test_are_as_ready_as_the_last_of_them(self, state: NodeState) -> None:
+        one = replace(self.SLICES[0], state=state, addresses=())
+        whole = joined("ms", (one, self.SLICES[1]))
+        assert (whole.state, whole.addresses) == (state, ("", "", "ms-1a", "ms-1b"))
+        assert joined("ms", (self.SLICES[1], one)).state is state

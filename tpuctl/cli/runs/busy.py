@@ -54,7 +54,7 @@ def on_free_node(session: Session, plan: SubmitPlan, policy: Policy, typed: Sequ
     try:
         return busy.on_free_node(session.context, plan, policy, typed, output.note, show_steps)
     except BusyError as error:
-        if not sys.stdin.isatty():
+        if plan.node.slices or not sys.stdin.isatty():
             raise
         output.note(error.message)
         if not printing.confirm("Wait in line for it (--queue)?"):

@@ -347,3 +347,25 @@ class TestHosts:
     def test_a_worker_lives_where_its_host_says_so(self, state: HostState | None) -> None:
         word = WorkerWord(0, STATUS, 40.0, HostWord(state) if state else None)
         assert word.lives is (state is HostState.ALIVE)
+
+
+@pytest.mark.parametrize(
+    ("states", "told"),
+    [
+        ((NodeState.READY, NodeState.READY), NodeState.READY),
+        ((NodeState.READY, NodeState.PREEMPTED), NodeState.PREEMPTED),
+        ((NodeState.STOPPED, NodeState.PREEMPTED), NodeState.PREEMPTED),
+        ((NodeState.REPAIRING, NodeState.READY), NodeState.REPAIRING),
+        ((None, NodeState.PREEMPTED), NodeState.PREEMPTED),
+        ((None, NodeState.READY), NodeState.GONE),
+    ],
+)
+def test_of_several_slices_the_one_is_told_that_says_most(
+    states: tuple[NodeState | None, NodeState | None], told: NodeState
+) -> None:
+    slices = tuple(replace(NODE, name=f"ms-{number}", uid=str(number)) for number in range(2))
+    nodes = (
+        node(each.name, id=each, state=state) for each, state in zip(slices, states, strict=True) if state
+    )
+    whole = replace(NODE, name="ms", uid="0", slices=slices, slice_hosts=2)
+    assert Witnesses(MemoryProvider(*nodes)).node(cast("Bucket", MemoryBucket()), whole).state is told

@@ -18,7 +18,7 @@ from tpuctl.errors import StateError
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission.turn import take_turn
 from tpuctl.host.worker.records import FINISHED, encode
-from tpuctl.runs import BY_MACHINE, Run, Verdict
+from tpuctl.runs import BY_MACHINE, Run, Slice, Verdict
 
 NODE = node(TPU.name, id=TPU.id)
 PAIR = msgspec.structs.replace(ATTEMPT, workers=(0, 1))
@@ -133,3 +133,27 @@ def test_the_record_of_a_run_that_has_attempts_stays(site: Site) -> None:
     site.announce_other()
     assert site.is_refused(2)
     assert site.memory.get(site.mine.paths.record) is not None
+
+
+def test_a_run_on_slices_has_all_of_them_or_none(site: Site) -> None:
+    """Each slice is taken in its order: who has lost one leaves nothing on those before."""
+    slices = tuple(replace(TPU.id, name=f"ms-{number}", uid=str(number)) for number in range(2))
+    whole = replace(TPU.id, name="ms", uid="0", slices=slices, slice_hosts=1)
+    tpu = msgspec.structs.replace(
+        TPU, name="ms", uid="0", hosts=2, slices=tuple(Slice(part.name, part.uid) for part in slices)
+    )
+    assert tpu.id == whole
+    attempt = msgspec.structs.replace(PAIR, tpu=tpu)
+    plan = cast("Any", SimpleNamespace(node=replace(NODE, id=whole, slices=(NODE, NODE)), attempt=attempt))
+
+    def announced() -> list[bool]:
+        return [site.memory.get(NodePaths.of(part).run("mine", 1)) is not None for part in slices]
+
+    other = site.submit("other")
+    other.announce(attempt, slices[1])
+    with pytest.raises(StateError):
+        take_turn(site.mine, plan)
+    assert announced() == [False, False]
+    other.withdraw(attempt)
+    take_turn(site.mine, plan)
+    assert announced() == [True, True]

@@ -159,7 +159,7 @@ def busy_error(node: Node, busy: Sequence[Occupant], ages: Sequence[str], typed:
     return StateError(
         f"{node.name} is busy with run '{first.run}' of {first.submitter} {place}.",
         hint=joined_hints(
-            f"Wait in line: {again(typed, {'--queue': ''})}",
+            "" if node.slices else f"Wait in line: {again(typed, {'--queue': ''})}",
             f"Stop it, and start: {again(typed, {'--replace': ''})}",
             f"Wait first: tpuctl wait {first.run}",
         ),

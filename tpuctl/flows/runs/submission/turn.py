@@ -61,9 +61,9 @@ def _is_ahead(bucket: Bucket, name: str, rival: Object, own: Object) -> bool:
 
 
 def _busy(plan: SubmitPlan, rival: str) -> StateError:
-    name = plan.node.name
+    name, way = plan.node.name, "" if plan.node.slices else "in line with --queue, or wait "
     return StateError(
         f"{name} is busy with run '{rival}', which was submitted at the same moment.",
-        hint=f"Wait in line with --queue, or wait first: tpuctl wait {rival}",
+        hint=f"Wait {way}first: tpuctl wait {rival}",
         busy=[rival],
     )
