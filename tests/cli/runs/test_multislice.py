@@ -11,6 +11,7 @@ import pytest
 
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import runs
+from tpuctl.bucket_layout import NodePaths
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.host.worker.records import RUNNING
@@ -171,6 +172,30 @@ def test_the_loss_of_one_slice_ends_the_attempt_and_all_are_made_again(
     assert {node.name for node in cloud.provider.list_nodes().nodes} == {"r1-2-0", "r1-2-1"}
     assert tpuctl("cancel", "r1", "--grace", "0s", "--yes").code == 0
     assert cloud.provider.list_nodes().nodes == (), "what was made for the restart is deleted"
+
+
+@pytest.mark.slow
+def test_the_maintenance_of_one_slice_is_resumed_by_the_hosts_of_all(
+    slices: str, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud
+) -> None:
+    submit(tpuctl, STAY, "--tpu", slices, "--restarts", "3")
+    run = await_running(cloud)
+    simulator.faults.add("maintenance", node="ms-1", notice=0.5)
+    poll(lambda: len(run.attempt_numbers()) == 2 or None, awaiting="the next attempt", timeout=120)
+    again = await_running(cloud)
+    assert again.last_attempt().record.tpu == run.attempt(1).record.tpu
+    for part in again.last_attempt().record.tpu.id.parts:
+        assert cloud.bucket.stat(NodePaths.of(part).run("r1", 2))
+    assert tpuctl("cancel", "r1", "--grace", "0s", "--yes").code == 0
+
+
+@pytest.mark.slow
+def test_a_key_that_no_slice_knows_is_added_to_all(
+    slices: str, tpuctl: Command, cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPUCTL_SSH_KEY", str(tmp_path / "other"))
+    submit(tpuctl, TELL, "--tpu", slices)
+    assert len(told(tpuctl)) == 4
 
 
 @pytest.mark.slow

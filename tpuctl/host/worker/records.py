@@ -90,6 +90,8 @@ class Resumption:
     """So often after the loss of an attempt; -1 without end."""
     line: str
     """Folder of the bucket that says what was submitted to the node, with a trailing slash."""
+    others: Sequence[str] = ()
+    """Those folders of the other slices, where the run spans several."""
     lost_at_once: int = 0
     """Attempts in a row before this one that a reboot without notice has ended at once."""
 

@@ -36,8 +36,10 @@ def _spec(
     bucket: str, run: Run, attempt: Attempt, launch: Launch, bundle_size: int, worker: int, key: str
 ) -> Spec:
     node = attempt.tpu.id.host(worker)[0]
-    line, number = NodePaths.of(node).runs, attempt.tpu.id.parts.index(node)
-    of_slice = {"TPUCTL_SLICE": str(number), "TPUCTL_SLICES": str(len(attempt.tpu.id.parts))}
+    parts = attempt.tpu.id.parts
+    line, number = NodePaths.of(node).runs, parts.index(node)
+    others = tuple(NodePaths.of(part).runs for part in parts if part != node)
+    of_slice = {"TPUCTL_SLICE": str(number), "TPUCTL_SLICES": str(len(parts))}
     if "MEGASCALE_NUM_SLICES" in launch.environment:
         of_slice["MEGASCALE_SLICE_ID"] = str(number)
     return Spec(
@@ -69,5 +71,5 @@ def _spec(
         setup=launch.setup,
         setup_timeout=run.setup_timeout,
         pins=tuple(f"{name}=={version}" for name, version in run.pins.items()),
-        resumption=Resumption(launch.restarts, line) if launch.restarts else None,
+        resumption=Resumption(launch.restarts, line, others) if launch.restarts else None,
     )

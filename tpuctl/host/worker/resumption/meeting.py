@@ -232,7 +232,8 @@ class Successor:
         resumption = self._spec.resumption
         assert resumption is not None
         note = {"run": self._spec.run, "attempt": self.number}
-        self._create("%s%s/%d.json" % (resumption.line, self._spec.run, self.number), note)
+        for line in (resumption.line, *resumption.others):
+            self._create("%s%s/%d.json" % (line, self._spec.run, self.number), note)
         record = {
             **former, "attempt": self.number, "created": self._now(), "token": self._derived("attempt"),
         }  # fmt: skip
