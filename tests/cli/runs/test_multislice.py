@@ -196,6 +196,8 @@ def test_a_key_that_no_slice_knows_is_added_to_all(
     monkeypatch.setenv("TPUCTL_SSH_KEY", str(tmp_path / "other"))
     submit(tpuctl, TELL, "--tpu", slices)
     assert len(told(tpuctl)) == 4
+    lines = [node.metadata["ssh-keys"].splitlines() for node in cloud.provider.list_nodes().nodes]
+    assert [len(keys) for keys in lines] == [2, 2]
 
 
 @pytest.mark.slow
@@ -211,11 +213,25 @@ def test_all_hosts_of_all_slices_start_or_none(
 
 
 @pytest.mark.slow
+def test_up_says_before_it_bills_that_nothing_spans_the_slices(
+    simulator: RunningSimulator, tpuctl: Command
+) -> None:
+    for kind, framework, reason in (
+        ("v3-8", "jax", "on v4 and later, and they are v3-8"),
+        ("v5litepod-4", "tensorflow", "for JAX and PyTorch only"),
+    ):
+        declined = tpuctl("up", kind, "--slices", "2", "--framework", framework, "--name", "ms")
+        assert declined.code != 0
+        assert f"no program of {framework} can span these slices: Google" in declined.err
+        assert reason in declined.err
+
+
+@pytest.mark.slow
 def test_what_no_slices_can_run_together_is_refused(slices: str, tpuctl: Command, cloud: Cloud) -> None:
     Path("job.py").write_text(TELL.replace('"jax"', '"tensorflow"'))
     refused = tpuctl("submit", "job.py", "--tpu", slices)
     assert refused.code == 2
-    assert "TensorFlow cannot span the 2 slices of 'ms'" in refused.err
+    assert "of tensorflow, cannot span the 2 slices of 'ms': Google supports Multislice" in refused.err
     assert "--tpu ms-0" in refused.err
     assert cloud.bucket.objects("runs/") == []
 

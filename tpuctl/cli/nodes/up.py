@@ -31,7 +31,7 @@ from tpuctl.errors import saying_bill
 from tpuctl.flows.hosts import bucket_access, os_login, way_in
 from tpuctl.flows.nodes.inventory import Allocation, Inventory
 from tpuctl.flows.nodes.lifetime import Lifetime
-from tpuctl.flows.nodes.options import UpOptions
+from tpuctl.flows.nodes.options import UpOptions, obstacle_to_spanning
 from tpuctl.flows.nodes.plan import UpPlan
 from tpuctl.flows.project.rights import DEFAULT_ACCOUNT
 
@@ -96,6 +96,10 @@ def ask(
     if plan.existing is None:
         show_plan(session, plan, more)
         note_far_zones(session, plan)
+        if obstacle := plan.options.slices > 1 and obstacle_to_spanning(
+            plan.options.type, plan.options.framework
+        ):
+            output.note(f"Warning: no program of {plan.options.framework} can span these slices: {obstacle}.")
         if not plan.request.service_account:
             output.note(f"{DEFAULT_ACCOUNT}.")
         deletes = bool(plan.options.lifetime.ttl or plan.options.lifetime.idle)

@@ -122,6 +122,19 @@ class UpOptions(NodeSpec, frozen=True):
         return tuple(name for name, value in options.items() if value)
 
 
+def obstacle_to_spanning(accelerator: Accelerator, framework: str) -> str:
+    """Return why one program cannot span several slices, as a clause; empty where it can.
+
+    Multislice is for v4 and later (Cloud TPU documentation, Cloud TPU Multislice Overview), and for JAX and
+    PyTorch (Google Kubernetes Engine documentation, Deploy TPU Multislices).
+    """
+    if framework == "tensorflow":
+        return "Google supports Multislice for JAX and PyTorch only"
+    if accelerator.generation in ("v2", "v3"):
+        return f"Google offers Multislice on v4 and later, and they are {accelerator.type}"
+    return ""
+
+
 def creation(
     provider: Provider, options: UpOptions, zone: str, runtime: str, ssh_key: SshKey, request_id: str = ""
 ) -> Creation:

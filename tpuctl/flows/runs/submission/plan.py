@@ -17,6 +17,7 @@ from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.datasets import DatasetRef, PinnedDataset
 from tpuctl.errors import NotFoundError, StateError, UsageError
 from tpuctl.flows.nodes.lookup import find_ready
+from tpuctl.flows.nodes.options import obstacle_to_spanning
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.code import bundles, imports, locks
 from tpuctl.flows.runs.code.secrets import check_bundle
@@ -366,25 +367,13 @@ def attempt_on(
 
 
 def check_slices(node: Node, framework: str) -> None:
-    """Raise UsageError for a script that several slices cannot run as one.
-
-    Multislice is for v4 and later (Cloud TPU documentation, Cloud TPU Multislice Overview), and for JAX and
-    PyTorch (Google Kubernetes Engine documentation, Deploy TPU Multislices).
-    """
-    if not node.slices:
-        return
-    hint = f"Run it on one slice: --tpu {node.slices[0].name}"
-    if framework == "tensorflow":
+    """Raise UsageError for a script that several slices cannot run as one."""
+    obstacle = node.slices and obstacle_to_spanning(accelerators.accelerator(node.accelerator), framework)
+    if obstacle:
         raise UsageError(
-            f"TensorFlow cannot span the {len(node.slices)} slices of '{node.name}': Google supports that"
-            " (Multislice) for JAX and PyTorch only.",
-            hint=hint,
-        )
-    if accelerators.accelerator(node.accelerator).generation in ("v2", "v3"):
-        raise UsageError(
-            f"No program can span the {len(node.slices)} slices of '{node.name}': Google offers Multislice on"
-            f" v4 and later, and they are {node.accelerator}.",
-            hint=hint,
+            f"This script, of {framework}, cannot span the {len(node.slices)} slices of '{node.name}':"
+            f" {obstacle}.",
+            hint=f"Run it on one slice: --tpu {node.slices[0].name}",
         )
 
 
