@@ -209,6 +209,8 @@ class Attempt(msgspec.Struct, frozen=True):
         clock.parse(self.created)
         if list(self.workers) != sorted(set(self.workers)):
             raise ValueError("its workers are not in order")
+        if self.tpu.slices and self.workers[-1] >= self.tpu.hosts:
+            raise ValueError("its slices do not have its workers")
 
 
 class Verdict(msgspec.Struct, frozen=True):

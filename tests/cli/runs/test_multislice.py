@@ -17,6 +17,7 @@ from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.host.worker.records import RUNNING
 from tpuctl.polling import Backoff, poll
 
+pytestmark = pytest.mark.slow
 Command = Callable[..., CommandResult]
 ZONE = "us-central2-b"
 HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'
@@ -105,7 +106,6 @@ def test_a_run_on_all_slices_has_their_hosts_one_after_the_other(
     assert tpu.id == cloud.provider.get_node(tpu.id).id
 
 
-@pytest.mark.slow
 def test_one_slice_alone_is_no_multislice(slices: str, tpuctl: Command, cloud: Cloud) -> None:
     """Its metadata names the other slice: JAX would wait for it."""
     submit(tpuctl, TELL, "--tpu", "ms-1")
@@ -117,7 +117,6 @@ def test_one_slice_alone_is_no_multislice(slices: str, tpuctl: Command, cloud: C
     ] == [(own.internal[0], "1", "0", "2")] * 2  # fmt: skip
 
 
-@pytest.mark.slow
 def test_a_run_on_all_slices_is_on_each_of_them(slices: str, tpuctl: Command, cloud: Cloud) -> None:
     submit(tpuctl, STAY)  # without --tpu: all slices are one TPU
     await_running(cloud)
@@ -148,7 +147,6 @@ def test_a_run_on_all_slices_is_on_each_of_them(slices: str, tpuctl: Command, cl
     assert Decimal(both.amount) == 2 * Decimal(one)
 
 
-@pytest.mark.slow
 def test_the_loss_of_one_slice_ends_the_attempt_and_all_are_made_again(
     simulator: RunningSimulator, tpuctl: Command, cloud: Cloud
 ) -> None:
@@ -174,7 +172,6 @@ def test_the_loss_of_one_slice_ends_the_attempt_and_all_are_made_again(
     assert cloud.provider.list_nodes().nodes == (), "what was made for the restart is deleted"
 
 
-@pytest.mark.slow
 def test_the_maintenance_of_one_slice_is_resumed_by_the_hosts_of_all(
     slices: str, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud
 ) -> None:
@@ -189,7 +186,6 @@ def test_the_maintenance_of_one_slice_is_resumed_by_the_hosts_of_all(
     assert tpuctl("cancel", "r1", "--grace", "0s", "--yes").code == 0
 
 
-@pytest.mark.slow
 def test_a_key_that_no_slice_knows_is_added_to_all(
     slices: str, tpuctl: Command, cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,7 +196,6 @@ def test_a_key_that_no_slice_knows_is_added_to_all(
     assert [len(keys) for keys in lines] == [2, 2]
 
 
-@pytest.mark.slow
 def test_all_hosts_of_all_slices_start_or_none(
     slices: str, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud
 ) -> None:
@@ -212,7 +207,6 @@ def test_all_hosts_of_all_slices_start_or_none(
     assert "TPUCTL_WORKER" not in tpuctl("logs", "r1").out
 
 
-@pytest.mark.slow
 def test_up_says_before_it_bills_that_nothing_spans_the_slices(
     simulator: RunningSimulator, tpuctl: Command
 ) -> None:
@@ -226,7 +220,6 @@ def test_up_says_before_it_bills_that_nothing_spans_the_slices(
         assert reason in declined.err
 
 
-@pytest.mark.slow
 def test_what_no_slices_can_run_together_is_refused(slices: str, tpuctl: Command, cloud: Cloud) -> None:
     Path("job.py").write_text(TELL.replace('"jax"', '"tensorflow"'))
     refused = tpuctl("submit", "job.py", "--tpu", slices)
@@ -236,7 +229,6 @@ def test_what_no_slices_can_run_together_is_refused(slices: str, tpuctl: Command
     assert cloud.bucket.objects("runs/") == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("place", "slices_of_worker"), [("ms", [0, 0, 1, 1]), ("ms-1", [0, 0])])
 def test_jax_joins_the_slices_of_its_run(
     slices: str, tpuctl: Command, place: str, slices_of_worker: list[int]
@@ -250,7 +242,6 @@ def test_jax_joins_the_slices_of_its_run(
     ]
 
 
-@pytest.mark.slow
 def test_a_whole_run_makes_its_slices_and_deletes_them(
     simulator: RunningSimulator, tpuctl: Command, cloud: Cloud
 ) -> None:

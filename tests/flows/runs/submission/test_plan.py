@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -11,10 +12,13 @@ import pytest
 
 from tests.flows.nodes.memory_provider import MemoryProvider, node
 from tests.flows.runs.evidence.memory_bucket import MemoryBucket
+from tpuctl.bucket_layout import NodePaths
+from tpuctl.bucket_objects.decoding import DecodeError, decode
 from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.cloud.storage import Bucket
 from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import NotFoundError, StateError, UsageError
+from tpuctl.flows.runs.recovery.machine import options_of
 from tpuctl.flows.runs.submission.plan import (
     SubmitPlan,
     SubmitRequest,
@@ -25,10 +29,11 @@ from tpuctl.flows.runs.submission.plan import (
     plan_submit,
     priced,
 )
-from tpuctl.flows.runs.submission.restart_policy import RestartRequest
-from tpuctl.nodes import Node
+from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like
+from tpuctl.flows.runs.submission.specs import Launch, specs
+from tpuctl.nodes import Node, joined
 from tpuctl.recovery.records import Restarts
-from tpuctl.runs import NOT_STORED, Tpu, submitter
+from tpuctl.runs import NOT_STORED, Attempt, Tpu, encode, submitter
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 DATASET = PinnedDataset("pets", "1.0.0", "0" * 64)
@@ -208,6 +213,87 @@ class TestAttempt:
     def test_a_dataset_is_a_folder_of_its_bucket(self) -> None:
         variables = own_variables("b", "jax", node(), DATASET)
         assert variables["TPUCTL_DATA_DIR"] == "gs://b/datasets/pets/1.0.0"
+
+
+def slices(kind: str = "v4-16") -> list[Node]:
+    """Return two slices of two hosts each, of one request."""
+    return [
+        node(
+            name, id=replace(node().id, name=name, uid=name), accelerator=kind, queued_resource="ms",
+            multislice=True, addresses=("34.0.0.1", "34.0.0.2"),
+            internal=(f"10.{number}.0.1", f"10.{number}.0.2"),
+        )
+        for number, name in enumerate(("ms-0", "ms-1"))
+    ]  # fmt: skip
+
+
+class TestSlices:
+    """Of one request: a run on all of them, or on one."""
+
+    @pytest.mark.parametrize(
+        ("place", "common", "numbers"),
+        [
+            (joined("ms", slices()), ("10.0.0.1", "2"), ["0", "0", "1", "1"]),
+            (slices()[1], ("10.1.0.1", "1"), ["0", "0"]),
+        ],
+    )
+    def test_each_host_knows_its_slice_and_all_the_same_coordinator(
+        self, script: Path, place: Node, common: tuple[str, str], numbers: list[str]
+    ) -> None:
+        plan = plan_submit(
+            cast("Bucket", MemoryBucket()), MemoryProvider(), "ada", SubmitRequest(script), AT, node=place
+        )
+        start = Launch((), (), plan.environment, restarts=1)
+        told = specs("b", plan.run, plan.attempt, start, 1, "key")
+        assert [
+            (spec.environment["MEGASCALE_COORDINATOR_ADDRESS"], spec.environment["MEGASCALE_NUM_SLICES"])
+            for spec in told
+        ] == [common] * len(numbers)
+        assert [spec.environment["MEGASCALE_SLICE_ID"] for spec in told] == numbers
+        assert [spec.environment["TPUCTL_SLICE"] for spec in told] == numbers
+        assert [(spec.worker, spec.workers) for spec in told] == [
+            (worker, len(numbers)) for worker in range(len(numbers))
+        ]
+        names = [part.name for part in place.id.parts]
+        assert [spec.tpu_uid for spec in told] == [names[int(number)] for number in numbers]
+        for spec in told:
+            assert spec.resumption
+            folders = {spec.resumption.line, *spec.resumption.others}
+            assert folders == {NodePaths.of(part).runs for part in place.id.parts}
+
+    def test_a_restart_makes_as_many(self) -> None:
+        machine = machine_like(joined("ms", slices()), RestartRequest(), "jax", "ada")
+        assert (machine.slices, machine.queued) == (2, True)
+        assert options_of(machine, "r", "r-2", "b").slices == 2
+        assert machine_like(slices()[0], RestartRequest(), "jax", "ada").slices == 1
+
+    @pytest.mark.parametrize(
+        ("framework", "kind", "reason"),
+        [
+            ("tensorflow", "v4-16", "for JAX and PyTorch only"),
+            ("jax", "v3-32", "v4 and later, and they are v3-32"),
+        ],
+    )
+    def test_what_cannot_span_them_is_refused_with_the_way_to_one(
+        self, tmp_path: Path, home: Path, framework: str, kind: str, reason: str
+    ) -> None:
+        script = write(tmp_path / "code/job.py", framework=framework)
+        place = joined("ms", slices(kind))
+        bucket = cast("Bucket", MemoryBucket())
+        with pytest.raises(UsageError, match=f"cannot span the 2 slices of 'ms': .*{reason}") as refused:
+            plan_submit(bucket, MemoryProvider(), "ada", SubmitRequest(script), AT, node=place)
+        assert refused.value.hint == "Run it on one slice: --tpu ms-0"
+        assert plan_submit(bucket, MemoryProvider(), "ada", SubmitRequest(script), AT, node=place.slices[0])
+
+    @pytest.mark.parametrize(
+        ("hosts", "reason"),
+        [(3, "its hosts are not those of its slices"), (2, "its slices do not have its workers")],
+    )
+    def test_a_record_of_workers_that_no_slice_has_is_refused(self, hosts: int, reason: str) -> None:
+        record = attempt_on(joined("ms", slices()), "jax", AT)
+        assert decode(encode(record), Attempt) == record
+        with pytest.raises(DecodeError, match=reason):
+            decode(encode(record).replace(b'"hosts": 4', b'"hosts": %d' % hosts), Attempt)
 
 
 @pytest.mark.parametrize(
