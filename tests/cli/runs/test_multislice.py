@@ -194,6 +194,9 @@ def test_a_key_that_no_slice_knows_is_added_to_all(
     assert len(told(tpuctl)) == 4
     lines = [node.metadata["ssh-keys"].splitlines() for node in cloud.provider.list_nodes().nodes]
     assert [len(keys) for keys in lines] == [2, 2]
+    hosts = tpuctl("exec", slices, "--worker", "all", "--", "sh", "-c", "echo $TPUCTL_SIM_NODE")
+    assert hosts.code == 0, hosts.err
+    assert [line.split()[-1] for line in sorted(hosts.out.splitlines())] == ["ms-0"] * 2 + ["ms-1"] * 2
 
 
 def test_all_hosts_of_all_slices_start_or_none(

@@ -164,12 +164,12 @@ def test_a_request_that_has_failed_says_why() -> None:
         find(queue(MemoryProvider(), QueueState.FAILED, failure=failure), "q1")
 
 
-def test_a_slice_is_meant_by_its_own_name() -> None:
+def test_a_slice_is_meant_by_its_own_name_and_all_by_that_of_their_request() -> None:
     slices = [node(name, queued_resource="q1") for name in ("q1-0", "q1-1")]
     provider = queue(MemoryProvider(*slices), QueueState.ACTIVE, nodes=tuple(item.id for item in slices))
     assert find(provider, "q1-1").node.name == "q1-1"
-    with pytest.raises(StateError, match=r"^'q1' has 2 slices: q1-0, q1-1\.$"):
-        find(provider, "q1")
+    whole = find(provider, "q1")
+    assert (whole.node.name, whole.workers) == ("q1", (0, 1))
 
 
 def test_a_worker_without_a_published_host_key_is_not_trusted() -> None:

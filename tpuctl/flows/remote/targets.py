@@ -101,17 +101,14 @@ def only_own(provider: Provider, owner: str, zone: str | None) -> Allocation:
 
 
 def _node_of(allocation: Allocation, name: str) -> Node:
-    """Return the node that a name means: a slice by its own name, or the only one of a queued resource."""
+    """Return the node that a name means: a slice by its own name, or all nodes of a queued resource."""
     named = [node for node in allocation.nodes if node.name == name]
-    nodes = named or list(allocation.nodes)
-    queued = allocation.queued_resource
-    if len(nodes) == 1:
-        return nodes[0]
-    if nodes:
-        slices = ", ".join(node.name for node in nodes)
-        raise StateError(f"'{allocation.name}' has {len(nodes)} slices: {slices}.", hint="Name one of them.")
-    assert queued
-    raise no_hosts_yet(queued)
+    if named:
+        return named[0]
+    if allocation.nodes:
+        return allocation.whole
+    assert allocation.queued_resource
+    raise no_hosts_yet(allocation.queued_resource)
 
 
 def no_own_tpu(silent_zones: Sequence[str] = (), zone: str | None = None) -> TpuctlError:
