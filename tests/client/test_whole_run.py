@@ -184,7 +184,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Site:
         site.done.append("make node")
         return SimpleNamespace(
             name="made", zone="z",
-            nodes=[SimpleNamespace(name="made", zone="z", is_kept_by_terraform=False)],
+            whole=SimpleNamespace(name="made", zone="z", is_kept_by_terraform=False),
         )  # fmt: skip
 
     occupants = [SimpleNamespace(run="r1"), *(SimpleNamespace(run=name) for name in site.others)]
@@ -507,9 +507,9 @@ class TestOutset:
         self, site: Site, monkeypatch: pytest.MonkeyPatch, types: list[str], found: list[str]
     ) -> None:
         listed = [
-            SimpleNamespace(name="other", accelerator="v3-8"),
-            SimpleNamespace(name="r1", accelerator="v2-8"),
-            SimpleNamespace(name="r1", accelerator="v2-8"),
+            SimpleNamespace(name="other", accelerator="v3-8", queued_resource=""),
+            SimpleNamespace(name="r1", accelerator="v2-8", queued_resource=""),
+            SimpleNamespace(name="r1-0", accelerator="v2-8", queued_resource="r1"),
         ]
         monkeypatch.setattr(whole, "take_inventory", lambda provider: SimpleNamespace(nodes=listed))
         assert outset_of(site)._existing("r1", types) == found
@@ -579,7 +579,7 @@ class TestOutset:
         assert (first.run, first.bucket, first.lifetime.idle) == ("r1", "b", 3600)
         assert first.typed == ("run", "job.py", "--up", "v3-8")
         assert searches == [(("z",), {"race": False, "wait": 7, "detach": False})] * 2
-        existing.append(SimpleNamespace(name="r1", accelerator="v2-8"))
+        existing.append(SimpleNamespace(name="r1", accelerator="v2-8", queued_resource=""))
         assert [plan.options.accelerator for plan in outset_of(site)._up_plans()] == ["v2-8"]
 
     def test_a_lifetime_that_cannot_be_is_refused(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -334,7 +334,8 @@ class Steps:
         if len(types) == 1:
             return []
         listed = take_inventory(self._cloud.provider).nodes
-        return [node.accelerator for node in listed if node.name == name and node.accelerator in types][:1]
+        own = (node.accelerator for node in listed if name in (node.name, node.queued_resource))
+        return [kind for kind in own if kind in types][:1]
 
     def _pull(self) -> results.PullResult:
         """Fetch the run's files; raises StateError if some cannot be written to this disk."""
