@@ -96,10 +96,10 @@ def ask(
     if plan.existing is None:
         show_plan(session, plan, more)
         note_far_zones(session, plan)
-        if obstacle := plan.options.slices > 1 and obstacle_to_spanning(
-            plan.options.type, plan.options.framework
-        ):
-            output.note(f"Warning: no program of {plan.options.framework} can span these slices: {obstacle}.")
+        kind, framework = plan.options.type, plan.options.framework
+        if obstacle := plan.options.slices > 1 and obstacle_to_spanning(kind, framework):
+            of = f" of {framework}" if framework else ""
+            output.note(f"Warning: no program{of} can span these slices: {obstacle}.")
         if not plan.request.service_account:
             output.note(f"{DEFAULT_ACCOUNT}.")
         deletes = bool(plan.options.lifetime.ttl or plan.options.lifetime.idle)
