@@ -370,9 +370,9 @@ def check_slices(node: Node, framework: str) -> None:
     """Raise UsageError for a script that several slices cannot run as one."""
     obstacle = node.slices and obstacle_to_spanning(accelerators.accelerator(node.accelerator), framework)
     if obstacle:
+        of = f", of {framework}," if framework else ""
         raise UsageError(
-            f"This script, of {framework}, cannot span the {len(node.slices)} slices of '{node.name}':"
-            f" {obstacle}.",
+            f"This script{of} cannot span the {len(node.slices)} slices of '{node.name}': {obstacle}.",
             hint=f"Run it on one slice: --tpu {node.slices[0].name}",
         )
 
