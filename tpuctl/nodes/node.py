@@ -48,6 +48,17 @@ class NodeState(StrEnum):
         """Whether the chips bill, or are about to; the disk of a stopped node does also."""
         return self not in (NodeState.STOPPED, NodeState.PREEMPTED, NodeState.GONE)
 
+    @property
+    def order(self) -> int:
+        """Sorts the states of slices: the first is the state of all."""
+        return _ORDER.index(self)
+
+
+_ORDER = (
+    NodeState.PREEMPTED, NodeState.GONE, NodeState.DELETING, NodeState.STOPPED, NodeState.STOPPING,
+    NodeState.REPAIRING, NodeState.UNKNOWN, NodeState.CREATING, NodeState.STARTING, NodeState.READY,
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class NodeId:
@@ -213,16 +224,9 @@ class Node(Owned):
         return deletion(self.name, self.labels)
 
 
-_STATES = (
-    NodeState.GONE, NodeState.PREEMPTED, NodeState.DELETING, NodeState.STOPPED, NodeState.STOPPING,
-    NodeState.UNKNOWN, NodeState.REPAIRING, NodeState.CREATING, NodeState.STARTING, NodeState.READY,
-)  # fmt: skip
-"""The state of slices is that of the one that is furthest from READY, which is last here."""
-
-
 def joined(name: str, slices: Sequence[Node]) -> Node:
     """Return a multislice TPU as one node: its hosts are those of its slices, one slice after the other."""
-    first, worst = slices[0], min(slices, key=lambda each: _STATES.index(each.state))
+    first, worst = slices[0], min(slices, key=lambda each: each.state.order)
     ids = tuple(each.id for each in slices)
     return replace(
         first,

@@ -41,11 +41,6 @@ INTERVAL = 15.0
 """Seconds between two questions to one host by a command that follows a run."""
 QUESTION = 'exec python3 "$1/worker.zip" ask "$1" </dev/null'
 """A program of an earlier version fails at once, as it reads a spec; its answer is none."""
-TELLING = (
-    NodeState.PREEMPTED, NodeState.GONE, NodeState.DELETING, NodeState.STOPPED, NodeState.STOPPING,
-    NodeState.REPAIRING, NodeState.UNKNOWN,
-)  # fmt: skip
-"""States of a slice, the one first that tells the most of how a run on several ended."""
 MAINTENANCE = "performMaintenance"
 """The provider's word for that change of a node."""
 NEAR = timedelta(seconds=30)
@@ -118,8 +113,7 @@ class Witnesses:
         """
         if node.slices:
             words = [self.node(bucket, part) for part in node.slices]
-            order = (*TELLING, *(state for state in NodeState if state not in TELLING))
-            return min(words, key=lambda word: order.index(word.state))
+            return min(words, key=lambda word: word.state.order)
         try:
             state = self.provider.get_node(node).state
         except NotFoundError:

@@ -135,7 +135,6 @@ def plan_submit(
     name = check_name(request.name) if request.name else default_name(request.script, at)
     dataset = _pinned(data_bucket, request.dataset, warn) if request.dataset else None
     node = node or find_ready(provider, request.tpu, types, owner)
-    check_slices(node, header.tpuctl.framework)
     git, git_notes = _git(request.script.parent, code)
     arguments = masked_arguments(request.arguments)
     record = _run(name, request, arguments.arguments, code, header, node, dataset, git, at)
@@ -356,7 +355,11 @@ def priced(plan: SubmitPlan, price_of: PriceOf) -> SubmitPlan:
 def attempt_on(
     node: Node, framework: str, at: datetime, number: int = 1, price: RecordedPrice | None = None
 ) -> Attempt:
-    """Return the record of an attempt on a node, which costs `price` per hour; it is not signed yet."""
+    """Return the record of an attempt on a node, which costs `price` per hour; it is not signed yet.
+
+    Raises UsageError for several slices that no program of the framework can span.
+    """
+    _check_slices(node, framework)
     machine = Tpu.of(node)
     # A TensorFlow slice is driven from worker 0; JAX and PyTorch wait for the same program on every host.
     workers = (0,) if framework == "tensorflow" else tuple(range(machine.hosts))
@@ -366,8 +369,7 @@ def attempt_on(
     )  # fmt: skip
 
 
-def check_slices(node: Node, framework: str) -> None:
-    """Raise UsageError for a script that several slices cannot run as one."""
+def _check_slices(node: Node, framework: str) -> None:
     obstacle = node.slices and obstacle_to_spanning(accelerators.accelerator(node.accelerator), framework)
     if obstacle:
         of = f", of {framework}," if framework else ""
