@@ -64,7 +64,12 @@ class TestSpec:
         resumption = Resumption(restarts=-1, line="nodes/n/runs/")
         spec = replace(read_spec({**REQUIRED, "schema": 1}), resumption=resumption)
         content = json.loads(records.encode(spec))
-        assert content["resumption"] == {"restarts": -1, "line": "nodes/n/runs/", "lost_at_once": 0}
+        assert content["resumption"] == {
+            "restarts": -1,
+            "line": "nodes/n/runs/",
+            "others": [],
+            "lost_at_once": 0,
+        }
         assert read_spec(content).resumption == resumption
 
     @pytest.mark.parametrize(

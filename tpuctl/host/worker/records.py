@@ -271,7 +271,9 @@ def read_spec(stream: TextIO) -> Spec:
     values = {field.name: content[field.name] for field in fields(Spec) if field.name in content}
     try:
         if values.get("resumption"):
-            values["resumption"] = Resumption(**values["resumption"])
+            resumption = values["resumption"]
+            others = tuple(resumption.get("others", ()))
+            values["resumption"] = Resumption(**{**resumption, "others": others})
         return Spec(**values)
     except TypeError as error:
         raise ValueError("spec.json is not complete: %s" % error) from None

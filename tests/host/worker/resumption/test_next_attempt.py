@@ -91,7 +91,7 @@ def test_the_next_attempt_has_program_and_spec_in_a_folder_of_its_own(disk: Disk
     assert (following / "worker.zip").read_bytes() == b"program"
     spec = json.loads((following / "spec.json").read_bytes())
     assert (spec["attempt"], spec["folder"]) == (2, "runs/r1/attempts/2/workers/0/")
-    assert spec["resumption"] == {"restarts": 1, "line": "nodes/n/runs/", "lost_at_once": 0}
+    assert spec["resumption"] == {"restarts": 1, "line": "nodes/n/runs/", "others": [], "lost_at_once": 0}
     assert [stat.S_IMODE(path.stat().st_mode) for path in (following, following / "spec.json")] == [
         0o700,
         0o600,
