@@ -147,7 +147,7 @@ class Tpu(msgspec.Struct, frozen=True):
     hosts: Hosts
     spot: bool
     provider: Label = CLOUD_TPU
-    slices: Annotated[tuple[Slice, ...], msgspec.Meta(max_length=4096)] = ()
+    slices: Annotated[tuple[Slice, ...], msgspec.Meta(max_length=256)] = ()
     """The nodes of a multislice TPU, whose hosts are those of its slices, in order; empty for one node."""
 
     def __post_init__(self) -> None:

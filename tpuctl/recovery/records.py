@@ -31,7 +31,7 @@ class Machine(NodeSpec, frozen=True):
     framework: Label = "tensorflow"
     queued: bool = False
     """Whether it is made by a queued resource."""
-    slices: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
+    slices: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1
     subnetworks: Annotated[Mapping[Label, Label], msgspec.Meta(max_length=MOST_ZONES)] = {}
     """Region -> subnetwork, in the place of `subnetwork`, where the zones are in several regions."""
     labels: Annotated[Mapping[Label, Label], msgspec.Meta(max_length=64)] = {}

@@ -63,6 +63,7 @@ from tpuctl.nodes import (
     UpdateNode,
     joined,
 )
+from tpuctl.parallel import fanout, values
 
 if TYPE_CHECKING:
     from google.cloud import tpu_v2alpha1
@@ -103,7 +104,7 @@ class CloudTpu:
     def get_node(self, node: NodeId) -> Node:
         """Return a node; raises NotFoundError, also when another node has the name now."""
         if node.slices:
-            return joined(node.name, [self.get_node(part) for part in node.slices])
+            return joined(node.name, values(fanout(self.get_node, node.slices)))
         subject, request = _subject(node), tpu_v2.GetNodeRequest(name=node_name(node))
         current = read_node(send(subject, self._client.get_node, request))
         if node.uid and current.id.uid != node.uid:
@@ -197,7 +198,7 @@ class CloudTpu:
     def host_keys(self, node: NodeId) -> Mapping[int, str]:
         """Return each worker's host key, which it writes into its guest attributes at boot."""
         if node.slices:
-            keys = [self.host_keys(part) for part in node.slices]
+            keys = values(fanout(self.host_keys, node.slices))
             numbers = range(len(keys) * node.slice_hosts)
             places = {worker: divmod(worker, node.slice_hosts) for worker in numbers}
             return {worker: keys[part][host] for worker, (part, host) in places.items() if host in keys[part]}

@@ -23,6 +23,7 @@ from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord
 from tpuctl.host.keeper.records import EXPIRED, IDLED, PREEMPTED, Deletion, encode
 from tpuctl.host.worker.records import WorkerStatus
 from tpuctl.nodes import Node, NodeId, NodeState
+from tpuctl.parallel import fanout, values
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
@@ -112,7 +113,7 @@ class Witnesses:
         Of several slices what it says of the one that tells the most of an end.
         """
         if node.slices:
-            words = [self.node(bucket, part) for part in node.slices]
+            words = values(fanout(lambda part: self.node(bucket, part), node.slices))
             return min(words, key=lambda word: word.state.order)
         try:
             state = self.provider.get_node(node).state
