@@ -14,8 +14,8 @@ from tpuctl.cloud.storage import Bucket
 Command = Callable[..., CommandResult]
 PRICE = "amount currency source as_of reason"
 RUN = (
-    "run created submitted ended duration_seconds accelerator slices node zone dataset state exit_code reason "
-    "cost submitter attempt steps_lost no_output_seconds tags notes"
+    "run created submitted ended duration_seconds accelerator slices node zone dataset state exit_code "
+    "reason cost submitter attempt steps_lost no_output_seconds tags notes"
 )
 ENDED = "2026-01-01T12:00:00Z"
 
