@@ -16,7 +16,7 @@ BIN = Path(sys.executable).parent
 STEPS = (
     ("A real dataset: the UCI handwritten digits, as images in class folders.",
      "python demo/write_digits.py {results}/digits"),
-    ("A TPU, ready for SSH.", "tpuctl up v3-8 --yes"),
+    ("A TPU, ready for SSH.", "tpuctl up v3-8 --framework tensorflow --yes"),
     ("The dataset as TFRecord shards in the bucket.", "tpuctl data upload digits {results}/digits"),
     ("The training script, shipped to the TPU and started in the background.",
      "tpuctl submit jobs/digits.py"),

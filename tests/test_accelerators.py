@@ -8,7 +8,6 @@ import pytest
 
 from tpuctl.accelerators import (
     ALIASES,
-    RUNTIME_BASES,
     accelerator,
     catalogue,
     is_generation,
@@ -18,6 +17,7 @@ from tpuctl.accelerators import (
     zones,
 )
 from tpuctl.errors import UsageError
+from tpuctl.images import PLAIN
 
 ALL = list(catalogue().values())
 
@@ -65,7 +65,7 @@ class TestEveryType:
 
     def test_has_zones_and_a_runtime(self) -> None:
         assert [each.type for each in ALL if not each.zones or set(each.zones) - set(zones())] == []
-        assert [each.type for each in ALL if each.base_runtime not in RUNTIME_BASES] == []
+        assert [each.type for each in ALL if each.generation not in PLAIN[each.base_runtime]] == []
 
     def test_is_documented_in_zones_that_the_catalogue_has(self) -> None:
         assert [each.type for each in ALL if not set(each.documented) <= set(each.zones)] == []

@@ -80,7 +80,7 @@ def test_every_requirement_of_pep_508_is_read(dependency: str) -> None:
 )
 def test_a_script_without_a_header_has_the_defaults(text: str) -> None:
     assert parse(text, "job.py") == Header()
-    assert parse(text, "job.py").tpuctl.framework == "tensorflow"
+    assert parse(text, "job.py").tpuctl.framework == ""
 
 
 def test_a_block_of_another_type_is_left_alone() -> None:

@@ -13,8 +13,6 @@ from typing import NoReturn
 
 from tpuctl.errors import UsageError, nearest
 
-RUNTIME_BASES = ("tpu-ubuntu2204-base", "v2-alpha-tpuv5-lite", "v2-alpha-tpuv5", "v2-alpha-tpuv6e")
-"""Runtime versions without a framework, for JAX and PyTorch."""
 ALIASES = {
     # what people, price lists and products call a generation: its types in the Cloud TPU API
     "v5e": "v5litepod", "v5lite": "v5litepod", "v5-lite": "v5litepod", "v5lite-pod": "v5litepod",

@@ -11,8 +11,7 @@ import msgspec
 from tpuctl.config import toml
 from tpuctl.errors import UsageError
 from tpuctl.host.worker import requirements
-
-FRAMEWORKS = ("tensorflow", "jax", "pytorch")
+from tpuctl.images import FRAMEWORKS
 
 _BEGIN, _END = "# /// script", "# ///"
 LONGEST = 1 << 15
@@ -29,7 +28,8 @@ class ToolTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     accelerator: str | tuple[str, ...] | None = None
     """Type to run on; several, also with commas between them, in the order in which they are preferred."""
     dataset: str | None = None
-    framework: str = "tensorflow"
+    framework: str = ""
+    """Empty where the header does not say it."""
     env: dict[str, str] = {}
     """Environment variables of the script."""
     requirements: str = ""
@@ -88,7 +88,7 @@ def parse(text: str, path: str) -> Header:
         ) from None  # a traceback would show the names in it as they are
     _check_requirements(block, path)
     _check_lock_path(block.tool.tpuctl.requirements, path)
-    if block.tool.tpuctl.framework not in FRAMEWORKS:
+    if block.tool.tpuctl.framework not in ("", *FRAMEWORKS):
         raise UsageError(
             f"The header of {path} asks for the framework '{block.tool.tpuctl.framework}'.",
             hint=f"Known: {', '.join(FRAMEWORKS)}.",

@@ -87,7 +87,7 @@ class TestNodes:
 
 class TestHosts:
     def test_a_command_has_one_result_a_worker(self, client: Client) -> None:
-        node = client.up("v3-32", name="pod")
+        node = client.up("v3-32", name="pod", framework="jax")
         pieces = list[tuple[int, str, bytes]]()
         result = node.exec("echo out; echo err >&2; exit 3", output=lambda *piece: pieces.append(piece))
         assert [worker.worker for worker in result.workers] == [0, 1, 2, 3]
@@ -102,7 +102,7 @@ class TestHosts:
             node.exec("true", workers=[7])
 
     def test_files_go_to_every_host_and_come_from_each(self, client: Client) -> None:
-        client.up("v3-32", name="pod")
+        client.up("v3-32", name="pod", framework="jax")
         Path("data").write_text("content")
         sent = client.cp("data", "pod:copy")
         assert [(each.worker, each.files, each.bytes, each.kept) for each in sent] == [

@@ -129,7 +129,7 @@ def test_without_options_a_tpu_is_a_plain_one(client: Client, scheduling: NodeOp
     del body["labels"], body["metadata"]
     assert body == {
         "acceleratorType": "v3-8",
-        "runtimeVersion": "tpu-vm-tf-2.18.0-pjrt",
+        "runtimeVersion": "tpu-ubuntu2204-base",
         "schedulingConfig": scheduling,
         "networkConfig": {"network": "default", "enableExternalIps": True},
     }

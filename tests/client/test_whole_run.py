@@ -464,7 +464,7 @@ def outset_of(site: Site, *types: str, config: str | None = None) -> Steps:
     steps: Any = site.made_steps()
     steps._context.config = {"accelerator": config, "bucket": "b"}
     steps._whole = SimpleNamespace(
-        run="r1", request=SimpleNamespace(script=Path("job.py")), types=types,
+        run="r1", request=SimpleNamespace(script=Path("job.py"), framework=None), types=types,
         typed=("run", "job.py", "--up", "v3-8"), zones=("z",), wait=7, lifetime=Lifetime(idle=3600),
         machine=options_of,
     )  # fmt: skip
@@ -544,7 +544,7 @@ class TestOutset:
         monkeypatch.setattr(command, "warn_of_secrets", asked.append)
         run: Any = SimpleNamespace(
             run="r1",
-            request=SimpleNamespace(script=Path("job.py")),
+            request=SimpleNamespace(script=Path("job.py"), framework=None),
             folder=Path("out"),
             is_deleted=is_deleted,
         )
@@ -567,7 +567,7 @@ class TestOutset:
             plan_of=lambda _, *plan: SimpleNamespace(options=plan[0]),
         )
         existing: list[Any] = []
-        monkeypatch.setattr(whole, "read_header", lambda script: header)
+        monkeypatch.setattr(whole, "read_header", lambda *_: header)
         monkeypatch.setattr(whole, "creation", creation)
         monkeypatch.setattr(whole, "take_inventory", lambda provider: SimpleNamespace(nodes=existing))
         options = [plan.options for plan in outset_of(site)._up_plans()]
@@ -586,7 +586,7 @@ class TestOutset:
         header = SimpleNamespace(tpuctl=SimpleNamespace(accelerators=("v3-8",), framework="jax"))
         begin = outset_of(site)
         begin._whole.__dict__["lifetime"] = Lifetime(ttl=1)
-        monkeypatch.setattr(whole, "read_header", lambda script: header)
+        monkeypatch.setattr(whole, "read_header", lambda *_: header)
         with pytest.raises(UsageError, match="--ttl is from"):
             begin._up_plans()
 

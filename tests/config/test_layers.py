@@ -249,6 +249,7 @@ class TestFormats:
 
     MALFORMED = (
         ("project", "My Project"), ("zone", "somewhere"), ("accelerator", "v3 8"),
+        ("framework", "keras"),
         ("bucket", "bucket!"), ("data_bucket", "bucket!"),
         ("network", "my_network"), ("subnetwork", "my_network"),
         ("subnetworks", "europe-west4"), ("external_ips", "maybe"), ("iap", "auto"),

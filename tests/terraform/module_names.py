@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.paths import ROOT
-from tpuctl.accelerators import RUNTIME_BASES, catalogue
+from tpuctl.accelerators import catalogue
+from tpuctl.images import PLAIN
 
 CATALOGUE = ROOT / "tpuctl" / "google_names.json"
 NAMED = {
@@ -79,5 +80,5 @@ def _wrong_assignments(text: str) -> Iterator[str]:
         yield f"{accelerator} is not an accelerator of the catalogue"
     elif accelerator and zone not in catalogue()[accelerator].zones:
         yield f"{accelerator} is not offered in {zone}"
-    if assigned.get("runtime_version") and assigned["runtime_version"] not in RUNTIME_BASES:
+    if assigned.get("runtime_version") and assigned["runtime_version"] not in PLAIN:
         yield f"{assigned['runtime_version']} is not a runtime of the catalogue"

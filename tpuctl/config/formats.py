@@ -42,6 +42,7 @@ FORMATS = {
     ),
     "zone": Format(ZONE, "a zone, such as europe-west4-a"),
     "accelerator": Format(r"[A-Za-z0-9]+(-[a-z0-9]+)*", "a TPU type, such as v3-8"),
+    "framework": Format("jax|pytorch|tensorflow", "jax, pytorch or tensorflow"),
     "bucket": BUCKET,
     "data_bucket": BUCKET,
     "network": Format(

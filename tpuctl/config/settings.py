@@ -64,6 +64,7 @@ SETTINGS = {
             "no",
         ),
         Setting("accelerator", "TPU type that 'tpuctl up' creates"),
+        Setting("framework", "framework that 'tpuctl up' chooses the image for (jax, pytorch or tensorflow)"),
         Setting("data_bucket", "Cloud Storage bucket of datasets, when it is another one", real_only=True),
         Setting("network", "VPC network of the TPU VMs", "default", "default"),
         Setting("subnetwork", "subnetwork of the TPU VMs", real_only=True),

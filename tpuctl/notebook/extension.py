@@ -19,7 +19,7 @@ from tpuctl import job_header
 from tpuctl.client.client import Client
 from tpuctl.display.following import concise, write
 from tpuctl.errors import TpuctlError, UsageError, nearest
-from tpuctl.job_header import FRAMEWORKS
+from tpuctl.images import FRAMEWORKS
 
 if TYPE_CHECKING:
     from tpuctl.client.records import Progress

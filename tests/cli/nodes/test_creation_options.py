@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.completion.interface import interface, recorded
 from tests.cli.nodes.wire import printed, received
+from tests.cli.pseudo_terminal import in_terminal
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import accelerators
 from tpuctl.sim.hosts.metadata import tree
@@ -74,7 +75,7 @@ def node_of(result: CommandResult) -> dict[str, object]:
         ("v3-8 --service-account me", "cannot be the service account"),
         ("v3-8 --tag Tag", "cannot be a network tag"),
         ("v3-8 --scopes everything", "is no OAuth scope"),
-        ("v3-32 --data-disk d", "4 hosts can share disk 'd'"),
+        ("v3-32 --framework jax --data-disk d", "4 hosts can share disk 'd'"),
     ],
 )
 def test_it_is_refused_before_anything_is_sent(
@@ -123,7 +124,7 @@ def test_any_reservation_is_used_in_the_queue(tpuctl: Tpuctl) -> None:
 def test_a_topology_says_the_size(
     words: tuple[str, ...], accelerator: dict[str, str] | None, tpuctl: Tpuctl
 ) -> None:
-    result = tpuctl("up", *words, "--dry-run", "--json")
+    result = tpuctl("up", *words, "--framework", "jax", "--dry-run", "--json")
     if accelerator:
         assert node_of(result)["acceleratorConfig"] == accelerator
     else:
@@ -131,12 +132,50 @@ def test_a_topology_says_the_size(
 
 
 def test_the_configuration_says_the_type(tpuctl: Tpuctl, monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("tpuctl.toml").write_text('accelerator = "v3-32"\n')
+    Path("tpuctl.toml").write_text('accelerator = "v3-32"\nframework = "jax"\n')
     assert node_of(tpuctl("up", "--dry-run", "--json"))["acceleratorType"] == "v3-32"
     assert (
         node_of(tpuctl("up", "v2-8", "--dry-run", "--json", "--zone", "us-central1-b"))["acceleratorType"]
         == "v2-8"
     )
+
+
+@pytest.mark.parametrize("words", [(), ("--yes",)])
+def test_a_slice_of_no_framework_is_refused_where_nobody_can_be_asked(
+    words: tuple[str, ...], tpuctl: Tpuctl
+) -> None:
+    refused = tpuctl("up", "v3-32", *words)
+    assert refused.code == 2
+    assert "v3-32 has 4 hosts: TensorFlow needs an image there that JAX and PyTorch cannot use" in refused.err
+    assert "--framework jax, pytorch or tensorflow" in refused.err
+    assert not tpuctl("ls", "--json").json["nodes"]
+
+
+def test_a_slice_of_no_framework_is_asked_for_on_a_terminal() -> None:
+    shown = in_terminal("up", "v3-32", columns=200, typed="torch\njax\nn\n")
+    assert "v3-32 has 4 hosts" in shown
+    assert "'torch' is not one of" in shown
+    assert "tpu-ubuntu2204-base" in shown
+    assert "Declined" in shown
+
+
+def test_the_plan_says_which_frameworks_the_image_serves(tpuctl: Tpuctl) -> None:
+    def served(*words: str) -> str:
+        return next(line for line in tpuctl("up", *words).err.splitlines() if line.startswith("serves"))
+
+    every = "TensorFlow, JAX, PyTorch (installed by runs that require it)"
+    assert served("v3-8").split(maxsplit=1)[1] == every
+    assert served("v3-32", "--framework", "jax").split(maxsplit=1)[1] == every.removeprefix("TensorFlow, ")
+    assert served("v3-32", "--framework", "tensorflow").split(maxsplit=1)[1] == "TensorFlow 2.19.0"
+    assert served("v3-8", "--framework", "tensorflow").split(maxsplit=1)[1] == (
+        "TensorFlow 2.19.0; JAX, PyTorch (installed by runs that require it)"
+    )
+
+
+def test_a_slice_that_exists_needs_no_framework(tpuctl: Tpuctl) -> None:
+    words = ("up", "v3-32", "--name", "pod")
+    assert tpuctl(*words, "--framework", "jax", "--yes").code == 0
+    assert tpuctl(*words).code == 0
 
 
 def test_metadata_of_values_and_files(tpuctl: Tpuctl) -> None:
@@ -162,7 +201,7 @@ def test_a_disk_of_no_zone_is_in_that_of_the_node(tpuctl: Tpuctl) -> None:
 
 def test_the_plan_shows_slices_queue_and_reservation(tpuctl: Tpuctl) -> None:
     words = ("--slices", "2", "--reservation", "r1", "--valid-until", "2199-01-01T00:00:00Z")
-    declined = tpuctl("up", "v3-32", *words)
+    declined = tpuctl("up", "v3-32", "--framework", "jax", *words)
     assert declined.code == 10
     facts = dict(line.split(maxsplit=1) for line in declined.err.splitlines() if " " in line)
     assert facts["type"] == "2 x v3-32 (4 hosts, 16 chips)"

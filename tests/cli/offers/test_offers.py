@@ -124,7 +124,7 @@ class TestRuntimes:
     def test_runtimes_name_the_generations_they_are_for(self, tpuctl: Tpuctl) -> None:
         rows = {row["runtime"]: row for row in tpuctl("runtimes", "--json").json["runtimes"]}
         assert rows["tpu-ubuntu2204-base"]["default_of"] == ["v2", "v3", "v4"]
-        assert rows["tpu-vm-tf-2.18.0-pjrt"]["default_of"] == []
+        assert rows["tpu-vm-tf-2.17.1-pjrt"]["default_of"] == []
         assert rows["v2-alpha-tpuv6e"]["zones"] == accelerators.zones()
         assert lines(tpuctl("runtimes"))["v2-alpha-tpuv6e"][-1] == "all"
 

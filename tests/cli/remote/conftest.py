@@ -34,7 +34,10 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSimulato
         simulator = RunningSimulator(top / "state" / "sim")
         try:
             for name, accelerator, zone in NODES:
-                assert run(["up", accelerator, "--zone", zone, "--name", name, "--yes"]) == 0
+                assert (
+                    run(["up", accelerator, "--framework", "jax", "--zone", zone, "--name", name, "--yes"])
+                    == 0
+                )
             yield simulator
         finally:
             simulator.close()

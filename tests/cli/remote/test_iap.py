@@ -42,7 +42,7 @@ def tunnels(simulator: RunningSimulator) -> int:
 
 
 def test_the_whole_job_on_hosts_without_external_addresses(inside: RunningSimulator, tpuctl: Tpuctl) -> None:
-    assert tpuctl("up", "v3-32", "--name", "n1", "--yes").code == 0
+    assert tpuctl("up", "v3-32", "--name", "n1", "--framework", "jax", "--yes").code == 0
     assert tunnels(inside) == 4
     Path("words").mkdir()
     Path("words/words.csv").write_text("word,length\nant,3\nbear,4\n" * 20)
@@ -73,7 +73,7 @@ def test_a_flag_overrides_what_the_addresses_say(
 def test_the_relay_is_asked_for_an_instance_without_a_second_look_at_the_node(
     simulator: RunningSimulator, cloud: Cloud, without_addresses: None, tpuctl: Tpuctl
 ) -> None:
-    assert tpuctl("up", "v3-32", "--name", "n1", "--yes").code == 0
+    assert tpuctl("up", "v3-32", "--name", "n1", "--framework", "jax", "--yes").code == 0
     node = cloud.provider.get_node(cloud.provider.node_id("europe-west4-a", "n1"))
     assert node.external == (False,) * 4
     keys = cloud.provider.host_keys(node.id)

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.running_simulator import CommandResult, RunningSimulator
 
 Call = Callable[..., CommandResult]
-UP = ("up", "v4-16", "--zone", "us-central2-b", "--name", "pair", "--yes")
+UP = ("up", "v4-16", "--framework", "jax", "--zone", "us-central2-b", "--name", "pair", "--yes")
 JOB = '# /// script\n# [tool.tpuctl]\n# framework = "jax"\n# ///\nprint(1)\n'
 
 

@@ -129,7 +129,8 @@ def preempting(
 
 
 def up_and_submit(tpuctl: Command, script: str, name: str, *options: str) -> None:
-    up = tpuctl("up", "v3-8", "--name", f"tpu-{name}", "--spot", "--yes", "--framework", "jax")
+    framework = "tensorflow" if script.startswith("jobs/") else "jax"
+    up = tpuctl("up", "v3-8", "--name", f"tpu-{name}", "--spot", "--yes", "--framework", framework)
     assert up.code == 0, up.err
     submitted = tpuctl("submit", script, "--tpu", f"tpu-{name}", "--name", name, *options)
     assert submitted.code == 0, submitted.err

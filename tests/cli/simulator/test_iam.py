@@ -94,7 +94,9 @@ def test_hosts_with_the_rights_of_terraform_end_with_the_one_whose_script_fails(
     """They overwrite the decision that all start by the one that all end."""
     assert tpuctl("sim", "start", "--iam", "iam.json", "--iam-user", "user:ada@example.com").code == 0
     account = "tpuctl-tpu@demo-project-1.iam.gserviceaccount.com"
-    up = tpuctl("up", "v4-16", "--zone", "us-central2-b", "--service-account", account, "--yes")
+    up = tpuctl(
+        "up", "v4-16", "--framework", "jax", "--zone", "us-central2-b", "--service-account", account, "--yes"
+    )
     assert up.code == 0, up.err
     header = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'
     script = "import os, sys, time\nos.environ['TPUCTL_WORKER'] == '1' and sys.exit(3)\ntime.sleep(900)\n"

@@ -145,8 +145,8 @@ NOT_READING = {
 DRY_RUNS = """\
 up v3-8
 up v3-8 --spot
-up v3-32 --name p2
-up v3 --topology 4x4 --spot
+up v3-32 --name p2 --framework tensorflow
+up v3 --topology 4x4 --spot --framework jax
 up v2-8 --zone us-central1-b --zone us-central1-c
 up v3-8 --queued --valid-until 2027-01-01T00:00:00Z
 up v3-8 --reserved

@@ -285,7 +285,7 @@ class TestIdle:
     def test_a_login_on_another_worker_keeps_the_slice(
         self, keepers: Keepers, tpuctl: Command, cloud: Cloud, simulator
     ) -> None:
-        created = tpuctl("up", "v3-32", "--name", "n1", "--idle", "10m", "--yes")
+        created = tpuctl("up", "v3-32", "--framework", "jax", "--name", "n1", "--idle", "10m", "--yes")
         assert created.code == 0, created.err
         (node,) = cloud.provider.list_nodes().nodes
         with cloud.ssh.connect(node, 3, cloud.provider.host_keys(node.id)[3]):

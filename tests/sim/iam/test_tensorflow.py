@@ -52,7 +52,7 @@ def test_a_job_of_this_repository_keeps_all_checkpoints_where_they_are_protected
     options = ("--epochs", "5", "--batch", "8", "--keep-checkpoints", "0")
     for command in (
         ("data", "upload", "digits", "pictures"),
-        ("up", "v3-8", "--yes"),
+        ("up", "v3-8", "--framework", "tensorflow", "--yes"),
         ("submit", "jobs/digits.py", "--", *options),
         ("logs", "-f"),
         ("pull", "--to", "out"),
@@ -81,7 +81,7 @@ def test_a_job_of_this_repository_keeps_all_checkpoints_where_they_are_protected
 )
 def test_checkpoints(rehearse: Start, tpuctl: Tpuctl, example: Example, keep: str, lines: list[str]) -> None:
     rehearse(example)
-    assert tpuctl("up", "v3-8", "--yes").code == 0
+    assert tpuctl("up", "v3-8", "--framework", "tensorflow", "--yes").code == 0
     assert tpuctl("submit", job(BODY), "--env", f"KEEP={keep}").code == 0
     followed = tpuctl("logs", "-f")
     assert followed.code == 0, followed.out + followed.err

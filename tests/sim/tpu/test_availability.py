@@ -21,10 +21,10 @@ def test_a_zone_lists_its_accelerator_types_with_their_topologies(client: tpu_v2
         client.get_accelerator_type(name=f"{ZONE}/acceleratorTypes/v3-8")
 
 
-def test_runtime_versions_are_the_bases_and_tensorflow_in_four_forms(client: tpu_v2.TpuClient) -> None:
+def test_runtime_versions_are_the_bases_and_those_of_tensorflow(client: tpu_v2.TpuClient) -> None:
     versions = {runtime.version for runtime in client.list_runtime_versions(parent=ZONE)}
     assert {"tpu-ubuntu2204-base", "v2-alpha-tpuv6e"} <= versions
-    assert {f"tpu-vm-tf-2.17.0{form}" for form in ("", "-pjrt", "-pod", "-pod-pjrt")} <= versions
+    assert {f"tpu-vm-tf-2.17.0{form}" for form in ("-pjrt", "-se", "-pod-pjrt", "-pod-se")} <= versions
     name = f"{ZONE}/runtimeVersions/tpu-ubuntu2204-base"
     assert client.get_runtime_version(name=name).version == "tpu-ubuntu2204-base"
 

@@ -16,7 +16,7 @@ ZONE = "projects/rehearsal/locations/us-central2-b"
 NODE = f"{ZONE}/nodes/one"
 SENT = {
     "acceleratorType": "v4-16",
-    "runtimeVersion": "tpu-vm-tf-2.18.0-pod-pjrt",
+    "runtimeVersion": "tpu-vm-tf-2.17.1-pod-pjrt",
     "description": "for tests",
     "labels": {"team": "vision"},
     "schedulingConfig": {"preemptible": True, "reserved": False},
@@ -70,7 +70,7 @@ def test_a_node(rest: Rest, version: str, shown: str) -> None:
         "acceleratorConfig": {"type": "V4", "topology": "2x2x2"},
         "state": "READY",
         "health": "HEALTHY",
-        "runtimeVersion": "tpu-vm-tf-2.18.0-pod-pjrt",
+        "runtimeVersion": "tpu-vm-tf-2.17.1-pod-pjrt",
         "networkConfig": {"network": "net", "enableExternalIps": True},
         "createTime": node["createTime"],
         "schedulingConfig": {"preemptible": True},
@@ -145,7 +145,7 @@ def test_a_node_in_version_1(rest: Rest) -> None:
         "health": "HEALTHY",
         "createTime": node["createTime"],
         "labels": {"team": "vision"},
-        "tensorflowVersion": "tpu-vm-tf-2.18.0-pod-pjrt",
+        "tensorflowVersion": "tpu-vm-tf-2.17.1-pod-pjrt",
         "ipAddress": ADDRESSES[0],
         "port": "8470",
         "networkEndpoints": [{"ipAddress": address, "port": 8470} for address in ADDRESSES],
@@ -169,10 +169,10 @@ def test_every_field_of_version_1_comes_from_version_2(rest: Rest) -> None:
 
 
 def test_versions_of_tensorflow(rest: Rest) -> None:
-    versions = ("2.15.0", "2.16.0", "2.16.1", "2.17.0", "2.18.0")
+    versions = ("2.15.0", "2.15.1", "2.16.1", "2.16.2", "2.17.0", "2.17.1", "2.18.0", "2.19.0")
     documents = [{"name": f"{ZONE}/tensorflowVersions/{version}", "version": version} for version in versions]
     assert rest("GET", f"v1/{ZONE}/tensorflowVersions") == {"tensorflowVersions": documents}
-    assert rest("GET", f"v1/{ZONE}/tensorflowVersions/2.17.0") == documents[3]
+    assert rest("GET", f"v1/{ZONE}/tensorflowVersions/2.17.0") == documents[4]
     rest("GET", f"v1/{ZONE}/tensorflowVersions/2.17", status=404)
 
 

@@ -33,7 +33,7 @@ def test_the_lists_that_have_a_filter_obey_it(client: tpu_v2.TpuClient) -> None:
     create(client)
     types = client.list_accelerator_types(request={"parent": PARENT, "filter": "type=v3-8"})
     assert [accelerator.type_ for accelerator in types] == ["v3-8"]
-    request = {"parent": PARENT, "filter": "version:tf-2.17", "page_size": 3}
+    request = {"parent": PARENT, "filter": "version:tf-2.17.1", "page_size": 3}
     assert len(list(client.list_runtime_versions(request=request))) == 4
     assert not client.list_operations({"name": PARENT, "filter": "done=false"}).operations
     assert len(client.list_operations({"name": PARENT, "filter": "metadata.verb=create"}).operations) == 1

@@ -144,7 +144,7 @@ def test_a_submitted_job_runs_on_every_worker(
     tpuctl: Callable[..., CommandResult], simulator: RunningSimulator
 ) -> None:
     Path("job.py").write_text(JOB)
-    assert tpuctl("up", "v5litepod-16", "--yes").code == 0
+    assert tpuctl("up", "v5litepod-16", "--framework", "jax", "--yes").code == 0
     submitted = tpuctl("submit", "job.py")
     assert submitted.code == 0, submitted.err
     followed = tpuctl("logs", "-f")

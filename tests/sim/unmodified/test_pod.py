@@ -50,7 +50,7 @@ def test_worker_0_has_the_replicas_of_every_host(
     tpuctl: Callable[..., CommandResult], simulator: RunningSimulator
 ) -> None:
     Path("job.py").write_text(JOB)
-    assert tpuctl("up", "v3-32", "--name", "pod", "--yes").code == 0
+    assert tpuctl("up", "v3-32", "--name", "pod", "--framework", "tensorflow", "--yes").code == 0
     submitted = tpuctl("submit", "job.py", "--env", "TPUCTL_SIM_CORES=4")
     assert submitted.code == 0, submitted.err
     followed = tpuctl("logs", "-f")

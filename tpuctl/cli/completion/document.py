@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import click
 
-from tpuctl import accelerators, faults
+from tpuctl import accelerators, faults, images
 from tpuctl.cli.completion.tree import FILE
 from tpuctl.cli.main import COMMANDS, cli
 from tpuctl.cli.simulator.kinds import command_of
@@ -49,7 +49,7 @@ def document() -> str:
     values = {
         "zones": accelerators.zones(),
         "accelerators": sorted(accelerators.catalogue()),
-        "runtimes": list(accelerators.RUNTIME_BASES),
+        "runtimes": list(images.PLAIN),
         "public datasets": list(PUBLIC),
         **choices,
     }

@@ -15,7 +15,7 @@ from tpuctl.cli.value_types import ACCELERATOR_OR_GENERATION, LOCAL_PATH, MOMENT
 from tpuctl.client.nodes import creation
 from tpuctl.errors import UsageError
 from tpuctl.flows.nodes.options import UpOptions
-from tpuctl.job_header import FRAMEWORKS
+from tpuctl.images import FRAMEWORKS
 from tpuctl.masking.names import is_secret
 from tpuctl.masking.text import secrets_in
 
@@ -81,9 +81,7 @@ OF_UP_ALONE = (
     click.option(
         "--framework",
         type=click.Choice(FRAMEWORKS),
-        default="tensorflow",
-        show_default=True,
-        help="Framework to choose the runtime version for.",
+        help="Framework to choose the runtime version for; by default the configured one.",
     ),
     click.option(
         "--topology",
@@ -100,7 +98,7 @@ TYPE, NAME, FRAMEWORK, TOPOLOGY, BOOT_DISK, FLEX_START = OF_UP_ALONE
 OPTIONS = (
     TYPE,
     NAME,
-    click.option("--runtime", help="Runtime version; by default the newest for the framework."),
+    click.option("--runtime", help="Runtime version; by default what the framework needs."),
     FRAMEWORK,
     click.option(
         "--spot", is_flag=True, help="Create a spot TPU: cheaper, but Google may preempt it at any time."

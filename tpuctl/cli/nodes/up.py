@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 
 import click
+from msgspec.structs import replace
 
 from tpuctl.cli import output
 from tpuctl.cli.nodes.creation_options import creation_options, with_up_options
@@ -16,6 +18,7 @@ from tpuctl.cli.nodes.zone_options import (
     wait_option,
     zone_facts,
 )
+from tpuctl.cli.printing import prompt
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import (
     Session,
@@ -32,8 +35,9 @@ from tpuctl.flows.hosts import bucket_access, os_login, way_in
 from tpuctl.flows.nodes.inventory import Allocation, Inventory
 from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.nodes.options import UpOptions, obstacle_to_spanning
-from tpuctl.flows.nodes.plan import UpPlan
+from tpuctl.flows.nodes.plan import NoFrameworkError, UpPlan
 from tpuctl.flows.project.rights import DEFAULT_ACCOUNT
+from tpuctl.images import FRAMEWORKS, NAMES, image
 
 NO_FACTS: Mapping[str, str] = {}
 
@@ -62,7 +66,14 @@ def up(
     """
     context = session.context
     search = creation.search_of(context, options, zones, race=race, wait=wait_capacity, detach=detach)
-    plan = creation.plan(context, options, lifetime, search)
+    try:
+        plan = creation.plan(context, options, lifetime, search)
+    except NoFrameworkError as error:
+        if yes or not sys.stdin.isatty():
+            raise
+        output.note(error.message)
+        options = replace(options, framework=_framework())
+        plan = creation.plan(context, options, lifetime, search)
     if dry_run:
         output.requests(creation.requests(context, plan), as_json=session.as_json)
         note_order(plan)
@@ -78,6 +89,14 @@ def up(
     else:
         output.hint("tpuctl submit SCRIPT", "tpuctl data upload NAME FOLDER")
     return allocation
+
+
+def _framework() -> str:
+    """Return the framework that the user names on the terminal."""
+    choice = click.Choice(FRAMEWORKS)
+    return prompt(
+        f"Which one? ({', '.join(FRAMEWORKS)})", None, lambda text: str(choice.convert(text, None, None))
+    )
 
 
 def ask(
@@ -139,6 +158,7 @@ def show_plan(session: Session, plan: UpPlan, more: Mapping[str, str] = NO_FACTS
         "type": f"{_slices(plan)}{request.accelerator} ({size})",
         **zone_facts(plan),
         "runtime": request.runtime,
+        **_served(plan),
         "spot": "yes" if request.spot else "no",
         **_queue_facts(plan),
         "price per hour": creation.price_text(session.context, plan),
@@ -150,6 +170,23 @@ def show_plan(session: Session, plan: UpPlan, more: Mapping[str, str] = NO_FACTS
             f"Warning: this version of tpuctl does not know {request.accelerator}, which the API lists in "
             f"{request.id.zone}: its hosts, its chips and its price are unknown."
         )
+
+
+def _served(plan: UpPlan) -> Mapping[str, str]:
+    """Return the row that says which frameworks the image serves; none for an unknown image."""
+    found = image(plan.request.runtime)
+    if found is None:
+        return {}
+    own = f"{NAMES[found.framework]} {found.framework_version}" if found.framework else ""
+    others = [NAMES[name] for name in found.serves(plan.hosts) if name != found.framework]
+    installed = f"{', '.join(others)} (installed by runs that require it)" if others else ""
+    generation = plan.options.type.generation
+    other = (
+        ""
+        if generation in found.generations
+        else f"no {generation}: it is for {', '.join(found.generations)}"
+    )
+    return {"serves": "; ".join(filter(None, (own, installed, other)))}
 
 
 def _slices(plan: UpPlan) -> str:

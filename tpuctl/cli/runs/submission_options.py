@@ -18,6 +18,7 @@ from tpuctl.client.runs import requests
 from tpuctl.flows.runs.code import bundles
 from tpuctl.flows.runs.submission.environment import variables_of
 from tpuctl.flows.runs.submission.plan import SubmitRequest
+from tpuctl.images import FRAMEWORKS
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -97,6 +98,11 @@ OPTIONS = (
         help="Most megabytes of the script's files.",
     ),
     click.option(
+        "--framework",
+        type=click.Choice(FRAMEWORKS),
+        help="Framework of the script; by default as in its header, its requirements, or what it imports.",
+    ),
+    click.option(
         "--setup",
         metavar="COMMAND",
         help="Command for sh that each host runs before the script, in its folder; overrides the header's.",
@@ -110,10 +116,11 @@ OPTIONS = (
 
 def _request(
     session: Session, script: Path, arguments: tuple[str, ...], name: str | None, tpu: str | None,
-    accelerator: str | None, dataset: str | None, include: tuple[Path, ...], environment: tuple[str, ...],
-    env_files: tuple[Path, ...], secrets: tuple[str, ...], stored: tuple[str, ...], wheelhouse: Path | None,
-    code_limit: int, setup: str | None, setup_timeout: int, restarts: str | None,
-    restarts_on_failure: str | None, restart_zones: tuple[str, ...], max_price: str | None,
+    accelerator: str | None, dataset: str | None, framework: str | None, include: tuple[Path, ...],
+    environment: tuple[str, ...], env_files: tuple[Path, ...], secrets: tuple[str, ...],
+    stored: tuple[str, ...], wheelhouse: Path | None, code_limit: int, setup: str | None,
+    setup_timeout: int, restarts: str | None, restarts_on_failure: str | None,
+    restart_zones: tuple[str, ...], max_price: str | None,
 ) -> SubmitRequest:  # fmt: skip
     variables = variables_of(environment, env_files, secrets, stored, os.environ)
     return SubmitRequest(
@@ -124,6 +131,7 @@ def _request(
         tpu=tpu,
         accelerator=accelerator,
         dataset=dataset,
+        framework=framework,
         environment=variables,
         stored=stored,
         setup=setup,

@@ -93,6 +93,7 @@ def up_options(
     kind = _type(context, accelerator, given.get("topology", ""))
     resolved = {
         "name": given.get("name") or default_name(config.require("ssh_user"), kind.type),
+        "framework": _setting(context, "framework", given.get("framework") or None),
         "network": _setting(context, "network", given.get("network")) or "default",
         "subnetwork": _setting(context, "subnetwork", given.get("subnetwork")),
         "subnetworks": {} if given.get("subnetwork") else subnetworks.of_config(config),

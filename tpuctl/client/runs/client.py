@@ -71,6 +71,8 @@ class SubmitOptions(TypedDict, total=False):
     accelerator: str
     dataset: str
     """NAME or NAME/VERSION."""
+    framework: Literal["tensorflow", "jax", "pytorch"]
+    """By default as in the header, its requirements, or what the script imports."""
     include: Sequence[str | Path]
     """More files or folders beside the script."""
     environment: Mapping[str, str]

@@ -40,6 +40,7 @@ def submit_request(
         tpu=options.get("node"),
         accelerator=options.get("accelerator"),
         dataset=options.get("dataset"),
+        framework=options.get("framework"),
         environment=environment,
         stored=tuple(options.get("store_environment", ())),
         setup=options.get("setup"),

@@ -13,11 +13,11 @@ from google.cloud import tpu_v2
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport as CommonTransport
 from google.longrunning import operations_pb2
 
-from tpuctl import clock
+from tpuctl import clock, images
 from tpuctl.accelerators import Accelerator
 from tpuctl.cloud.error_table import Service
 from tpuctl.cloud.provider import Operation
-from tpuctl.cloud.tpu import api_requests, runtimes
+from tpuctl.cloud.tpu import api_requests
 from tpuctl.cloud.tpu.api_requests import HOST
 from tpuctl.cloud.tpu.error_mapping import CREATING, SERVICE, operation_error
 from tpuctl.cloud.tpu.messages import (
@@ -256,7 +256,7 @@ class CloudTpu:
 
     def default_runtime(self, accelerator: Accelerator, framework: str, offered: list[str]) -> str:
         """Return the newest image for a framework."""
-        return runtimes.default_runtime(accelerator, framework, offered)
+        return images.default_runtime(accelerator, framework, offered)
 
     def operation(self, subject: str, name: str, service: Service = SERVICE) -> Operation:
         """Return the handle of the long-running operation called `name`."""

@@ -47,8 +47,9 @@ class UpOptions(NodeSpec, frozen=True):
     owner: str
     """The account whose node it will be."""
     runtime: str | None = None
-    """None for the newest one of the framework."""
-    framework: str = "tensorflow"
+    """None for the one that the framework needs."""
+    framework: str = ""
+    """Empty where nothing says it."""
     spot: bool = False
     subnetworks: Mapping[str, str] = {}
     """Region -> subnetwork, in the place of `subnetwork`; other regions are not used."""
@@ -80,7 +81,7 @@ class UpOptions(NodeSpec, frozen=True):
         values = {
             "--name": [self.name],
             "--runtime": [self.runtime] if self.runtime else [],
-            "--framework": [self.framework] if self.framework != "tensorflow" else [],
+            "--framework": [self.framework] if self.framework else [],
             "--reservation": [self.reservation] if self.reservation else [],
             "--slices": [str(self.slices)] if self.slices > 1 else [],
             "--valid-until": [self.valid_until] if self.valid_until else [],

@@ -143,8 +143,9 @@ def _creations(
     """
     existing = [item for item in near.live[:1] if item.has_capacity]
     zones = [item.zone for item in existing] or search.zones
-    if existing and not (options.runtime or options.type.is_known):
-        options = replace(options, runtime=existing[0].nodes[0].runtime)
+    if existing and not options.runtime and not (options.framework and options.type.is_known):
+        first = existing[0].nodes[0] if existing[0].nodes else existing[0].queued_resource
+        options = replace(options, runtime=first.runtime if first else None)
     results = fanout(lambda zone: planned_creation(provider, ssh_key, options, zone), zones)
     for result in results:
         is_other = not isinstance(result.error, (UsageError, ConfigError))
@@ -213,6 +214,19 @@ def planned_creation(provider: Provider, ssh_key: SshKey, options: UpOptions, zo
     return creation(provider, options, zone, _runtime(provider, options, zone), ssh_key)
 
 
+class NoFrameworkError(UsageError):
+    """Nothing says which framework a slice of several hosts is for, and its image serves not all."""
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        super().__init__(
+            f"{accelerator.type} has {accelerator.hosts} hosts: TensorFlow needs an image there that JAX and "
+            "PyTorch cannot use, and nothing says which of them it is for.",
+            hint="Say it: --framework jax, pytorch or tensorflow. For a project: framework in its "
+            "tpuctl.toml; for a script: framework in its header.",
+            accelerator=accelerator.type,
+        )
+
+
 def _check_spelling(zone: str) -> None:
     """Raise UsageError for a zone in a region that nobody knows, if it is nearly another."""
     if accelerators.region(zone) not in map(accelerators.region, accelerators.zones()):
@@ -238,6 +252,8 @@ def _check_zone(provider: Provider, accelerator: Accelerator, zone: str) -> None
 def _runtime(provider: Provider, options: UpOptions, zone: str) -> str:
     offered = provider.list_runtimes(zone)
     if not options.runtime:
+        if not options.framework and options.type.hosts > 1:
+            raise NoFrameworkError(options.type)
         runtime = provider.default_runtime(options.type, options.framework, offered)
         if runtime:
             return runtime

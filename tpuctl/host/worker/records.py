@@ -154,6 +154,10 @@ class Spec:
     """None for a run that is not started again, or only with values that its hosts do not keep."""
     pins: Sequence[str] = ()
     """Versions that packages have to have, also where the image has another: `numpy==1.26.4`."""
+    find_links: Sequence[str] = ()
+    """Pages that packages may come from besides the host's own index."""
+    choice: str = ""
+    """Why `dependencies` are other than the script's own, for the log; empty where they are not."""
     token: str = ""
     """That of the attempt's record: it tells this run from another one of the same name."""
     schema: int = SCHEMA

@@ -9,10 +9,10 @@ from typing import Any
 from google.cloud import tpu_v2
 from google.protobuf.json_format import MessageToDict
 
+from tpuctl.images import IMAGES
 from tpuctl.sim.json_values import JsonObject
 from tpuctl.sim.tpu.service import Service
 from tpuctl.sim.world import api_error
-from tpuctl.sim.world.capacity import availability
 
 PLACE = r"projects/[^/]+/locations/[^/]+"
 RENAMED = {"runtimeVersion": "tensorflowVersion"}
@@ -66,7 +66,8 @@ async def _versions(service: Service, parent: str) -> list[JsonObject]:
     await service.call("ListRuntimeVersions", tpu_v2.ListRuntimeVersionsRequest.pb()(parent=parent))
     return [
         {"name": f"{parent}/tensorflowVersions/{version}", "version": version}
-        for version in availability.TENSORFLOW_VERSIONS
+        for version in dict.fromkeys(image.framework_version for image in IMAGES.values())
+        if version
     ]
 
 

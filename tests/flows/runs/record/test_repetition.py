@@ -40,6 +40,8 @@ HEADER = """# /// script
 print(1)
 """
 
+INSTALLED = "Hosts install jax[tpu] besides: the image may have no JAX, and jax alone has no libtpu."
+
 
 class Site:
     """The run r1, which is repeated on Ada's READY v3-8."""
@@ -145,6 +147,7 @@ class TestNotes:
             "Warning: run 'r1' had the runtime old, and n1 has base: what the image brings may differ.",
             "The record has no seed: random numbers differ unless the script has a fixed one.",
             "Run 'r1' has no record of its packages: they are resolved anew.",
+            INSTALLED,
         )
 
     def test_where_nothing_differs_nothing_is(self, site: Site) -> None:
@@ -153,7 +156,7 @@ class TestNotes:
         name = StoredRun(site.bucket, "r1").paths.environment(1, 0)
         site.memory.put(name, encode(record))
         plan = site.repeat()
-        assert plan.notes == ()
+        assert plan.notes == (INSTALLED,)
         assert plan.run.pins == {"numpy": "1.26", "optax": "0.2"}
 
 

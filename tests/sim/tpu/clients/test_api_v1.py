@@ -42,7 +42,7 @@ def nodes(api: Api, request: pytest.FixtureRequest) -> Iterator[Any]:
 def create(client: tpu_v2.TpuClient) -> None:
     node = tpu_v2.Node(
         accelerator_type="v4-16",
-        runtime_version="tpu-vm-tf-2.18.0-pod-pjrt",
+        runtime_version="tpu-vm-tf-2.17.1-pod-pjrt",
         scheduling_config={"preemptible": True},
         labels={"team": "vision"},
     )
@@ -62,7 +62,7 @@ def test_a_node_has_the_fields_that_resolvers_read(grpc_client: tpu_v2.TpuClient
             "acceleratorType": "v4-16",
             "state": "READY",
             "health": "HEALTHY",
-            "tensorflowVersion": "tpu-vm-tf-2.18.0-pod-pjrt",
+            "tensorflowVersion": "tpu-vm-tf-2.17.1-pod-pjrt",
             "labels": {"team": "vision"},
             "ipAddress": addresses[0],
             "port": "8470",

@@ -8,16 +8,26 @@ import io
 import sys
 import threading
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tpuctl.flows.runs.code.project_files import read_source
+from tpuctl.host.worker import requirements
+from tpuctl.images import JAX, PYTORCH, TENSORFLOW
 
 LONGEST = 1 << 18
 """Bytes of a source that is parsed: its syntax tree takes some hundred times as many.
 
 Python 3.11 takes a time that grows with the square of the expressions in an f-string.
 """
+_FRAMEWORKS = {
+    # distribution or module: the framework that has the chips. The first counts where several are there: a
+    # program of JAX may read its data with TensorFlow, and one of TensorFlow take a tokenizer of torch.
+    **dict.fromkeys(("torch-xla", "torch-tpu"), PYTORCH),
+    **dict.fromkeys(("jax", "flax"), JAX),
+    "tensorflow": TENSORFLOW, "tensorflow-tpu": TENSORFLOW,
+    "torch": PYTORCH,
+}  # fmt: skip
 _SLOW = frozenset({"punycode", "idna"})
 """Encodings that Python decodes in a time that grows with the square."""
 _PARSING = threading.Lock()
@@ -50,6 +60,15 @@ def imported_files(script: Path) -> list[Path]:
     modules = local_modules(script)
     files = (module / "__init__.py" if module.is_dir() else module for module in modules)
     return [file for file in files if file.is_file()]
+
+
+def framework(files: Iterable[Path], dependencies: Iterable[str] = ()) -> str:
+    """Return the framework that files import or that requirements name; '' where they name none."""
+    named = {requirements.parse(text).name for text in dependencies}
+    named |= {
+        requirements.normalized(name.partition(".")[0]) for file in files for name in _imported_names(file)
+    }
+    return next((found for name, found in _FRAMEWORKS.items() if name in named), "")
 
 
 def is_parsed(source: bytes) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from tpuctl.errors import UsageError
@@ -26,8 +27,18 @@ def files(script: Path, header: Header) -> list[Path]:
     if not header.tpuctl.requirements:
         return []
     path = script.parent.resolve() / header.tpuctl.requirements
+    _locked(path)
+    return [path]
+
+
+def locked(script: Path, header: Header) -> list[str]:
+    """Return the names of the distributions in the lock file of a header; none without one."""
+    return [requirement.name for path in files(script, header) for requirement in _locked(path)]
+
+
+def _locked(path: Path) -> Sequence[requirements.Requirement]:
     try:
-        requirements.parse_lock(_content(path).decode())
+        return requirements.parse_lock(_content(path).decode())
     except requirements.RequirementError as error:
         raise UsageError(f"The lock file {path} is wrong, {error}.", hint=HINT) from error
     except OSError as error:
@@ -36,7 +47,6 @@ def files(script: Path, header: Header) -> list[Path]:
         raise UsageError(f"The lock file {path} {error}.", hint=HINT) from error
     except UnicodeDecodeError as error:
         raise UsageError(f"The lock file {path} is not a text file.", hint=HINT) from error
-    return [path]
 
 
 def _content(path: Path) -> bytes:

@@ -17,7 +17,7 @@ from tpuctl.flows.nodes.lookup import find_ready
 from tpuctl.flows.runs.record import stored_code
 from tpuctl.flows.runs.record.argument_changes import changed
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.submission import launch_values, resumption
+from tpuctl.flows.runs.submission import launch_values, packages, resumption
 from tpuctl.flows.runs.submission.environment import check_values
 from tpuctl.flows.runs.submission.launch_values import LaunchValues
 from tpuctl.flows.runs.submission.plan import (
@@ -29,6 +29,7 @@ from tpuctl.flows.runs.submission.plan import (
     require_dataset,
 )
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like
+from tpuctl.images import TENSORFLOW
 from tpuctl.job_header import Header
 from tpuctl.masking.arguments import masked_arguments
 from tpuctl.masking.text import MASK, masked
@@ -76,6 +77,7 @@ def plan_repetition(
     arguments, setup = _arguments(record, values, request), _setup(record, header, values)
     shown, hidden = masked_arguments(arguments), (*request.secrets, *(record.not_kept or ()))
     node = find_ready(provider, request.tpu, None if request.tpu else record.accelerator, owner)
+    told = packages.check(node, _of_record(header, record))
     verdict = run.verdict()
     pinned = stored_code.pins(run, header, verdict)
     new = msgspec.structs.replace(
@@ -103,9 +105,18 @@ def plan_repetition(
         setup=setup,
         setup_timeout=record.setup_timeout,
         secrets=(*shown.values, *_secrets_in(setup), *_unstored(new, environment)),
-        notes=(*_notes(run, new, node, verdict), *pinned.notes, *resumption.note(new)),
+        notes=(*_notes(run, new, node, verdict), *pinned.notes, *told, *resumption.note(new)),
         is_named=bool(request.name),
     )  # fmt: skip
+
+
+def _of_record(header: Header, record: Run) -> Header:
+    """Return a header with the framework that the run had, unless nothing had said it."""
+    table = header.tpuctl
+    is_said = table.framework or record.framework != TENSORFLOW
+    return msgspec.structs.replace(
+        header, tpuctl=msgspec.structs.replace(table, framework=record.framework if is_said else "")
+    )
 
 
 def _renewed(record: Run, request: RepeatRequest, node: Node, owner: str, at: datetime) -> Run:

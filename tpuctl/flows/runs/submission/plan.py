@@ -23,10 +23,11 @@ from tpuctl.flows.runs.code import bundles, imports, locks
 from tpuctl.flows.runs.code.secrets import check_bundle
 from tpuctl.flows.runs.code.syntax import check_syntax
 from tpuctl.flows.runs.code.work_tree import git_state
-from tpuctl.flows.runs.submission import resumption
+from tpuctl.flows.runs.submission import packages, resumption
 from tpuctl.flows.runs.submission.environment import check_values, stored_environment
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like, moved, policy
 from tpuctl.host.worker.records import SETUP_TIMEOUT
+from tpuctl.images import TENSORFLOW
 from tpuctl.job_header import Header, ToolTable
 from tpuctl.masking.arguments import MaskedArguments, masked_arguments
 from tpuctl.masking.diffs import masked_diff
@@ -57,6 +58,7 @@ class SubmitRequest:
     tpu: str | None = None
     accelerator: str | None = None
     dataset: str | None = None
+    framework: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     stored: tuple[str, ...] = ()
     """Variables whose values the run's record gets, too."""
@@ -116,7 +118,8 @@ def plan_submit(
     Raises UsageError for a script or name that is not valid, also for a syntax error, NotFoundError for a
     missing dataset or node, StateError when no node of `owner` is READY.
     """
-    header = read_header(request.script)
+    header = read_header(request.script, request.framework)
+    framework = header.tpuctl.framework or TENSORFLOW
     locks.wheelhouse(request.script, request.wheelhouse)
     wheels = (request.wheelhouse,) if request.wheelhouse else ()
     include = (*request.include, *wheels, *locks.files(request.script, header))
@@ -135,6 +138,9 @@ def plan_submit(
     name = check_name(request.name) if request.name else default_name(request.script, at)
     dataset = _pinned(data_bucket, request.dataset, warn) if request.dataset else None
     node = node or find_ready(provider, request.tpu, types, owner)
+    imported = "" if request.setup else imports.framework([request.script, *modules])
+    is_imported = imported == header.tpuctl.framework
+    notes += packages.check(node, header, locks.locked(request.script, header), imports=is_imported)
     git, git_notes = _git(request.script.parent, code)
     arguments = masked_arguments(request.arguments)
     record = _run(name, request, arguments.arguments, code, header, node, dataset, git, at)
@@ -143,13 +149,13 @@ def plan_submit(
     notes += [*_arguments_note(arguments), *resumption.note(record)]
     return SubmitPlan(
         run=record,
-        attempt=attempt_on(node, header.tpuctl.framework, at),
+        attempt=attempt_on(node, framework, at),
         node=node,
         code=code,
         arguments=request.arguments,
         dependencies=header.dependencies,
         environment={
-            **own_variables(data_bucket.name, header.tpuctl.framework, node, dataset),
+            **own_variables(data_bucket.name, framework, node, dataset),
             **request.environment,
         },
         wheelhouse=locks.wheelhouse(request.script, request.wheelhouse),
@@ -161,9 +167,17 @@ def plan_submit(
     )
 
 
-def read_header(script: Path) -> Header:
-    """Return a script's header; one without has its defaults. Raises UsageError."""
-    return job_header.parse(_read(script), str(script))
+def read_header(script: Path, framework: str | None = None) -> Header:
+    """Return a script's header; one without has its defaults. Raises UsageError.
+
+    Its framework is the one that is given, else as the header says, or its requirements, or what the script
+    and its modules import; '' where none of them says it.
+    """
+    header = job_header.parse(_read(script), str(script))
+    chosen = framework or header.tpuctl.framework
+    if not chosen and script.is_file():
+        chosen = imports.framework([script, *imports.imported_files(script)], header.dependencies)
+    return msgspec.structs.replace(header, tpuctl=msgspec.structs.replace(header.tpuctl, framework=chosen))
 
 
 def on_node(plan: SubmitPlan, node: Node, data_bucket: Bucket) -> SubmitPlan:
@@ -276,7 +290,7 @@ def _run(
         script=code.script,
         arguments=arguments,
         bundle_sha256=code.sha256,
-        framework=header.tpuctl.framework,
+        framework=header.tpuctl.framework or TENSORFLOW,
         accelerator=node.accelerator,
         dependencies=tuple(masked(dependency) for dependency in header.dependencies),
         environment=stored_environment(request.environment, request.stored),
@@ -307,7 +321,7 @@ def _with_restarts(
     return msgspec.structs.replace(
         record,
         restarts=policy(request.restarts, table, node),
-        machine=machine_like(node, request.restarts, table.framework, owner),
+        machine=machine_like(node, request.restarts, record.framework, owner),
         data_bucket=data_bucket,
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tpuctl.bucket_layout import NodePaths, RunPaths, bundle
+from tpuctl.flows.runs.submission import packages
 from tpuctl.host.worker.records import Resumption, Spec
 from tpuctl.runs import Attempt, Run
 
@@ -42,6 +43,7 @@ def _spec(
     of_slice = {"TPUCTL_SLICE": str(number), "TPUCTL_SLICES": str(len(parts))}
     if "MEGASCALE_NUM_SLICES" in launch.environment:
         of_slice["MEGASCALE_SLICE_ID"] = str(number)
+    installed = packages.chosen(run, attempt.tpu, launch.dependencies)
     return Spec(
         bucket=bucket,
         run=run.run,
@@ -53,7 +55,9 @@ def _spec(
         framework=run.framework,
         script=run.script,
         arguments=launch.arguments,
-        dependencies=launch.dependencies,
+        dependencies=installed.requirements,
+        find_links=() if run.wheelhouse else installed.find_links,
+        choice=installed.reason,
         bundle=bundle(run.bundle_sha256),
         bundle_sha256=run.bundle_sha256,
         bundle_size=bundle_size,

@@ -39,13 +39,17 @@ class Order(NamedTuple):
     """Whether each line has hashes, and nothing but these lines is installed."""
     wheelhouse: str = ""
     """Folder of wheels, the only place that packages come from; empty for the host's own index."""
+    find_links: Sequence[str] = ()
+    """Pages of packages besides the host's own index."""
     pins: Mapping[str, str] = MappingProxyType({})
     """Versions that packages get whatever the image has: those of the run that this one repeats."""
 
     @property
     def sources(self) -> List[str]:
         """Options of pip and uv that say where packages come from."""
-        return ["--no-index", "--find-links", self.wheelhouse] if self.wheelhouse else []
+        if self.wheelhouse:
+            return ["--no-index", "--find-links", self.wheelhouse]
+        return [word for page in self.find_links for word in ("--find-links", page)]
 
     @property
     def constraints(self) -> str:

@@ -32,7 +32,7 @@ def root_of(attempt_folder: str) -> str:
 
 def ensure(
     dependencies: Sequence[str], lock: str, root: str, log: str, is_own: bool = False, wheelhouse: str = "",
-    pins: Sequence[str] = (),
+    pins: Sequence[str] = (), find_links: Sequence[str] = (),
 ) -> str:  # fmt: skip
     """Install what is missing below `root` and return the folder for PYTHONPATH, or "" if all is present.
 
@@ -42,8 +42,8 @@ def ensure(
     everything that it requires is installed anew. The file `lock`, unless empty, is installed whole, and with
     it nothing else: a dependency that it does not have has to be present. Packages come from the
     folder `wheelhouse` alone, unless it is empty. Packages of `pins`, such as `numpy==1.26.4`, are present in
-    this version only, and installed in no other. Tools write to `log`, and get no
-    requirement that could be an option.
+    this version only, and installed in no other. `find_links` are pages that have packages, too. Tools
+    write to `log`, and get no requirement that could be an option.
 
     Raises PackageError, and OSError for a disk without space.
     """
@@ -56,7 +56,7 @@ def ensure(
         return ""
     names = ", ".join(map(presence.described, missing))
     lines, kept = [requirement.text for requirement in missing], _kept(missing, is_own)
-    return _obtain(root, log, names, lines, kept, wheelhouse=wheelhouse, pins=pinned)
+    return _obtain(root, log, names, lines, kept, wheelhouse=wheelhouse, pins=pinned, find_links=find_links)
 
 
 def _versions(pins: Sequence[str]) -> "dict[str, str]":
@@ -104,9 +104,17 @@ def _kept(missing: Sequence[Requirement], is_own: bool) -> "tuple[dict[str, str]
 def _obtain(
     root: str, log: str, names: str, lines: Sequence[str],
     kept: "tuple[dict[str, str], dict[str, str]]", is_locked: bool = False,
-    wheelhouse: str = "", pins: "dict[str, str] | None" = None,
+    wheelhouse: str = "", pins: "dict[str, str] | None" = None, find_links: Sequence[str] = (),
 ) -> str:  # fmt: skip
-    order = installers.Order(names, lines, *kept, is_locked=is_locked, wheelhouse=wheelhouse, pins=pins or {})
+    order = installers.Order(
+        names,
+        lines,
+        *kept,
+        is_locked=is_locked,
+        wheelhouse=wheelhouse,
+        pins=pins or {},
+        find_links=find_links,
+    )
     with open(log, "ab") as output:
 
         def say(text: str) -> None:
@@ -127,7 +135,7 @@ def _key(order: "installers.Order") -> str:
     """Return a name for all that decides what is installed; the requirements may hold passwords."""
     wheels = _hashes(order.wheelhouse) if order.wheelhouse else []
     chosen = [order.lines, order.image, order.aliases, order.is_locked, wheels]
-    chosen += [order.pins] if order.pins else []
+    chosen += [each for each in (order.pins, list(order.find_links)) if each]
     content = json.dumps([chosen, sys.version, sys.executable, sys.prefix])
     return hashlib.sha256(content.encode()).hexdigest()[:32]
 

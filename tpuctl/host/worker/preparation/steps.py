@@ -189,4 +189,7 @@ def _installed(spec: Spec, folder: str, code: str, log: str) -> str:
     lock = os.path.join(code, spec.requirements) if spec.requirements else ""
     wheelhouse = os.path.join(code, spec.wheelhouse) if spec.wheelhouse else ""
     is_own, root = spec.packages == OWN, packages.root_of(folder)
-    return packages.ensure(spec.dependencies, lock, root, log, is_own, wheelhouse, spec.pins)
+    if spec.choice:
+        with open(log, "ab") as output:
+            output.write(("[tpuctl] chosen: %s\n" % spec.choice).encode())
+    return packages.ensure(spec.dependencies, lock, root, log, is_own, wheelhouse, spec.pins, spec.find_links)

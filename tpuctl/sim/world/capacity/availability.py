@@ -6,16 +6,11 @@ from functools import cache
 
 from tpuctl import accelerators
 from tpuctl.accelerators import Accelerator
+from tpuctl.images import IMAGES
 from tpuctl.sim.world.api_errors import api_error
 from tpuctl.sim.world.api_json import NodeFields
 
-TENSORFLOW_VERSIONS = ("2.15.0", "2.16.0", "2.16.1", "2.17.0", "2.18.0")
-TENSORFLOW_SUFFIXES = ("", "-pjrt", "-pod", "-pod-pjrt")
-
-RUNTIME_VERSIONS: tuple[str, ...] = (
-    *accelerators.RUNTIME_BASES,
-    *(f"tpu-vm-tf-{version}{suffix}" for version in TENSORFLOW_VERSIONS for suffix in TENSORFLOW_SUFFIXES),
-)
+RUNTIME_VERSIONS = tuple(IMAGES)
 """The same in every zone."""
 
 CONFIG_TYPES = {
