@@ -39,6 +39,7 @@ EXPECTED = {
     "CLOUD_STORAGE_EMULATOR_ENDPOINT": STORAGE,
     "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
     "TPUCTL_SIM_ADDRESS": "127.77.0.1",
+    "TPUCTL_SIM_CHIP_LOOK": "120.0",
     "GOOGLE_CLOUD_PROJECT": "p",
     "PJRT_DEVICE": "CPU",
 }
@@ -48,7 +49,7 @@ PIP = ("PIP_CERT", "PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """The simulator's own process has none of the variables that change those of a host."""
-    for name in (*PIP, "TPUCTL_SIM_CORES", "TPUCTL_SIM_CHECKS"):
+    for name in (*PIP, "TPUCTL_SIM_CORES", "TPUCTL_SIM_CHECKS", "TPUCTL_SIM_CHIP_LOOK"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -86,10 +87,12 @@ def test_a_host_finds_packages_where_this_machine_does(monkeypatch: pytest.Monke
     assert environment() == EXPECTED | {name: f"value of {name}" for name in PIP}
 
 
-def test_cores_and_checks_are_those_of_the_simulators_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_checks_and_times_are_those_of_the_simulators_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TPUCTL_SIM_CORES", "2")
     monkeypatch.setenv("TPUCTL_SIM_CHECKS", "off")
+    monkeypatch.setenv("TPUCTL_SIM_CHIP_LOOK", "0.5")
     variables = HostEnvironment(PROXY, STORAGE, Path("/a"), Path("/o"), Path("/packages")).of(HOST)
     tpu = guest.environment("v3-8", node="n1", cores=2, checks="off")
     del tpu["PYTHONPATH"]
     assert tpu.items() <= variables.items()
+    assert variables["TPUCTL_SIM_CHIP_LOOK"] == "0.5"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Callable, Iterator, Sequence
 
@@ -51,6 +52,10 @@ LAST_WRITE_TIMEOUT = 3600.0
 """For which the last log chunk and status are tried again while the bucket cannot be reached."""
 REFUSED_TIMEOUT, LONGEST_REFUSED_PAUSE = 300.0, 30.0
 """For which what the bucket refuses is tried, and the longest pause between two tries of the last writes."""
+CHIP_LOOK = float(os.environ.get("TPUCTL_SIM_CHIP_LOOK") or 120.0)
+"""After the start of a script until the first look whether it holds a chip; the simulator sets its own."""
+CHIPS_TIMEOUT = 180.0
+"""For which a script waits until the chips of its host are there, and until they are free."""
 START_TIMEOUT = 120.0
 """For which `launch` waits until the first status is in the bucket."""
 

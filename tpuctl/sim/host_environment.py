@@ -40,6 +40,8 @@ class HostEnvironment:
     packages: Path
     """Folder of the distributions that every host has."""
     egress: str = PASS
+    chip_look: float = 120.0
+    """Seconds after the start of a script until its host looks whether it holds a chip."""
 
     def of(self, host: Host) -> dict[str, str]:
         """Return the variables of one host."""
@@ -54,6 +56,7 @@ class HostEnvironment:
             **(self._http_proxy(host.address) if self.egress == REFUSE else {}),
             **self._tpu(host),
             "TPUCTL_SIM_ADDRESS": host.address,
+            "TPUCTL_SIM_CHIP_LOOK": os.environ.get("TPUCTL_SIM_CHIP_LOOK") or str(self.chip_look),
             "GOOGLE_CLOUD_PROJECT": host.project,
             **TORCH,
         }

@@ -11,7 +11,7 @@ from tpuctl.errors import UsageError
 
 DELAYS: dict[str, Mapping[str, float]] = {
     # a queued resource that finds no capacity would try again without a pause
-    "instant": {"retry": 0.05},
+    "instant": {"retry": 0.05, "chips": 30},
     # Seconds, of the order that users see for a small slice; chosen for rehearsals, not measured.
     "real": {
         "create": 65,
@@ -27,6 +27,7 @@ DELAYS: dict[str, Mapping[str, float]] = {
         "retry": 30,
         "suspend": 5,
         "dequeue": 5,
+        "chips": 120,
     },
 }
 
@@ -43,7 +44,8 @@ class Profile:
     """Seconds from the request to the end of each transition, times `scale`.
 
     The key is the operation's verb, or `failure` for an operation that is to fail; for a queued resource
-    `accept`, `queue` (until it is provisioned or waits), `retry` (while it waits), `suspend` and `dequeue`.
+    `accept`, `queue` (until it is provisioned or waits), `retry` (while it waits), `suspend` and `dequeue`;
+    for a script `chips`, until its host looks whether it holds one.
 
     With `egress` "pass" programs on hosts reach other addresses, such as a package index, as this machine
     does. With "refuse" the hosts' proxy answers 403 with the reason, as behind a firewall: slices without

@@ -286,7 +286,8 @@ class Simulator:
         """The variables of every program on a host; read when a host starts, which is after the services."""
         proxy, storage = self.endpoints["proxy"], self.endpoints["storage"]
         files = (self._authority.ca_file, self._authority.own_file)
-        return HostEnvironment(proxy, storage, *files, self._packages, self._profile.egress).of(host)
+        settings = self._profile.egress, self._profile.seconds("chips")
+        return HostEnvironment(proxy, storage, *files, self._packages, *settings).of(host)
 
     async def _on_request(self, server: str, request: web.Request) -> None:
         self._note_use()

@@ -66,6 +66,11 @@ def test_who_asked_to_stop_a_run_is_named() -> None:
             "End the process that holds the chips; the log names it: tpuctl logs r --grep 'is held by'",
         ),
         (
+            runs.FAILED, "chips refused for libtpu's lock file",
+            "If nobody holds the chips, delete the lock file that another user left: "
+            "tpuctl exec n1 -- sudo rm -f /tmp/libtpu_lockfile",
+        ),
+        (
             runs.PREEMPTED, "",
             "Make a TPU again, then submit it again: tpuctl up v3-32 --zone europe-west4-a",
         ),
@@ -92,7 +97,8 @@ def test_what_somebody_stopped_shows_its_log() -> None:
     ("cause", "words"),
     [
         ("", "failed"), ("out of memory", "failed"), ("disk full", "failed"),
-        ("chips held by another process", "failed"), (runs.UNSTARTED, "was not started"),
+        ("chips held by another process", "failed"), ("chips refused for libtpu's lock file", "failed"),
+        (runs.UNSTARTED, "was not started"),
     ],
 )  # fmt: skip
 def test_a_failure_of_any_cause_says_what_happened(cause: str, words: str) -> None:

@@ -86,6 +86,17 @@ class TestRunState:
         assert (state.label, state.reason) == ("unknown", "no answer")
         assert RunState(None, [word()], doubt="silence").reason == "silence"
 
+    def test_scripts_that_hold_no_chip_are_counted_before_those_that_print_nothing(self) -> None:
+        none, held, past = word(has_no_chip=True), word(), word("finished", has_no_chip=True)
+        for statuses, reason in (
+            ([none], "holds no TPU chip: running on the CPU?"),
+            ([none, none, past, None], "holds no TPU chip: running on the CPU?"),
+            ([none, held, held], "1 of 3 workers holds no TPU chip: running on the CPU?"),
+            ([none, held, none], "2 of 3 workers hold no TPU chip: running on the CPU?"),
+            ([past, held], "no output for 20 min"),
+        ):
+            assert RunState(None, statuses, quiet=1200.0).reason == reason
+
     def test_the_slowest_worker_counts(self) -> None:
         order = ["starting", "queued", "preparing", "ready", "running", "finished"]
         words = {name: None if name == "starting" else word(name) for name in order}

@@ -14,6 +14,7 @@ import pytest
 
 from tests.host.keeper.site import Command, Keepers
 from tests.host.worker.host import ssh_environment
+from tests.sim.guest.test_chips import holder
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.nodes.options import UpOptions, creation
@@ -270,14 +271,12 @@ class TestIdle:
 
     def test_a_program_that_holds_chips_keeps_it(self, keepers: Keepers, tpuctl: Command) -> None:
         up(tpuctl, "--idle", "10m")
-        descriptors = keepers.disk().view / "proc/4711/fd"
-        descriptors.mkdir(parents=True)
-        (descriptors / "7").symlink_to("/dev/accel0")
-        keepers.wait(lambda: keepers.note().get("activity") == "process 4711 holds TPU chips", "the chips")
-        keepers.advance(HOUR)
-        keepers.wait_for_look()
-        assert keepers.names() == ["n1"]
-        (descriptors / "7").unlink()
+        with holder(keepers.disk().view) as program:
+            held = f"process {program.pid} holds TPU chips"
+            keepers.wait(lambda: keepers.note().get("activity") == held, "the chips")
+            keepers.advance(HOUR)
+            keepers.wait_for_look()
+            assert keepers.names() == ["n1"]
         keepers.wait(lambda: keepers.note()["activity"] == "", "free chips")
         keepers.advance(HOUR)
         keepers.wait_for_end()

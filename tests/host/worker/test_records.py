@@ -57,7 +57,7 @@ class TestSpec:
             **REQUIRED, "token": "", "requires_python": "", "requirements": "", "packages": "image",
             "participants": [],
             "line": "", "line_timeout": 0.0, "wheelhouse": "", "setup": "", "setup_timeout": 1800.0,
-            "resumption": None, "pins": [], "schema": 1,
+            "resumption": None, "chips": 0, "pins": [], "schema": 1,
         }  # fmt: skip
 
     def test_a_resumption_is_read_as_it_was_written(self) -> None:
@@ -102,7 +102,7 @@ class TestStatus:
         assert json.loads(records.encode(self.STATUS)) == {
             "worker": 3, "attempt": 2, "tpu_uid": "7", "state": "running",
             "heartbeat": "2026-01-01T12:00:00Z", "started": "", "finished": "", "pid": 0,
-            "has_unnoted_script": False, "exit_code": None,
+            "has_unnoted_script": False, "has_no_chip": False, "exit_code": None,
             "signal": "", "error": "", "stopped": "", "stopped_by": "", "ahead": 0, "cause": "", "tail": "",
             "peer": None, "log_chunks": 0, "quiet": None, "supervisor": "", "seal": "", "token": "",
             "refusal": "",

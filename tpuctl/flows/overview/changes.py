@@ -67,7 +67,8 @@ def _snapshot(item: Node | QueuedResource, overview: Overview, now: datetime) ->
     is_node = isinstance(item, Node)
     run = overview.workload.on(item) if isinstance(item, Node) else None
     announced = overview.maintenance.get(item.id.uid) if isinstance(item, Node) else None
-    details = [*([f"{run.run} {run.state}"] if run else []), *troubles(item, announced, now)]
+    details = [f"{run.run} {run.state}", *filter(None, [run.trouble])] if run else []
+    details += troubles(item, announced, now)
     if isinstance(item, Node) and overview.silence(item, now):
         details.append("keeper silent")
     kind = "node" if is_node else "queued resource"

@@ -40,6 +40,8 @@ class RunOnNode:
     state: str
     """The verdict's outcome, or what its workers wrote last."""
     verdict: Verdict | None = None
+    trouble: str = ""
+    """What is odd about its scripts: that they hold no chip."""
 
     @property
     def works(self) -> bool:
@@ -119,7 +121,8 @@ def _run_on_node(bucket: Bucket, item: StartedRun, uid: str, warn: Report) -> Ru
             verdict = run.kept_verdict(attempt)  # of one that was started again elsewhere
         if verdict:
             return RunOnNode(name, attempt, started, verdict.outcome, verdict)
-        return RunOnNode(name, attempt, started, RunState(None, run.attempt(attempt).statuses()).label)
+        state = RunState(None, run.attempt(attempt).statuses())
+        return RunOnNode(name, attempt, started, state.label, trouble=state.no_chip)
     except RecordMissingError as error:
         is_here = uid in error.sign.tpu_uids and error.sign.attempt == attempt
         return RunOnNode(name, attempt, started, RECORD_MISSING) if is_here else None

@@ -55,6 +55,9 @@ class Overview:
             yield from troubles(item, None, now)
             return
         yield from troubles(item, self.maintenance.get(item.id.uid), now)
+        run = self.workload.on(item)
+        if run and run.trouble:
+            yield f"{run.run} {run.trouble}"
         silence = self.silence(item, now)
         if silence:
             yield f"keeper silent {silence}: it may not end by itself"

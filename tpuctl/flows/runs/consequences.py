@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tpuctl import runs
 from tpuctl.errors import JobFailedError, PreemptedError, StateError, TpuctlError
-from tpuctl.host.worker.records import CHIPS_HELD, DISK_FULL, OUT_OF_MEMORY
+from tpuctl.host.worker.records import CHIPS_HELD, CHIPS_LOCKED, DISK_FULL, OUT_OF_MEMORY
 from tpuctl.runs import Verdict
 
 
@@ -53,6 +53,10 @@ CAUSES = {
     CHIPS_HELD: _Consequence(
         JobFailedError, "failed", "End the process that holds the chips; the log names it",
         "tpuctl logs {run} --grep 'is held by'",
+    ),
+    CHIPS_LOCKED: _Consequence(
+        JobFailedError, "failed", "If nobody holds the chips, delete the lock file that another user left",
+        "tpuctl exec {node} -- sudo rm -f /tmp/libtpu_lockfile",
     ),
 }  # fmt: skip
 """By the cause of a failure."""

@@ -105,9 +105,9 @@ class RunState:
 
     @property
     def reason(self) -> str:
-        """The evidence of its end, why nobody knows, what it waits for, or that it prints nothing.
+        """The evidence of its end, why nobody knows, what it waits for, or what is odd about its scripts.
 
-        Empty for a run that works and prints.
+        Empty for a run that works on its chips and prints.
         """
         if self.error:
             return self.error.message
@@ -116,13 +116,23 @@ class RunState:
         if self.sign:
             return self.sign.reason
         ahead = f"{self.ahead} ahead" if self.ahead else ""
-        return self.unanswered or self.doubt or ahead or self.no_output
+        return self.unanswered or self.doubt or ahead or self.no_chip or self.no_output
 
     @property
     def no_output(self) -> str:
         """For how long its scripts have printed nothing; empty for a short time."""
         quiet = self.quiet or 0.0
         return f"no output for {durations.roughly(quiet)}" if quiet >= QUIET_AFTER else ""
+
+    @property
+    def no_chip(self) -> str:
+        """Which of its scripts have held no TPU chip since they started, minutes ago; empty for none."""
+        running = [status for status in self.statuses if status and status.state == RUNNING]
+        without = sum(status.has_no_chip for status in running)
+        if not without:
+            return ""
+        some = f"{without} of {len(running)} workers " if without < len(running) else ""
+        return f"{some}{'hold' if some and without > 1 else 'holds'} no TPU chip: running on the CPU?"
 
     @property
     def label(self) -> str:

@@ -91,9 +91,10 @@ class Activity:
                 yield user.rstrip(b"\0").decode("utf-8", "replace")
 
     def _holders(self) -> Iterator[str]:
-        connections = self._connections()
+        connections, root = self._connections(), os.path.realpath(self._root).rstrip("/")
         for process in self._processes():
-            files = {_target(path) for path in glob.iglob(os.path.join(process, "fd", "*"))}
+            links = map(_target, glob.iglob(os.path.join(process, "fd", "*")))
+            files = {link[len(root) :] if link.startswith(root + "/dev/") else link for link in links}
             uses = [] if files.isdisjoint(connections) else ["uses TensorFlow's server"]
             uses += ["holds TPU chips"] if any(map(CHIP.fullmatch, files)) else []
             if uses and not self._is_of_the_image(process):

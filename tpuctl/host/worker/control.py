@@ -1,4 +1,4 @@
-"""What holds a script back, and what stops it: the line of its TPU, requests to stop, chips in use.
+"""What holds a script back, and what stops it: the line of its TPU, and requests to stop.
 
 In the line a run waits for the end of what was submitted to the TPU before. The line needs no server.
 
@@ -15,14 +15,12 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import re
 import time
 from typing import Callable, List, NamedTuple, Optional, Set
 
 from tpuctl.host import gcs, timing
 from tpuctl.host.worker.attempt_lock import is_held, live_attempts, take
-from tpuctl.host.worker.job import processes
 from tpuctl.host.worker.records import (
     FINISHED,
     LARGEST_STOP,
@@ -258,40 +256,3 @@ class Stops:
             say("gs://%s/%s is no request to stop this run: %s" % (self._bucket.name, self._name, error))
             self._refused = generation
             return None
-
-
-DEVICES = ("/dev/accel0", "/dev/vfio")
-"""One of them is on each host with chips; on any other, nothing more is looked at."""
-MOST_NAMED = 10
-
-
-def write_holders(log: str) -> None:
-    """Write a line for each process that holds a chip; those of other users can be seen by root only."""
-    lines = _holders() if any(map(os.path.exists, DEVICES)) else []
-    if lines:
-        with open(log, "ab") as stream:
-            stream.write("".join(lines[:MOST_NAMED]).encode("utf-8", "replace"))
-
-
-def _holders() -> List[str]:
-    try:
-        pids = [int(name) for name in os.listdir(processes.PROC) if name.isdigit()]
-    except OSError:  # not Linux
-        return []
-    return [
-        "[tpuctl] %s is held by process %s of %s\n"
-        % (device, processes.name(pid), _user(os.path.join(processes.PROC, str(pid))))
-        for pid, device in processes.holders(pids).items()
-    ]
-
-
-def _user(path: str) -> str:
-    """Return whose process has this folder in /proc."""
-    try:
-        number = os.stat(path).st_uid
-    except OSError:
-        return "somebody"
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return "user %d" % number

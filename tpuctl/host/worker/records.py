@@ -21,7 +21,7 @@ MOST_CHARACTERS = 4000
 
 PREEMPTION, MAINTENANCE, REBOOT = "preempted", "maintenance", "reboot"
 OUT_OF_MEMORY, DISK_FULL = "out of memory", "disk full"
-CHIPS_HELD = "chips held by another process"
+CHIPS_HELD, CHIPS_LOCKED = "chips held by another process", "chips refused for libtpu's lock file"
 """Causes of an end that a worker recognizes."""
 
 IMAGE, OWN = "image", "own"
@@ -152,6 +152,8 @@ class Spec:
     """Seconds that it may take."""
     resumption: Optional[Resumption] = None
     """None for a run that is not started again, or only with values that its hosts do not keep."""
+    chips: int = 0
+    """Of each host, which the script waits for; 0 for an unknown number."""
     pins: Sequence[str] = ()
     """Versions that packages have to have, also where the image has another: `numpy==1.26.4`."""
     find_links: Sequence[str] = ()
@@ -193,7 +195,7 @@ class WorkerStatus:
     ahead: int = 0
     """Runs that a QUEUED worker waits for."""
     cause: str = ""
-    """PREEMPTION, MAINTENANCE or REBOOT of a stopped host; else OUT_OF_MEMORY, DISK_FULL or CHIPS_HELD."""
+    """PREEMPTION, MAINTENANCE or REBOOT of a stopped host; else one of the others above."""
     tail: str = ""
     """The last line that a failed script printed."""
     peer: Optional[int] = None
@@ -201,6 +203,8 @@ class WorkerStatus:
     log_chunks: int = 0
     quiet: Optional[int] = None
     """Seconds before `heartbeat` in which the script has printed nothing; None while none runs."""
+    has_no_chip: bool = False
+    """Whether the script has held no TPU chip for minutes, as a look at all of its processes has shown."""
     token: str = ""
     """That of the attempt's record; empty in those of earlier versions."""
     supervisor: str = ""

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Callable, Mapping, Optional
 
 from tpuctl.host import gcs, timing
-from tpuctl.host.worker.control import LONGEST_REST, Stops, Turn, runs_beside, write_holders
+from tpuctl.host.worker.control import LONGEST_REST, Stops, Turn, runs_beside
 from tpuctl.host.worker.errand import Errand
-from tpuctl.host.worker.job import causes, leftovers
+from tpuctl.host.worker.job import causes, chips, leftovers
 from tpuctl.host.worker.job.script import STOP_CODES, Script, Sentinel
 from tpuctl.host.worker.peers import Peers, reason_of
 from tpuctl.host.worker.preparation import environment, steps
@@ -111,7 +111,8 @@ class Supervisor:
         """Write the first status: `launch` waits for the file that follows it."""
         with open(self._log, "ab"):
             pass
-        os.makedirs(self._reporter.reports, exist_ok=True)
+        for folder in (self._reporter.reports, environment.tpu_logs(self._reporter.reports)):
+            os.makedirs(folder, exist_ok=True)
         began = "" if self._spec.line else now()  # time in the line is no time on the TPU
         self._status.write(replace(self._status.last, state=PREPARING, started=began))
         started = os.path.join(self._folder, STARTED)
@@ -142,11 +143,13 @@ class Supervisor:
             self._await_turn()
         self._end_earlier()
         installed = steps.prepare(self._bucket, self._spec, self._folder, self._log, self._reporter.reports)
+        self._try(lambda: chips.await_devices(self._spec, self._log))
         if self._peers.are_any:
             self._reporter.update(state=READY)
             self._peers.wait_for_all(self._status.check_taken)
             if self._spec.line:
                 self._await_rest()
+        self._try(lambda: chips.await_free(self._spec, self._log))
         self._signals.can_interrupt = False
         self._check()
         return installed
@@ -185,7 +188,6 @@ class Supervisor:
         return "the %s was stopped before the script started" % subject
 
     def _start(self, installed: str) -> Script:
-        self._try(lambda: write_holders(self._log))
         variables = environment.of_job(self._spec, installed, self._reporter.reports)
         command = (self._spec.script, *self._spec.arguments)
         self._packages = lambda: self._write_packages(installed, variables)
@@ -203,6 +205,21 @@ class Supervisor:
         """Wait until the script ends; a host that stops ends it, as does another worker's end."""
         if self._reporter.update(state=RUNNING, pid=script.pid, quiet=0):
             self._note_packages()
+        watch = chips.ChipWatch(self._spec, script.pid, self._folder, self._note_chip)
+        looking = Errand(watch.due, lambda: self._try(watch.look))
+        looking.start()
+        try:
+            code = self._wait_for(script)
+        finally:
+            looking.end()
+        if code < 0:
+            return self._ended(128 - code, signal.Signals(-code).name)
+        return self._ended(code, "")
+
+    def _note_chip(self, has_none: bool) -> None:
+        self._reporter.update(has_no_chip=has_none)
+
+    def _wait_for(self, script: Script) -> int:
         code = script.poll()
         while code is None:
             request = self._stops.request
@@ -218,9 +235,7 @@ class Supervisor:
         if code in STOP_CODES and not self._is_cancelled and not self._peers.end:
             # A host that shuts down may signal the script before the supervisor.
             timing.wait_until(lambda: bool(self._signals.number), timing.SIGNAL_DELAY, interval=0.01)
-        if code < 0:
-            return self._ended(128 - code, signal.Signals(-code).name)
-        return self._ended(code, "")
+        return code
 
     def _note_packages(self) -> None:
         """Write which packages the script can import, while it runs: nothing of its start waits for that."""

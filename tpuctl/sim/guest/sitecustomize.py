@@ -56,6 +56,18 @@ class _JaxHook(_TensorFlowHook):
         return prepare(os.environ)
 
 
+class _TorchHook(_TensorFlowHook):
+    """The same for torch_xla, which runs on the CPU here, and holds the chips as if it used them."""
+
+    package = "torch_xla"
+
+    def prepare(self):  # type: ignore[no-untyped-def]
+        _reach_guest()
+        from _tpuctl_chips import take  # type: ignore[import-not-found]  # noqa: PLC0415  only in programs that use it
+
+        return lambda: take(os.environ)
+
+
 def _find_spec(name, path, target):  # type: ignore[no-untyped-def]
     for finder in sys.meta_path:
         spec = finder.find_spec(name, path, target)
@@ -100,4 +112,4 @@ finally:
 
         _watch_disk(os.environ["TPUCTL_SIM_DISK"])
     if os.environ.get("TPUCTL_SIM_TPU"):
-        sys.meta_path[:0] = [_TensorFlowHook(), _JaxHook()]
+        sys.meta_path[:0] = [_TensorFlowHook(), _JaxHook(), _TorchHook()]

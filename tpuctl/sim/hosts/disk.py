@@ -1,8 +1,9 @@
-"""Creates the folder of a simulated host: its home, its tmp, its keys and its guest attributes."""
+"""Creates the folder of a simulated host: its home, tmp, devices, keys and guest attributes."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import asyncssh
@@ -24,6 +25,7 @@ class HostDisk:
         self.home = self.folder / "home"
         self.tmp = self.folder / "tmp"
         self.view = self.folder / "root"
+        """Stands for the root of its file system where a program looks for what the host has of its own."""
         self.etc_hosts = self.folder / "etc-hosts"
         self.access_token = self.folder / ACCESS_TOKEN
         self.guest = GuestAttributes(self.folder / GUEST_ATTRIBUTES)
@@ -36,6 +38,16 @@ class HostDisk:
         """Create what is missing, readable by this user alone."""
         for folder in (self.folder.parent, self.folder, self.home, self.tmp, self.view):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not (self.view / "tmp").is_symlink():
+            (self.view / "tmp").symlink_to(Path("..", self.tmp.name))
+
+    def create_devices(self, names: Iterable[str]) -> list[Path]:
+        """Create device files, such as /dev/accel0, as files of the host; return where they are."""
+        paths = [self.view / name.lstrip("/") for name in names]
+        for path in paths:
+            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            path.touch(mode=0o666)
+        return paths
 
     def write_etc_hosts(self, text: str) -> None:
         """Write /etc/hosts in place: programs that are up see it through a mount of this very file."""

@@ -10,10 +10,11 @@ import getpass
 import hmac
 import os
 import platform
+import shlex
 import shutil
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -21,6 +22,7 @@ from pathlib import Path
 
 import asyncssh
 
+from tpuctl import accelerators, images
 from tpuctl.sim.access.guard import Guard
 from tpuctl.sim.events import Events
 from tpuctl.sim.hosts.disk import HostDisk
@@ -30,11 +32,12 @@ from tpuctl.sim.hosts.metadata.server import MetadataServer
 from tpuctl.sim.hosts.metadata.tree import Instance, metadata_tree
 from tpuctl.sim.hosts.network import HostListener, Network
 from tpuctl.sim.hosts.programs.disk_full import is_full
-from tpuctl.sim.hosts.programs.login import command_line, search_path, write_profile
+from tpuctl.sim.hosts.programs.login import BECOME, command_line, search_path, write_profile
+from tpuctl.sim.hosts.programs.login import SHELL as LOGIN_SHELL
 from tpuctl.sim.hosts.programs.namespaces import ETC_HOSTS, Namespaces, enterer, make
 from tpuctl.sim.hosts.programs.own_ports import HostPorts
 from tpuctl.sim.hosts.programs.processes import MARK, host_mark, of_host
-from tpuctl.sim.hosts.programs.programs import Command, Enter, Programs, spawn
+from tpuctl.sim.hosts.programs.programs import Command, Enter, Program, Programs, spawn
 from tpuctl.sim.hosts.ssh.authorized_keys import AuthorizedKeys, accepted_keys
 from tpuctl.sim.hosts.ssh.server import SshHost, SshServer
 from tpuctl.sim.records import Host, Notices
@@ -91,6 +94,9 @@ exec "$@"
 KEY = "startup-script"
 RUN = 'exec "$TPUCTL_SIM_DISK/startup-script" >>"$TPUCTL_SIM_DISK/startup-script.log" 2>&1 </dev/null'
 """The log is that of the serial console on Google's hosts."""
+VFIO, CONTROL = "/dev/vfio/", "/dev/vfio/vfio"
+"""Where later chips are, and the file beside them that is none: driver-api/vfio.rst in Linux."""
+FOREVER = ("sleep", "2147483647")
 AGENT_VERSION = "20240320.00"
 METADATA = "metadata.google.internal"
 ADDED = "# Added by Google"
@@ -232,17 +238,23 @@ class RunningHost:
         self._ssh.change_key(self.disk.host_key() if own else asyncssh.generate_private_key("ssh-ed25519"))
 
     async def boot(self) -> None:
-        """Run the startup script and the crontab's @reboot lines.
+        """Run the image's own server, if it has one, the startup script and the crontab's @reboot lines.
 
         Programs that outlived a killed simulator show that this is no boot.
         """
         instance = self._instance
         script = script_of(instance.metadata, instance.project_metadata)
         commands = boot_commands(self.disk)
-        if not (script or commands) or bool(await asyncio.to_thread(of_host, self.mark, set[int]())):
+        chips = self.disk.create_devices(device_files(self.host.accelerator_type))
+        server = server_of(self.host.runtime_version) if chips else ""
+        if not (server or script or commands):
+            return
+        if await asyncio.to_thread(of_host, self.mark, set[int]()):
             return
         await self.programs.prepare()
         await asyncio.to_thread(shutil.rmtree, self.disk.view / "run", ignore_errors=True)  # it is in memory
+        if server:
+            run_server(server, chips, self.disk, self.programs, self._environment())
         if script:
             run_startup_script(script, self.disk, self.programs, self._environment())
         for command in commands:
@@ -328,6 +340,7 @@ class RunningHost:
             "GCE_METADATA_IP": metadata,
             "GCE_METADATA_ROOT": metadata,  # its name in tensorstore and in oauth2client
             "TPUCTL_SIM_DISK": str(self.disk.folder),
+            "TPUCTL_HOST_ROOT": str(self.disk.view),
             **self._simulator_environment(self.host),
             MARK: self.mark,
         }
@@ -397,19 +410,43 @@ def script_of(metadata: Mapping[str, str], project_metadata: Mapping[str, str]) 
 def run_startup_script(
     script: str, disk: HostDisk, programs: Programs, environment: Mapping[str, str]
 ) -> None:
-    """Start the script; what it starts in turn ends with the host.
-
-    TPUCTL_HOST_ROOT stands for the root of the host's file system where a program looks for the host's
-    processes: the machine's own /proc shows every host's.
-    """
+    """Start the script; what it starts in turn ends with the host."""
     path = disk.folder / KEY
     path.write_text(script)
     path.chmod(0o700)
-    variables = {**environment, "TPUCTL_HOST_ROOT": str(disk.view)}
-    program = programs.start(command_line(RUN, variables, disk.home, full=is_full(disk.home)))
+    _detach(programs.start(command_line(RUN, environment, disk.home, full=is_full(disk.home))))
+
+
+def _detach(program: Program) -> None:
+    """Close the simulator's ends of a program that nobody watches."""
     for descriptor in (program.stdin, program.stdout, program.stderr):
         if descriptor is not None:
             os.close(descriptor)
+
+
+# A host's chips: their device files, and the server of the image that holds them from boot on.
+
+
+def device_files(accelerator: str) -> tuple[str, ...]:
+    """Return the device files of a host with chips of this type; none for a type that nobody knows."""
+    chips = images.devices(accelerators.accelerator(accelerator))
+    return (*chips, CONTROL) if chips and chips[0].startswith(VFIO) else chips
+
+
+def server_of(runtime: str) -> str:
+    """Return the name of the image's process that holds the chips; '' for none."""
+    image = images.image(runtime)
+    return image.holder if image else ""
+
+
+def run_server(
+    name: str, chips: Sequence[Path], disk: HostDisk, programs: Programs, environment: Mapping[str, str]
+) -> None:
+    """Start the image's server: a process with its name that has the chips open."""
+    files = [path for path in chips if path.name[-1].isdigit()]
+    opened = " ".join(f"{number}<>{shlex.quote(str(path))}" for number, path in enumerate(files, start=3))
+    shell = [name, "-c", f"exec {opened}; {BECOME}", name, *FOREVER]
+    _detach(programs.start(Command(LOGIN_SHELL, shell, environment, disk.home)))
 
 
 # A host's crontab: the program of that name, and the @reboot lines, which run at each boot as cron does.
@@ -443,7 +480,4 @@ def run(command: str, disk: HostDisk, programs: Programs, environment: Mapping[s
     path = f"{disk.folder / 'bin'}:{PATH}"
     variables = {**environment, "SHELL": SHELL, "PATH": path, "LOGNAME": user, "USER": user}
     line = f'exec >>"$TPUCTL_SIM_DISK/{LOG}" 2>&1 </dev/null; {command}'
-    program = programs.start(Command(SHELL, [SHELL, "-c", line], variables, disk.home))
-    for descriptor in (program.stdin, program.stdout, program.stderr):
-        if descriptor is not None:
-            os.close(descriptor)
+    _detach(programs.start(Command(SHELL, [SHELL, "-c", line], variables, disk.home)))

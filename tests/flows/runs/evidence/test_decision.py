@@ -45,6 +45,16 @@ class TestWorkers:
             runs.SUCCEEDED, "every worker's script ended with exit code 0", BY_WORKERS
         )
 
+    def test_a_success_without_chips_is_told_as_such(self) -> None:
+        none = replace(FINISHED, has_no_chip=True)
+        for statuses, besides in (
+            ([none, none], "; no TPU chip was seen in use"),
+            ([FINISHED, none, FINISHED], "; no TPU chip was seen in use on 1 of 3 workers"),
+        ):
+            ending = decide(words(*((status, 1) for status in statuses)))
+            evidence = f"every worker's script ended with exit code 0{besides}"
+            assert ending == Ending(runs.SUCCEEDED, evidence, BY_WORKERS)
+
     def test_a_success_needs_no_heartbeat(self) -> None:
         late = words((FINISHED, 1_000_000), (FINISHED, 900_000))
         assert not needs_node(late)

@@ -119,6 +119,17 @@ def test_a_run_that_prints_nothing_says_so_after_ten_minutes_and_each_twice_as_l
     assert said == [f"Run 'r2': no output for {minutes} min. Still following." for minutes in (11, 41, 10)]
 
 
+def test_a_run_that_holds_no_chip_says_so_once(four: Workers) -> None:
+    said: list[str] = []
+    beats = [
+        lambda none=none, pid=pid: four.beat(has_no_chip=none, pid=pid)
+        for pid, none in enumerate((True, True, False, False, True), start=1)
+    ]
+    followed(four, [*beats, four.end], said)
+    none = "Run 'r2': holds no TPU chip: running on the CPU? Still following."
+    assert said == [none, "Run 'r2' may use TPU chips by now.", none]
+
+
 def test_a_look_of_new_lines_reads_them_and_lists_once(four: Workers, simulator: RunningSimulator) -> None:
     counts = list[int]()
 

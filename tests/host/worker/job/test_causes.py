@@ -14,7 +14,14 @@ import pytest
 from tests.cloud.web_server import serving
 from tests.isolation.ports import refusing_port
 from tpuctl.host.worker.job import causes
-from tpuctl.host.worker.records import CHIPS_HELD, DISK_FULL, MAINTENANCE, OUT_OF_MEMORY, PREEMPTION
+from tpuctl.host.worker.records import (
+    CHIPS_HELD,
+    CHIPS_LOCKED,
+    DISK_FULL,
+    MAINTENANCE,
+    OUT_OF_MEMORY,
+    PREEMPTION,
+)
 
 
 @pytest.mark.parametrize(
@@ -42,11 +49,17 @@ from tpuctl.host.worker.records import CHIPS_HELD, DISK_FULL, MAINTENANCE, OUT_O
             b'"$ sudo lsof -w /dev/accel0" to figure out which process is using the TPU.',
             "",
             3,
-            CHIPS_HELD,
+            CHIPS_LOCKED,
+        ),
+        (
+            b"ABORTED: The TPU is already in use by another process probably owned by another user. Run",
+            "",
+            3,
+            CHIPS_LOCKED,
         ),
         (b"libtpu.so already in used by another process. Not attempting to load", "", 3, CHIPS_HELD),
-        (b"ABORTED: Internal error when accessing libtpu multi-process lockfile. Run", "", 3, CHIPS_HELD),
-        (b"The TPU is in use or the lock file is stale", "", 3, CHIPS_HELD),
+        (b"ABORTED: Internal error when accessing libtpu multi-process lockfile. Run", "", 3, CHIPS_LOCKED),
+        (b"The TPU is in use or the lock file is stale", "", 3, CHIPS_LOCKED),
         (
             b"Resource exhausted: From /job:tpu_worker/replica:0/task:0:\nAttempting to reserve 3.95G at the "
             b"bottom of memory. That was not possible. There are 1.92G free" + b"\nSize: 64.00M" * 2000,

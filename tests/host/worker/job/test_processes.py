@@ -133,12 +133,12 @@ class TestTable:
         monkeypatch.setattr(processes, "CHIPS", (str(tmp_path / "vfio/*"),))
         assert processes.holders([7, 8]) == {}
 
-    @pytest.mark.parametrize("device", ["/dev/accel0", "/dev/accel3", "/dev/vfio/0", "/dev/vfio/vfio"])
+    @pytest.mark.parametrize("device", ["/dev/accel0", "/dev/accel3", "/dev/vfio/0", "/dev/vfio/12"])
     def test_the_chips_of_every_version_are_known(
         self, table: Table, monkeypatch: pytest.MonkeyPatch, device: str
     ) -> None:
         """Up to v4 each chip is an accel, later ones are groups of VFIO."""
-        present = [device, "/dev/null", "/dev/vfio-pci", "/devices/accel0"]
+        present = [device, "/dev/null", "/dev/vfio/vfio", "/dev/vfio-pci", "/devices/accel0"]
         there = SimpleNamespace(glob=lambda pattern: fnmatch.filter(present, pattern))
         monkeypatch.setattr(processes, "glob", there)
         table.add(7, files=("/dev/null", device))

@@ -89,7 +89,7 @@ def test_the_environment_is_what_sshd_would_give_and_no_more(
     assert set(variables) - {"_", "SHLVL", "PWD", "OLDPWD"} == {
         *("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TMPDIR", "HOSTNAME"),
         *("SSH_CLIENT", "SSH_CONNECTION", "GCE_METADATA_HOST", "GCE_METADATA_IP", "GCE_METADATA_ROOT"),
-        *("ASSEMBLY", "TPUCTL_SIM_DISK", "TPUCTL_SIM_HOST"),
+        *("ASSEMBLY", "TPUCTL_SIM_DISK", "TPUCTL_SIM_HOST", "TPUCTL_HOST_ROOT"),
     }
     assert variables["HOSTNAME"] == variables["ASSEMBLY"] == host.hostname
     assert Path(variables["TMPDIR"]).is_dir()

@@ -79,8 +79,16 @@ def decide_by_workers(words: Sequence[WorkerWord]) -> Ending | None:
         evidence = reason if cause else f"worker {given_up.worker}: {given_up.error}"
         return Ending(runs.FAILED, evidence, BY_WORKERS, cause=cause)
     if is_over:
-        return Ending(runs.SUCCEEDED, "every worker's script ended with exit code 0", BY_WORKERS)
+        evidence = f"every worker's script ended with exit code 0{_without_chips(words)}"
+        return Ending(runs.SUCCEEDED, evidence, BY_WORKERS)
     return None
+
+
+def _without_chips(words: Sequence[WorkerWord]) -> str:
+    """Say that scripts seem to have run on the CPU, at the price of a TPU."""
+    without = sum(bool(word.status and word.status.has_no_chip) for word in words)
+    some = f" on {without} of {len(words)} workers" if without < len(words) else ""
+    return f"; no TPU chip was seen in use{some}" if without else ""
 
 
 def first_failure(words: Sequence[WorkerWord]) -> WorkerWord | None:

@@ -15,6 +15,7 @@ from tpuctl.flows.runs.logs.reader import Line, LogReader
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import QUIET_AFTER, RunState, quiet_of
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.host.worker.records import RUNNING
 from tpuctl.polling import Backoff, Sleep
 from tpuctl.runs import Verdict
 
@@ -103,6 +104,7 @@ class _Follower:
         self._show_state = show_state
         self._trouble = ""
         self._next_quiet = QUIET_AFTER
+        self._no_chip = ""
         self._looks = 0
         self._pauses = OUTAGE.pauses()
         self.pause = INTERVAL
@@ -125,6 +127,7 @@ class _Follower:
             self._pauses, self.pause = OUTAGE.pauses(), INTERVAL
         self._say_doubt(state)
         self._say_quiet(state)
+        self._say_no_chip(state)
         if state.error:
             raise state.error
         return None if self._is_followed else state.verdict
@@ -188,10 +191,20 @@ class _Follower:
         quiet = state.quiet or 0.0
         if quiet < QUIET_AFTER:
             self._next_quiet = QUIET_AFTER
-        elif quiet >= self._next_quiet and state.no_output == state.reason:
+        elif quiet >= self._next_quiet and state.reason in (state.no_output, state.no_chip):
             self._run.warn(f"Run '{self._run.name}': {state.no_output}. Still following.")
             while self._next_quiet <= quiet:
                 self._next_quiet *= 2
+
+    def _say_no_chip(self, state: RunState) -> None:
+        """Say once that the run may run on the CPU, and once that it may not do that any more."""
+        if state.no_chip == self._no_chip or state.verdict or state.doubt or state.unanswered:
+            return
+        if state.no_chip:
+            self._run.warn(f"Run '{self._run.name}': {state.no_chip} Still following.")
+        elif any(status and status.state == RUNNING for status in state.statuses):
+            self._run.warn(f"Run '{self._run.name}' may use TPU chips by now.")
+        self._no_chip = state.no_chip
 
     def _say(self, trouble: str, text: str) -> None:
         """Say a trouble when it begins and when it is over, and not at each look."""

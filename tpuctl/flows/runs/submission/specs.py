@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tpuctl import accelerators
 from tpuctl.bucket_layout import NodePaths, RunPaths, bundle
 from tpuctl.flows.runs.submission import packages
 from tpuctl.host.worker.records import Resumption, Spec
@@ -44,6 +45,8 @@ def _spec(
     if "MEGASCALE_NUM_SLICES" in launch.environment:
         of_slice["MEGASCALE_SLICE_ID"] = str(number)
     installed = packages.chosen(run, attempt.tpu, launch.dependencies)
+
+    kind = accelerators.catalogue().get(attempt.tpu.accelerator)
     return Spec(
         bucket=bucket,
         run=run.run,
@@ -74,6 +77,7 @@ def _spec(
         wheelhouse=run.wheelhouse,
         setup=launch.setup,
         setup_timeout=run.setup_timeout,
+        chips=kind.chips_per_host if kind else 0,
         pins=tuple(f"{name}=={version}" for name, version in run.pins.items()),
         resumption=Resumption(launch.restarts, line, others) if launch.restarts else None,
     )

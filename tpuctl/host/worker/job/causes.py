@@ -8,7 +8,14 @@ import re
 
 from tpuctl.host import timing
 from tpuctl.host.wire import ask_metadata
-from tpuctl.host.worker.records import CHIPS_HELD, DISK_FULL, MAINTENANCE, OUT_OF_MEMORY, PREEMPTION
+from tpuctl.host.worker.records import (
+    CHIPS_HELD,
+    CHIPS_LOCKED,
+    DISK_FULL,
+    MAINTENANCE,
+    OUT_OF_MEMORY,
+    PREEMPTION,
+)
 
 TAIL = 32 * 1024
 """Bytes of a log's end that are looked at; a table of allocations follows the sentence on memory."""
@@ -33,12 +40,18 @@ _IN_LOG = (
     ),
     (
         re.compile(
-            # all that libtpu and XLA say of their lock file, the third of an old one that another user left:
+            # what libtpu and XLA say of a lock file that another user may have left:
             # https://github.com/openxla/xla/pull/4666, https://github.com/jax-ml/jax/issues/10192
-            rb"The TPU is already in use by process"
-            rb"|libtpu\.so already in used? by another process"
+            rb"already in used? by another process probably owned by another user"
             rb"|Internal error when accessing libtpu multi-process lockfile"
             rb"|TPU [^\n]{0,80}in use or the lock ?file is stale"
+        ),
+        CHIPS_LOCKED,
+    ),
+    (
+        re.compile(
+            rb"The TPU is already in use by process"
+            rb"|libtpu\.so already in used? by another process"
             rb"|/dev/(accel|vfio)[^\n]{0,400}Device or resource busy"
             rb"|Device or resource busy[^\n]{0,400}/dev/(accel|vfio)"
         ),

@@ -1,4 +1,4 @@
-"""Finds processes of this user in /proc: those that stem from one, and those that have a variable."""
+"""Finds processes in /proc: what stems from one, what has a variable, and what holds TPU chips."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import time
 from typing import Callable, Dict, Iterable, List, NamedTuple, Set
 
 PROC = "/proc"
-CHIPS = ("/dev/accel*", "/dev/vfio/*")
-"""What a process has open that holds TPU chips."""
+ROOT = "TPUCTL_HOST_ROOT"
+"""Variable for the folder that stands for the root of the host's file system, on simulated hosts."""
+CHIPS = ("/dev/accel[0-9]*", "/dev/vfio/[0-9]*")
+"""What a process has open that holds TPU chips: tpu_info/device.py of AI-Hypercomputer's
+cloud-accelerator-diagnostics. The control device /dev/vfio/vfio is none."""
 LONGEST_NAME = 60
 EXEC_PAUSE, EXEC_LOOKS = 0.001, 1000
 """Seconds between looks at a process that starts a program just now, and how many."""
@@ -24,14 +27,18 @@ class Process(NamedTuple):
     session: int
 
 
-def running() -> Dict[int, Process]:
+def running(of_everyone: bool = False) -> Dict[int, Process]:
     """Return this user's processes by their id, without zombies; none where there is no /proc."""
-    try:
-        names = os.listdir(PROC)
-    except OSError:
-        return {}
-    processes = (_process(int(name)) for name in names if name.isdigit())
+    processes = (_process(pid, of_everyone) for pid in ids())
     return {process.pid: process for process in processes if process}
+
+
+def ids() -> List[int]:
+    """Return the ids of all processes, also of other users; none where there is no /proc."""
+    try:
+        return [int(name) for name in os.listdir(PROC) if name.isdigit()]
+    except OSError:
+        return []
 
 
 def descendants(table: Dict[int, Process], roots: Iterable[int]) -> Set[int]:
@@ -67,10 +74,21 @@ def with_open_file(table: Iterable[int], paths: Set[str]) -> Set[int]:
 
 def holders(table: Iterable[int]) -> Dict[int, str]:
     """Return the processes that hold a TPU chip, with the device."""
-    devices = {path for pattern in CHIPS for path in glob.glob(pattern)}
-    if not devices:
+    present = devices()
+    if not present:
         return {}
-    return {pid: device for pid in table for device in _open_files(pid) & devices}
+    return {pid: device for pid in table for device in sorted(_open_files(pid) & present, reverse=True)}
+
+
+def devices() -> Set[str]:
+    """Return the device files of this host's chips, as the open files of a process name them."""
+    return {os.path.realpath(path) for pattern in CHIPS for path in glob.glob(place(pattern))}
+
+
+def place(path: str) -> str:
+    """Return where a path of the host's file system is."""
+    root = os.environ.get(ROOT)
+    return os.path.realpath(root) + path if root else path
 
 
 def name(pid: int) -> str:
@@ -79,9 +97,21 @@ def name(pid: int) -> str:
     return "%d (%s)" % (pid, command[:LONGEST_NAME])
 
 
-def _process(pid: int) -> "Process | None":
+def program(pid: int) -> bytes:
+    """Return the name of a process's program, without its folder."""
+    return os.path.basename(_read(pid, "cmdline").partition(b"\0")[0])
+
+
+def value_of(pid: int, variable: str) -> str:
+    """Return the value of a variable that a process was started with; empty where nobody can tell."""
+    start = os.fsencode(variable) + b"="
+    values = (entry[len(start) :] for entry in _environment(pid).split(b"\0") if entry.startswith(start))
+    return next(values, b"").decode("utf-8", "replace")
+
+
+def _process(pid: int, of_everyone: bool) -> "Process | None":
     try:
-        if os.stat("%s/%d" % (PROC, pid)).st_uid != os.geteuid():
+        if os.stat("%s/%d" % (PROC, pid)).st_uid != os.geteuid() and not of_everyone:
             return None
     except OSError:
         return None
@@ -121,10 +151,23 @@ def _starts_a_program(fields: List[bytes]) -> bool:
 
 
 def _open_files(pid: int) -> Set[str]:
-    folder, paths = "%s/%d/fd" % (PROC, pid), set()
     try:
-        for number in os.listdir(folder):
-            paths.add(os.readlink("%s/%s" % (folder, number)))
+        return open_files(pid)
     except OSError:
-        pass
+        return set()
+
+
+def open_files(pid: int) -> Set[str]:
+    """Return what a process has open; raises PermissionError where this user may not know that."""
+    folder = "%s/%d/fd" % (PROC, pid)
+    paths: Set[str] = set()
+    try:
+        numbers = os.listdir(folder)
+    except FileNotFoundError:  # it has ended
+        return paths
+    for number in numbers:
+        try:
+            paths.add(os.readlink("%s/%s" % (folder, number)))
+        except FileNotFoundError:  # closed meanwhile
+            pass
     return paths

@@ -36,6 +36,7 @@ def of_job(spec: Spec, packages: str, reports: str = "") -> Dict[str, str]:
         result[variable] = result[vertex] = "gs://%s/runs/%s/%s" % (spec.bucket, spec.run, folder)
     if reports:
         result["TPUCTL_REPORT_DIR"] = reports
+        result.setdefault("TPU_LOG_DIR", tpu_logs(reports))
     if spec.framework == "tensorflow" and spec.workers == 1:
         result["TPU_NAME"] = "local"  # so that TPUClusterResolver() on one host calls no API
     if spec.framework == "tensorflow":
@@ -45,3 +46,11 @@ def of_job(spec: Spec, packages: str, reports: str = "") -> Dict[str, str]:
     if packages:
         result["PYTHONPATH"] = os.pathsep.join(filter(None, [packages, result.get("PYTHONPATH", "")]))
     return result
+
+
+def tpu_logs(reports: str) -> str:
+    """Return the folder of libtpu's own logs beside that of the reports.
+
+    The default is /tmp/tpu_logs, which the first user of a host owns: no other user's libtpu can write there.
+    """
+    return os.path.join(os.path.dirname(reports), "tpu_logs")

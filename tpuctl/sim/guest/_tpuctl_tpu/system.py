@@ -45,11 +45,12 @@ def install(tensorflow: TensorFlow, tpu: Slice) -> SystemState:
         del options  # they say what happens when a chip fails
         if embedding_config is not None:
             raise NotImplementedError("The simulated TPU has no embedding hardware (TPUEmbedding).")
-        import _tpuctl_chips  # type: ignore[import-not-found]  # noqa: PLC0415  only a host has this name
+        if job is None:  # else the hosts' own servers hold the chips
+            import _tpuctl_chips  # type: ignore[import-not-found]  # noqa: PLC0415  only a host has this name
 
-        refusal = _tpuctl_chips.take(os.environ)
-        if refusal:
-            raise tf.errors.AbortedError(None, None, refusal)
+            refusal = _tpuctl_chips.take(os.environ)
+            if refusal:
+                raise tf.errors.AbortedError(None, None, refusal)
         if job is None and tpu.hosts > 1:
             raise tf.errors.InvalidArgumentError(
                 None,
