@@ -64,8 +64,11 @@ def texts() -> Iterator[tuple[Path, str]]:
 
 
 def test_no_file_names_a_machine_path_or_an_index() -> None:
-    words = ("/root" + "/", "/home" + "/runner", "file://" + "/opt", "--index-" + "url", "--extra-" + "index")
+    words = ("/root" + "/", "/home" + "/runner", "file://" + "/opt")
     assert [f"{path}: {word}" for path, text in texts() for word in words if word in text] == []
+    options = ("--index-" + "url", "--extra-" + "index")  # which the reader of a project's lists has to know
+    read_by_tools = [(path, text) for path, text in texts() if path.suffix not in (".py", ".md")]
+    assert [f"{path}: {word}" for path, text in read_by_tools for word in options if word in text] == []
 
 
 BY_NAME = re.compile(

@@ -37,14 +37,16 @@ def header(*lines: str) -> str:
 
 
 def test_a_full_header_is_read() -> None:
-    assert parse(FULL, "job.py") == Header(">=3.10", ("tensorflow", "requests<3"), TABLE)
+    assert parse(FULL, "job.py") == Header(
+        ">=3.10", ("tensorflow", "requests<3"), TABLE, lists_dependencies=True
+    )
 
 
 def test_the_example_of_the_specification_is_read() -> None:
     text = header(
         '# requires-python = ">=3.11"', "# dependencies = [", '#   "requests<3",', '#   "rich",', "# ]"
     )
-    assert parse(text, "job.py") == Header(">=3.11", ("requests<3", "rich"))
+    assert parse(text, "job.py") == Header(">=3.11", ("requests<3", "rich"), lists_dependencies=True)
 
 
 def test_dos_line_ends_make_no_difference() -> None:

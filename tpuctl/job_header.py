@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
@@ -18,6 +19,7 @@ LONGEST = 1 << 15
 """Characters of a header."""
 MOST_RESTARTS = 9999
 """As `--restarts` takes them: a number has four digits."""
+PYTHON = r"\A(3\.[0-9]{1,2}(\.[0-9]{1,2})?)?\Z"
 LONGEST_SCRIPT = 16 << 20
 """Bytes of a script whose header is read."""
 
@@ -35,7 +37,9 @@ class ToolTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     requirements: str = ""
     """A lock file in the script's folder, in pip's format with hashes: hosts install it and nothing else."""
     packages: Literal["image", "own"] = "image"
-    """Whether what hosts install keeps to the versions of their image."""
+    """Whether scripts see the packages of the image, and what hosts install keeps to its frameworks."""
+    python: Annotated[str, msgspec.Meta(pattern=PYTHON)] = ""
+    """Version of Python that runs the script, such as `3.12`; empty for any that it requires."""
     setup: str = ""
     """Command for sh that hosts run before the script."""
     restarts: Annotated[int, msgspec.Meta(ge=0, le=MOST_RESTARTS)] | Literal["unlimited"] | None = None
@@ -59,10 +63,32 @@ class Header(msgspec.Struct, frozen=True):
     dependencies: tuple[str, ...] = ()
     """Requirements as in PEP 508."""
     tpuctl: ToolTable = ToolTable()
+    lists_dependencies: bool = False
+    """Whether it says what it requires, if only that it requires nothing."""
 
     def accepts_python(self, version: str) -> bool:
         """Return whether the script runs on this version of Python."""
-        return requirements.accepts(self.requires_python, version)
+        return requirements.accepts_python(self.tpuctl.python, self.requires_python, version)
+
+    @property
+    def asked_python(self) -> str:
+        """What it asks for, for a sentence; empty for any."""
+        return self.tpuctl.python or self.requires_python
+
+    def with_python(self, python: str, place: str) -> Header:
+        """Return it with a version of Python that `place` asks for; raises UsageError for none it allows."""
+        python = python or self.tpuctl.python
+        if not re.fullmatch(PYTHON, python):
+            raise UsageError(f"'{python}' ({place}) is no version of Python.", hint="Write for instance 3.12")
+        if python and not any(
+            requirements.accepts(self.requires_python, version) for version in (python, f"{python}.99")
+        ):
+            raise UsageError(
+                f"Python {python} ({place}) is none that the script allows: requires-python is"
+                f" '{self.requires_python}'.",
+                hint="Change one of them.",
+            )
+        return msgspec.structs.replace(self, tpuctl=msgspec.structs.replace(self.tpuctl, python=python))
 
 
 class _Tools(msgspec.Struct, frozen=True):
@@ -71,7 +97,7 @@ class _Tools(msgspec.Struct, frozen=True):
 
 class _Block(msgspec.Struct, frozen=True, rename={"requires_python": "requires-python"}):
     requires_python: str = ""
-    dependencies: tuple[str, ...] = ()
+    dependencies: tuple[str, ...] | None = None
     tool: _Tools = _Tools()
 
 
@@ -99,7 +125,8 @@ def parse(text: str, path: str) -> Header:
                 f"The header of {path} is wrong: '{name}' is not the name of a variable.",
                 hint='Write for instance env = { TF_CPP_MIN_LOG_LEVEL = "0" }',
             )
-    return Header(block.requires_python, block.dependencies, block.tool.tpuctl)
+    listed = block.dependencies
+    return Header(block.requires_python, listed or (), block.tool.tpuctl, listed is not None)
 
 
 def _toml(text: str, path: str) -> str | None:
@@ -158,7 +185,7 @@ def _check_requirements(block: _Block, path: str) -> None:
             hint='Write for instance requires-python = ">=3.10"',
         ) from error
     try:
-        for dependency in block.dependencies:
+        for dependency in block.dependencies or ():
             requirements.parse(dependency)
     except requirements.RequirementError as error:
         raise UsageError(

@@ -94,6 +94,10 @@ class Run(msgspec.Struct, frozen=True):
     """Path of the lock file inside the bundle; empty for none."""
     packages: Word = IMAGE
     """IMAGE or OWN, as the header says."""
+    python: Line = ""
+    """Version of Python that runs the script; empty for any that it requires."""
+    python_archives: Annotated[dict[Line, Sha256], msgspec.Meta(max_length=100)] = {}
+    """Interpreters of the bucket that it may run on: version -> SHA-256 of the archive."""
     setup: Text = ""
     """Command that each host runs before the script, without what looks like a secret; empty for none."""
     token: Label = ""
@@ -116,7 +120,13 @@ class Run(msgspec.Struct, frozen=True):
     of_header: Annotated[tuple[Line, ...], msgspec.Meta(max_length=1000)] = ()
     """Variables that have the value in the script's header, which the bundle has."""
     pins: Versions = {}
-    """Versions that packages have to have: those of the run that this one repeats."""
+    """Versions that packages have to have: those of the run that this one repeats, or of a uv.lock."""
+    listed_in: Line = ""
+    """Files of the project that list the dependencies; empty for the header."""
+    constraints: Annotated[tuple[Line, ...], msgspec.Meta(max_length=10_000)] = ()
+    """Requirements that hold for a package if it is installed."""
+    sources: Annotated[tuple[Line, ...], msgspec.Meta(max_length=100)] = ()
+    """Options of pip: where packages come from besides the hosts' own index."""
     origin: Annotated[str, msgspec.Meta(pattern=rf"\A({NAME.pattern})?\Z")] = ""
     """The run that this one repeats; empty for none."""
     schema: int = SCHEMA

@@ -253,7 +253,7 @@ class TestFormats:
         ("bucket", "bucket!"), ("data_bucket", "bucket!"),
         ("network", "my_network"), ("subnetwork", "my_network"),
         ("subnetworks", "europe-west4"), ("external_ips", "maybe"), ("iap", "auto"),
-        ("host_keys", "any"), ("cross_region", "maybe"),
+        ("host_keys", "any"), ("python_archives", "3.12=x"), ("cross_region", "maybe"),
         ("restarts", "often"), ("restarts_on_failure", "unlimited"),
         ("service_account", "tpu"), ("ssh_user", "ada lovelace"), ("owner", "ada lovelace"),
         ("ssh_key", "-oProxyCommand=id"),

@@ -85,6 +85,10 @@ COMMANDS = {
     "init": ("tpuctl.cli.project.init", "Write tpuctl.toml for a Google Cloud project."),
     "config": ("tpuctl.cli.project.config", "Show each setting and where it comes from."),
     "doctor": ("tpuctl.cli.project.doctor", "Check credentials, project, API, zone, buckets and SSH key."),
+    "python": (
+        "tpuctl.cli.project.python",
+        "Put a Python into the bucket, for hosts that cannot reach GitHub.",
+    ),
     "sim": ("tpuctl.cli.simulator.commands", "Start, stop and inspect the simulator; inject faults."),
     "completion": (
         "tpuctl.cli.completion.command",

@@ -172,8 +172,8 @@ def _checked(path: Path, text: str, name: str, value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, int) and not isinstance(value, bool) and name in NUMBERS and abs(value) < 1 << 63:
         return str(value)
-    if isinstance(value, dict) and name == SUBNETWORKS:
-        return joined({region: str(subnetwork) for region, subnetwork in value.items()})
+    if isinstance(value, dict) and name in (SUBNETWORKS, "python_archives"):
+        return joined({key: str(one) for key, one in value.items()})
     if not isinstance(value, str):
         raise ConfigError(f"{place}: '{name}' has to be a string.", hint=f'Write {name} = "...".')
     return value

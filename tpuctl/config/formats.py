@@ -11,6 +11,7 @@ from tpuctl.errors import ConfigError, TpuctlError, UsageError
 PROJECT = r"([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]"
 COMPUTE = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
 REGION = r"[a-z]+(-[a-z]+)+[0-9]+"
+ARCHIVE = r"3\.[0-9]{1,2}\.[0-9]{1,2}=[0-9a-f]{64}"
 ZONE = rf"{REGION}-(ai[0-9]+)?[a-z]"
 
 
@@ -66,6 +67,10 @@ FORMATS = {
     "iap": YES_OR_NO,
     "cross_region": YES_OR_NO,
     "host_keys": Format(r"published|first-contact", "published or first-contact"),
+    "python_archives": Format(
+        rf"{ARCHIVE}(,{ARCHIVE})*",
+        'hashes of archives, such as { "3.12.8" = "SHA256" } in TOML, or 3.12.8=SHA256 elsewhere',
+    ),
     "watch_types": Format(r"[a-z0-9-]+(,[a-z0-9-]+)*", "TPU types with commas between them: v3-8,v4-8"),
     "watch_zones": Format(rf"{ZONE}(,{ZONE})*", "zones with commas between them"),
     "watch_max_price": Format(r"[0-9]{1,9}(\.[0-9]{1,9})?", "an amount such as 20"),

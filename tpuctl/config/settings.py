@@ -110,6 +110,11 @@ SETTINGS = {
         Setting("watch_max_price", "most that they may cost per hour together", real_only=True),
         Setting("restarts", "how often a run is started again after a preemption (a number, or unlimited)"),
         Setting("restarts_on_failure", "how often a run is started again after a failure of its own"),
+        Setting(
+            "python_archives",
+            "Pythons of the bucket that hosts may use, as 'tpuctl python' names them (VERSION=SHA256,...)",
+            real_only=True,
+        ),
         Setting("owner", "account whose TPUs and runs are one's own", real_only=True),
         Setting("ssh_user", "user on the TPU VMs"),
         Setting("ssh_key", "private key for SSH"),

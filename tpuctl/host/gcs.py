@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import calendar
 import email.utils
+import hashlib
 import json
 import os
 import time
 import urllib.parse
-from typing import Iterator, NamedTuple, Tuple
+from typing import IO, Iterator, NamedTuple, Tuple
 
 from tpuctl.host import timing
 from tpuctl.host.wire import Answer, Wire, ask_metadata
@@ -17,6 +18,8 @@ HOST = "https://storage.googleapis.com"
 EMULATOR = "STORAGE_EMULATOR_HOST"
 """Names an emulator, as for Google's own clients; it gets our token, so it has to be on this host."""
 LOOPBACK = "http://127.0.0.1:"
+PART = 4 * 1024 * 1024
+"""Bytes of a large object that one request fetches: memory is flat, and a cut connection costs no more."""
 REFUSED = "the metadata server gives no access token: %s"
 RENEW_BEFORE = 120.0
 """Seconds before a token expires at which it is renewed."""
@@ -173,6 +176,15 @@ class Bucket:
         """Return the bytes from `start` to before `end` of one generation of an object."""
         headers = {"Range": "bytes=%d-%d" % (start, end - 1)}
         return self._call("GET", self._target(name) + "?alt=media&generation=%d" % generation, None, headers)
+
+    def copy(self, name: str, generation: int, size: int, stream: IO[bytes]) -> str:
+        """Write an object's bytes to a stream, and return their SHA-256 in hexadecimal."""
+        digest = hashlib.sha256()
+        for start in range(0, size, PART):
+            data = self.part(name, generation, start, min(start + PART, size))
+            digest.update(data)
+            stream.write(data)
+        return digest.hexdigest()
 
     def list(self, prefix: str, glob: str = "", most: int = 1_000_000) -> Iterator[Item]:
         """Yield the objects whose names begin with `prefix`, in order; one request for each 1,000."""

@@ -129,6 +129,7 @@ NOT_READING = {
     "data sample": "writes; its requests are in DRY_RUNS",
     "data split": "writes; its requests are in DRY_RUNS",
     "data rm": "deletes; its requests are in DRY_RUNS",
+    "python": "writes; needs the archive of an interpreter",
     "data dataflow": "is about a source that is not in the bucket of runs, and needs Apache Beam",
     "ssh": "shows a command line of the system's OpenSSH",
     "exec": "is about a host",
@@ -196,8 +197,8 @@ cp job.py timed:job.py
 drill timed
 """
 
-NO_DRY_RUN = {"data fetch", "ssh"}
-"""One is not about the bucket, the other shows a command line of the system's OpenSSH."""
+NO_DRY_RUN = {"data fetch", "python", "ssh"}
+"""Not about the bucket; needs the archive of an interpreter; shows a command line of the system's OpenSSH."""
 
 CALLS = """\
 client.target

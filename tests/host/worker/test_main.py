@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -144,27 +143,6 @@ class TestLaunch:
             monkeypatch.setattr(timing, "time", clock)
             assert main.launch(str(folder / "spec.json")) == code
         assert (folder / "started").exists() is bool(code)
-
-    def test_a_python_that_the_script_does_not_accept_starts_nothing(
-        self, folder: Path, answer: Answer
-    ) -> None:
-        spec = folder / "spec.json"
-        spec.write_bytes(encode(replace(SPEC, requires_python=">=4")))
-        assert main.launch(str(spec)) == 1
-        version = sys.version.partition(" ")[0]
-        assert answer() == {"error": f"the script requires Python >=4, and the host has {version}"}
-        assert [path.name for path in folder.iterdir()] == []
-
-    @pytest.mark.parametrize(
-        ("specifier", "error"),
-        [
-            ("", ""), (">=3.8", ""), (">=x", "requires-python: '>=x' is not a version specifier"),
-            ("~3", "requires-python: '~3' is not a version specifier"),
-        ],
-    )  # fmt: skip
-    def test_which_python_the_script_requires(self, specifier: str, error: str) -> None:
-        assert main._python_error(replace(SPEC, requires_python=specifier)) == error
-        assert main._python_error(None) == ""
 
 
 class TestStart:

@@ -355,14 +355,26 @@ class TestPreparation:
         wait_for_end(int((host.folder / "pid").read_text()))
 
     @pytest.mark.parametrize("specifier", [">=3.99", "<3", "==3.1.*"])
-    def test_another_python_is_refused_before_anything_runs(self, either: Host, specifier: str) -> None:
-        either.prepare("print('never')", requires_python=specifier)
-        process = either.launch()
-        assert process.returncode == 1
-        error = json.loads(process.stdout)["error"]
-        assert error.startswith(f"the script requires Python {specifier}, and the host has 3.")
-        assert not (either.folder / "started").exists()
-        assert not either.bucket.objects(STATUS)
+    def test_a_python_that_nobody_has_ends_the_run_with_the_way_out(
+        self, either: Host, specifier: str
+    ) -> None:
+        either.environment["PIP_NO_INDEX"] = "1"
+        either.start("print('never')", requires_python=specifier)
+        error = either.finished().error
+        assert error.startswith(f"PythonError: the script requires Python {specifier}, the host has 3.")
+        assert error.endswith("put one into the bucket: tpuctl python 3.12")
+        assert b"never" not in either.log()
+
+    def test_own_packages_hide_the_images_for_good(self, host: Host) -> None:
+        script = (
+            "import importlib.util, os, shutil, sys\n"
+            "print(importlib.util.find_spec('msgspec'), shutil.which('python') == sys.executable)\n"
+        )
+        host.start(script, packages="own")
+        assert host.finished().exit_code == 0, host.log().decode()
+        assert host.log() == b"None True\n"
+        record = host.bucket.read("runs/r1/attempts/1/workers/0/environment.json")
+        assert json.loads(record)["image"].keys().isdisjoint({"msgspec", "click"})
 
     def test_launch_reports_a_missing_bucket(self, host: Host) -> None:
         host.prepare("print('never')", bucket="no-such-bucket")

@@ -57,7 +57,8 @@ class TestSpec:
             **REQUIRED, "token": "", "requires_python": "", "requirements": "", "packages": "image",
             "participants": [],
             "line": "", "line_timeout": 0.0, "wheelhouse": "", "setup": "", "setup_timeout": 1800.0,
-            "resumption": None, "chips": 0, "pins": [], "schema": 1,
+            "resumption": None, "chips": 0, "pins": [], "python": "", "python_archives": {},
+            "constraints": [], "sources": [], "schema": 1,
         }  # fmt: skip
 
     def test_a_resumption_is_read_as_it_was_written(self) -> None:

@@ -85,6 +85,29 @@ OPTIONS = (
         help="Store the value of this variable in the run's record; repeat it for more.",
     ),
     click.option(
+        "--python", help="Version of Python for the script, such as 3.12; overrides the script's header."
+    ),
+    click.option(
+        "--extra",
+        "extras",
+        multiple=True,
+        help="Extra of the project's pyproject.toml that hosts install, too.",
+    ),
+    click.option(
+        "--group",
+        "groups",
+        multiple=True,
+        help="Dependency group of the project's pyproject.toml that hosts install, too.",
+    ),
+    click.option(
+        "--allow-index",
+        "indexes",
+        multiple=True,
+        metavar="URL",
+        envvar="TPUCTL_ALLOW_INDEX",
+        help="Let packages come from this index or page, too, where the project's files say so.",
+    ),
+    click.option(
         "--wheelhouse",
         type=LOCAL_PATH,
         help="Folder of wheels below the script's: hosts, which may be offline, install from nowhere else.",
@@ -118,7 +141,8 @@ def _request(
     session: Session, script: Path, arguments: tuple[str, ...], name: str | None, tpu: str | None,
     accelerator: str | None, dataset: str | None, framework: str | None, include: tuple[Path, ...],
     environment: tuple[str, ...], env_files: tuple[Path, ...], secrets: tuple[str, ...],
-    stored: tuple[str, ...], wheelhouse: Path | None, code_limit: int, setup: str | None,
+    stored: tuple[str, ...], python: str | None, extras: tuple[str, ...], groups: tuple[str, ...],
+    indexes: tuple[str, ...], wheelhouse: Path | None, code_limit: int, setup: str | None,
     setup_timeout: int, restarts: str | None, restarts_on_failure: str | None,
     restart_zones: tuple[str, ...], max_price: str | None,
 ) -> SubmitRequest:  # fmt: skip
@@ -136,6 +160,11 @@ def _request(
         stored=stored,
         setup=setup,
         setup_timeout=setup_timeout,
+        python=python or "",
+        extras=extras,
+        groups=groups,
+        indexes=indexes,
+        python_archives=requests.python_archives(session.context),
         wheelhouse=wheelhouse,
         code_limit=code_limit * 1_000_000,
         secrets=tuple(pair.partition("=")[0] for pair in secrets),

@@ -81,6 +81,14 @@ class SubmitOptions(TypedDict, total=False):
     """Variables whose values no disk gets."""
     store_environment: Sequence[str]
     """Names of variables whose values the run's record gets, too."""
+    python: str
+    """Version of Python for the script, such as 3.12."""
+    extras: Sequence[str]
+    """Extras of the project's pyproject.toml that hosts install, too."""
+    groups: Sequence[str]
+    """Its dependency groups that hosts install, too."""
+    indexes: Sequence[str]
+    """URLs besides PyPI that packages may come from where the project's files say so."""
     wheelhouse: str | Path
     code_limit: int
     """Most bytes of the script's files."""

@@ -45,6 +45,11 @@ def submit_request(
         stored=tuple(options.get("store_environment", ())),
         setup=options.get("setup"),
         setup_timeout=seconds(options.get("setup_timeout", SETUP_TIMEOUT)),
+        extras=tuple(options.get("extras", ())),
+        groups=tuple(options.get("groups", ())),
+        indexes=tuple(options.get("indexes", ())),
+        python=options.get("python", ""),
+        python_archives=python_archives(context),
         wheelhouse=None if wheelhouse is None else Path(wheelhouse),
         code_limit=options.get("code_limit", bundles.LIMIT),
         secrets=tuple(secrets),
@@ -59,6 +64,11 @@ def submit_request(
     name = options.get("busy", "refuse")
     policy = Policy(None if name == "refuse" else name, round(length(options.get("queue_timeout", 0))))
     return request, policy
+
+
+def python_archives(context: Context) -> dict[str, str]:
+    """Return the interpreters of the bucket that the configuration trusts: version -> SHA-256."""
+    return subnetworks.parted(context.config.get("python_archives") or "")
 
 
 def restart_request(

@@ -115,8 +115,9 @@ class RunDescription:
             "dataset": str(record.dataset or ""),
             "framework": record.framework,
             "accelerator": record.accelerator,
-            "requires Python": record.requires_python,
+            "requires Python": record.python or record.requires_python,
             "dependencies": ", ".join(record.dependencies),
+            "listed in": record.listed_in,
             "lock file": record.requirements,
             "setup": record.setup,
         }

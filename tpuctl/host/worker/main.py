@@ -79,9 +79,6 @@ def launch(path: str) -> int:
         return _answer({"error": STARTED_BEFORE if is_started(folder) else str(error)}, 1)
     with spec:
         content = _peek(spec)
-        reason = _python_error(content)
-        if reason:
-            return _answer({"error": reason}, 1)
         lock = first_lock(folder) or _lock_of_removed_run(content, folder)
         if lock is None:
             is_another = content is not None and _is_of_another(content, folder)
@@ -191,23 +188,6 @@ def _lock_of_removed_run(spec: Optional[Spec], folder: str) -> Optional[BinaryIO
     if spec and _has_finished(folder):
         timing.wait_until(lambda: not is_held_in(folder, LOCK_FILE), timing.END_TIMEOUT, interval=0.05)
     return make_room(folder, spec.key) if spec else None
-
-
-def _python_error(spec: Optional[Spec]) -> str:
-    """Return why this Python is none that the script requires; empty where it is one."""
-    if not (spec and spec.requires_python):
-        return ""
-    from tpuctl.host.worker import requirements  # noqa: PLC0415  most scripts run on any Python
-
-    present = sys.version.partition(" ")[0]
-    try:
-        if requirements.accepts(spec.requires_python, present):
-            return ""
-    except ValueError:
-        return "requires-python: %r is not a version specifier" % spec.requires_python
-    except (AttributeError, TypeError):
-        return ""  # as for what is no spec
-    return "the script requires Python %s, and the host has %s" % (spec.requires_python, present)
 
 
 def _await_start(pid: int, started: str, log: str) -> int:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import zlib
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Mapping, Optional, Sequence, TextIO, Tuple, Union
 
 SCHEMA = 1
@@ -75,6 +75,11 @@ def ordered_log_file(time: str, worker: int, chunk: int) -> str:
     `time` is the bucket's, as 20260131T235959: listing the newest needs no listing of each worker.
     """
     return "%s%s-%04d-%06d.log" % (LOG_FOLDER, time, worker, chunk)
+
+
+def python_archive(sha256: str) -> str:
+    """Return the object that holds the interpreter with this hash, as a tar.gz with one folder."""
+    return "pythons/%s.tar.gz" % sha256
 
 
 def attempt_folder(folder: str) -> str:
@@ -156,12 +161,18 @@ class Spec:
     """Of each host, which the script waits for; 0 for an unknown number."""
     pins: Sequence[str] = ()
     """Versions that packages have to have, also where the image has another: `numpy==1.26.4`."""
-    find_links: Sequence[str] = ()
-    """Pages that packages may come from besides the host's own index."""
     choice: str = ""
     """Why `dependencies` are other than the script's own, for the log; empty where they are not."""
     token: str = ""
     """That of the attempt's record: it tells this run from another one of the same name."""
+    constraints: Sequence[str] = ()
+    """Requirements that hold for a package if it is installed."""
+    sources: Sequence[str] = ()
+    """Where packages come from besides the host's own index: `--extra-index-url https://...`."""
+    python: str = ""
+    """Version of Python that runs the script, such as `3.12`; empty for any that it requires."""
+    python_archives: Mapping[str, str] = field(default_factory=dict)
+    """Interpreters that the bucket has: version -> SHA-256 of the archive."""
     schema: int = SCHEMA
 
 

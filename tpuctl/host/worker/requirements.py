@@ -11,6 +11,10 @@ from typing import NamedTuple, Sequence, Tuple
 _TEXT = re.compile(r"[\t -#%-\[\]-~]{1,2000}")
 """ASCII in one line, without what joins lines in a file of pip (a backslash), or is a variable there."""
 _URL = re.compile(r"(?:git\+)?https://[A-Za-z0-9][A-Za-z0-9.:@_~%+-]*/[A-Za-z0-9._~:/?#&'()*+,;=%!@-]*")
+SOURCE = re.compile(
+    r"--(?:extra-index-url|index-url|find-links) https://[A-Za-z0-9][A-Za-z0-9.:_~%+-]*/[A-Za-z0-9._~:/?&=%+-]*"
+)
+"""An option that says where packages come from; the URL has no password."""
 _HASH = re.compile(r"[ \t]--hash=(sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128})(?=[ \t]|$)")
 _COMMENT = re.compile(r"(^|[ \t])#.*$")
 _PIN = re.compile("===?[A-Za-z0-9._+!-]+")
@@ -60,12 +64,21 @@ def accepts(specifier: str, version: str) -> bool:
         return False
 
 
+def accepts_python(python: str, requires: str, version: str) -> bool:
+    """Return whether a version is the `python` that was asked for, such as 3.12, and fulfils a specifier.
+
+    Either may be empty. Raises ValueError for a malformed specifier.
+    """
+    is_asked = not python or (version + ".").startswith(python + ".")
+    return accepts(requires, version) and is_asked
+
+
 def parse(text: str) -> Requirement:
     """Return a requirement; raises RequirementError for anything but PEP 508, such as an option or a path."""
     import packaging.requirements  # noqa: PLC0415  as above
 
     text = text.strip(" \t")
-    error = RequirementError("'%s' is not a requirement" % _shown(text[:2000]))
+    error = RequirementError("'%s' is not a requirement" % shown(text[:2000]))
     if not _TEXT.fullmatch(text):
         raise error
     try:
@@ -81,7 +94,7 @@ def parse(text: str) -> Requirement:
     return Requirement(text, normalized(read.name), extras, str(read.specifier), url, marker)
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
     """Return text for a message: in tracebacks, too, it steers no terminal."""
     return ascii(text)[1:-1]
 
@@ -92,7 +105,7 @@ def parse_lock(text: str) -> Sequence[Requirement]:
     It is what `uv pip compile --generate-hashes` and `pip-compile --generate-hashes` write. Raises
     RequirementError, which names the line, for options and for a requirement without a version or a hash.
     """
-    return [_locked(number, line) for number, line in _logical_lines(text)]
+    return [_locked(number, line) for number, line in logical_lines(text)]
 
 
 def lock_text(requirements: Sequence[Requirement]) -> str:
@@ -116,7 +129,7 @@ def _locked(number: int, line: str) -> Requirement:
     return requirement._replace(hashes=hashes)
 
 
-def _logical_lines(text: str) -> Sequence[Tuple[int, str]]:
+def logical_lines(text: str) -> Sequence[Tuple[int, str]]:
     """Lines without comments, those that end in a backslash joined; each with the number of its first."""
     lines, start, pending = [], 0, ""
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):

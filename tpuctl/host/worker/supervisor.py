@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from dataclasses import replace
 from typing import Callable, Mapping, Optional
@@ -132,8 +133,8 @@ class Supervisor:
             text = "%s: %s" % (type(error).__name__, error)
             return replace(self._status.last, error=text, cause=causes.of_error(error))
 
-    def _prepare(self) -> str:
-        """Prepare the host, wait for the other workers, and return the packages' folder.
+    def _prepare(self) -> environment.Prepared:
+        """Prepare the host, and wait for the other workers.
 
         A signal ends this with Stopped, as do somebody's request and another worker's end.
         """
@@ -142,7 +143,7 @@ class Supervisor:
         if self._spec.line:
             self._await_turn()
         self._end_earlier()
-        installed = steps.prepare(self._bucket, self._spec, self._folder, self._log, self._reporter.reports)
+        prepared = steps.prepare(self._bucket, self._spec, self._folder, self._log, self._reporter.reports)
         self._try(lambda: chips.await_devices(self._spec, self._log))
         if self._peers.are_any:
             self._reporter.update(state=READY)
@@ -152,7 +153,7 @@ class Supervisor:
         self._try(lambda: chips.await_free(self._spec, self._log))
         self._signals.can_interrupt = False
         self._check()
-        return installed
+        return prepared
 
     def _end_earlier(self) -> None:
         """End the scripts of earlier runs that nobody watches: they hold the chips."""
@@ -187,11 +188,18 @@ class Supervisor:
         subject = "run" if self._is_cancelled else "host"
         return "the %s was stopped before the script started" % subject
 
-    def _start(self, installed: str) -> Script:
-        variables = environment.of_job(self._spec, installed, self._reporter.reports)
+    def _start(self, prepared: environment.Prepared) -> Script:
+        variables = environment.of_job(self._spec, prepared, self._reporter.reports)
         command = (self._spec.script, *self._spec.arguments)
-        self._packages = lambda: self._write_packages(installed, variables)
-        return Script(command, self._code_folder, variables, self._log, self._script_lock)
+        self._packages = lambda: self._write_packages(prepared, variables)
+        return Script(
+            command,
+            self._code_folder,
+            variables,
+            self._log,
+            self._script_lock,
+            prepared.python or sys.executable,
+        )
 
     @property
     def _script_lock(self) -> str:
@@ -242,11 +250,11 @@ class Supervisor:
         if self._packages and self._try(self._packages):
             self._packages = None
 
-    def _write_packages(self, installed: str, variables: Mapping[str, str]) -> None:
+    def _write_packages(self, prepared: environment.Prepared, variables: Mapping[str, str]) -> None:
         from tpuctl.host.worker.preparation import inventory  # noqa: PLC0415  the script has started by then
 
         name = self._spec.folder + ENVIRONMENT_FILE
-        self._bucket.create(name, inventory.record(installed, variables), "application/json")
+        self._bucket.create(name, inventory.record(prepared, variables), "application/json")
 
     def _stop(self, script: Script) -> None:
         """End the script: by the host's own signal where the host stops, else by ours."""

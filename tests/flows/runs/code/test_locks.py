@@ -88,14 +88,13 @@ def test_the_lock_file_of_a_run_reaches_pip_on_the_host(tpuctl, node, tmp_path) 
 
 
 @pytest.mark.parametrize("specifier", [">=3.99", "<3"])
-def test_a_script_for_another_python_is_refused_by_the_host(tpuctl, node, specifier) -> None:
+def test_a_script_for_a_python_that_nobody_has_fails_with_the_way_out(tpuctl, node, specifier) -> None:
     Path("job.py").write_text(f'# /// script\n# requires-python = "{specifier}"\n# ///\nprint("never")\n')
-    result = tpuctl("submit", "job.py", "--name", "r1")
-    assert result.code == 8
-    assert (
-        f"could not start the script: the script requires Python {specifier}, and the host has 3."
-        in result.err
-    )
+    assert tpuctl("submit", "job.py", "--name", "r1").code == 0
+    result = tpuctl("logs", "r1", "-f")
+    assert f"the script requires Python {specifier}, the host has 3." in result.err
+    assert "put one into the bucket: tpuctl python 3.12" in result.err
+    assert "never" not in result.out
 
 
 def test_a_folder_of_wheels_reaches_the_host_which_installs_from_nowhere_else(tpuctl, node) -> None:

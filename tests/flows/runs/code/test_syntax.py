@@ -36,7 +36,7 @@ def test_the_line_of_an_error_is_shown(script: Path, requires: str) -> None:
 def test_a_script_for_another_python_is_not_refused_and_it_is_said(script: Path, requires: str) -> None:
     (note,) = check_syntax([script], Header(requires))
     assert note.startswith(f"{script} has a syntax error, line 2: ")
-    assert f"The run is submitted anyway: its header asks for Python {requires}, and this is 3." in note
+    assert f"The run is submitted anyway: it asks for Python {requires}, and this is 3." in note
 
 
 @pytest.mark.parametrize(

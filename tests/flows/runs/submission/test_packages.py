@@ -116,11 +116,11 @@ def test_what_hosts_install_is_said_and_decided_anew_for_another_image(script: P
     launch = Launch(plan.arguments, plan.dependencies, plan.environment)
     (spec,) = specs("b", plan.run, plan.attempt, launch, 1, "k")
     assert list(spec.dependencies) == ["tensorflow-tpu==2.18.0", "numpy"]
-    assert list(spec.find_links) == ["https://storage.googleapis.com/libtpu-tf-releases/index.html"]
+    assert list(spec.sources) == ["--find-links https://storage.googleapis.com/libtpu-tf-releases/index.html"]
     assert spec.choice in plan.notes[0]
     moved = on_node(plan, of(ONE), cast("Bucket", SimpleNamespace(name="b")))
     (spec,) = specs("b", moved.run, moved.attempt, launch, 1, "k")
-    assert (list(spec.dependencies), list(spec.find_links), spec.choice) == (list(plan.dependencies), [], "")
+    assert (list(spec.dependencies), list(spec.sources), spec.choice) == (list(plan.dependencies), [], "")
 
 
 def test_packages_of_its_own_leave_out_those_of_the_image(script: Path) -> None:

@@ -305,3 +305,52 @@ class TestSlices:
 )  # fmt: skip
 def test_a_default_name_is_made_of_the_script_and_the_time(file: str, name: str) -> None:
     assert default_name(Path(file), AT) == f"{name}-20260102-030405"
+
+
+ARCHIVES = {"3.12.8": "a" * 64, "3.13.1": "b" * 64}
+
+
+class TestPython:
+    def test_the_option_overrides_the_header_and_archives_that_fit_go_along(self, tmp_path: Path) -> None:
+        script = tmp_path / "job.py"
+        script.write_text("# /// script\n# [tool.tpuctl]\n# framework = 'jax'\n# python = '3.12'\n# ///\n")
+        run = planned(script, python_archives=ARCHIVES).run
+        assert (run.python, run.python_archives) == ("3.12", {"3.12.8": "a" * 64})
+        run = planned(script, python="3.13", python_archives=ARCHIVES).run
+        assert (run.python, run.python_archives) == ("3.13", {"3.13.1": "b" * 64})
+
+    def test_a_script_that_asks_for_none_gets_none(self, script: Path) -> None:
+        run = planned(script, python_archives=ARCHIVES).run
+        assert (run.python, run.python_archives) == ("", {})
+
+    @pytest.mark.parametrize(
+        ("python", "words"),
+        [
+            ("3.12", r"Python 3.12 \(--python\) is none that the script allows"),
+            ("py3", "is no version of Python"),
+        ],
+    )
+    def test_one_that_cannot_be_is_refused(self, tmp_path: Path, python: str, words: str) -> None:
+        script = tmp_path / "job.py"
+        script.write_text("# /// script\n# requires-python = '<3.12'\n# ///\n")
+        with pytest.raises(UsageError, match=words):
+            planned(script, python=python)
+
+
+class TestProjectLists:
+    def test_a_script_without_a_header_gets_what_its_project_lists(self, home: Path, tmp_path: Path) -> None:
+        folder = tmp_path / "project"
+        folder.mkdir()
+        (folder / "job.py").write_text("print(1)\n")
+        (folder / "requirements.txt").write_text("flax\noptax<1\n-c held.txt\n")
+        (folder / "held.txt").write_text("numpy<2\n")
+        plan = planned(folder / "job.py")
+        assert plan.dependencies == plan.run.dependencies == ("flax", "optax<1")
+        assert (plan.run.listed_in, plan.run.constraints) == ("requirements.txt", ("numpy<2",))
+        assert "Hosts install what requirements.txt lists (2)." in plan.notes
+
+    def test_a_header_comes_first_also_one_that_requires_nothing(self, home: Path, tmp_path: Path) -> None:
+        script = write(tmp_path / "project/job.py", framework="jax")
+        (script.parent / "requirements.txt").write_text("flax\n")
+        plan = planned(script)
+        assert (plan.dependencies, plan.run.listed_in) == ((), "")

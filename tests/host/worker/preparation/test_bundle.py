@@ -163,7 +163,7 @@ def test_a_bundle_is_fetched_in_parts(
     monkeypatch: pytest.MonkeyPatch, part: int, requests: int,
 ) -> None:  # fmt: skip
     data = tar(("job.py", b"print()"), ("noise", os.urandom(500)))
-    monkeypatch.setattr(steps, "PART", len(data) + part)
+    monkeypatch.setattr(gcs, "PART", len(data) + part)
     fetch(worker_bucket, bucket, data, tmp_path / "code")
     assert (tmp_path / "code/job.py").read_bytes() == b"print()"
     assert len([request for request in wire.requests if "alt=media" in request]) == requests

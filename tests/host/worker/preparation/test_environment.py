@@ -9,7 +9,7 @@ import pytest
 
 from tests.host.worker.host import SPEC
 from tpuctl.host.worker.preparation import packages
-from tpuctl.host.worker.preparation.environment import of_job
+from tpuctl.host.worker.preparation.environment import Prepared, of_job
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_folders_of_the_run_have_our_names_and_vertex_ais() -> None:
-    variables = of_job(replace(SPEC, worker=2, workers=4, attempt=3, run="r7"), "")
+    variables = of_job(replace(SPEC, worker=2, workers=4, attempt=3, run="r7"), Prepared())
     for name, folder in (("MODEL", "outputs"), ("CHECKPOINT", "checkpoints")):
         assert variables[f"TPUCTL_{name}_DIR"] == variables[f"AIP_{name}_DIR"]
         assert variables[f"TPUCTL_{name}_DIR"] == f"gs://sim-project-tpuctl/runs/r7/{folder}"
@@ -42,34 +42,34 @@ def test_the_folders_of_the_run_have_our_names_and_vertex_ais() -> None:
     ],
 )
 def test_the_tpu_is_local_only_for_tensorflow_on_one_host(framework: str, workers: int, local: bool) -> None:
-    variables = of_job(replace(SPEC, framework=framework, workers=workers), "")
+    variables = of_job(replace(SPEC, framework=framework, workers=workers), Prepared())
     assert variables.get("TPU_NAME") == ("local" if local else None)
 
 
 @pytest.mark.parametrize(("framework", "level"), [("tensorflow", "1"), ("jax", None), ("pytorch", None)])
 def test_tensorflow_does_not_log_what_is_for_information_only(framework: str, level: str | None) -> None:
-    assert of_job(replace(SPEC, framework=framework), "").get("TF_CPP_MIN_LOG_LEVEL") == level
+    assert of_job(replace(SPEC, framework=framework), Prepared()).get("TF_CPP_MIN_LOG_LEVEL") == level
 
 
 def test_a_log_level_of_the_user_or_of_the_host_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     run = replace(SPEC, framework="tensorflow")
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
-    assert of_job(run, "")["TF_CPP_MIN_LOG_LEVEL"] == "3"
+    assert of_job(run, Prepared())["TF_CPP_MIN_LOG_LEVEL"] == "3"
     run = replace(run, environment={"TF_CPP_MIN_LOG_LEVEL": "0"})
-    assert of_job(run, "")["TF_CPP_MIN_LOG_LEVEL"] == "0"
+    assert of_job(run, Prepared())["TF_CPP_MIN_LOG_LEVEL"] == "0"
 
 
 def test_the_users_variables_win() -> None:
-    variables = of_job(replace(SPEC, environment={"TPU_NAME": "other", "RATE": "0.1"}), "")
+    variables = of_job(replace(SPEC, environment={"TPU_NAME": "other", "RATE": "0.1"}), Prepared())
     assert (variables["TPU_NAME"], variables["RATE"]) == ("other", "0.1")
 
 
 def test_installed_packages_come_first_on_the_users_own_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/host")
-    assert of_job(SPEC, "/packages")["PYTHONPATH"] == f"/packages{os.pathsep}/host"
+    assert of_job(SPEC, Prepared("", "/packages"))["PYTHONPATH"] == f"/packages{os.pathsep}/host"
     mine = replace(SPEC, environment={"PYTHONPATH": "lib"})
-    assert of_job(mine, "/packages")["PYTHONPATH"] == f"/packages{os.pathsep}lib"
-    assert of_job(SPEC, "")["PYTHONPATH"] == "/host"
+    assert of_job(mine, Prepared("", "/packages"))["PYTHONPATH"] == f"/packages{os.pathsep}lib"
+    assert of_job(SPEC, Prepared())["PYTHONPATH"] == "/host"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ import pytest
 from tpuctl.host.worker.preparation import installers
 from tpuctl.host.worker.preparation.installers import InstallError, Order
 
-ORDER = Order("optax, flax", ["optax>=1", "flax"], {"jax": "0.4.30"}, {"tensorflow": "2.16.1"})
+JAX = {"jax": "0.4.30"}
+ORDER = Order("optax, flax", ["optax>=1", "flax"], {**JAX, "six": "1.16"}, JAX, {"tensorflow": "2.16.1"})
 SOURCES = ("INDEX_URL", "EXTRA_INDEX_URL", "FIND_LINKS", "NO_INDEX", "CONFIG_FILE")
 SEE = "(see the log)"
 PIP = ("SCRATCH/environment/bin/python", "-m", "pip", "install", "--no-input")
@@ -34,6 +35,8 @@ class Tools:
     options: list[dict[str, Any]] = field(default_factory=list)
     output: bytes = b""
     """What each tool prints."""
+    older: installers.Older = field(default_factory=dict)
+    """What the last installation returned."""
 
     def call(self, command: Sequence[str], **options: Any) -> int:
         self.calls.append([word.replace(str(self.folder), "SCRATCH") for word in command])
@@ -48,7 +51,7 @@ class Tools:
         folder = self.folder / "packages"
         with (self.folder / "log").open("ab") as log:
             log.write(b"[tpuctl] No space left on device was what another run had met\n")
-            installers.install(order, str(folder), log)
+            self.older = installers.install(order, str(folder), log)
         return str(folder)
 
 
@@ -73,7 +76,7 @@ class TestPip:
             (ORDER, ["-r", "requirements.txt", "-c", "constraints.txt"]),
             (ORDER._replace(is_locked=True, image={}),
              ["-r", "requirements.txt", "--require-hashes", "--ignore-installed"]),
-            (ORDER._replace(image={}),
+            (ORDER._replace(image={}, held={}),
              ["-r", "requirements.txt", "-c", "constraints.txt", "--ignore-installed"]),
             (ORDER._replace(wheelhouse="/w"),
              ["--no-index", "--find-links", "/w", "-r", "requirements.txt", "-c", "constraints.txt"]),
@@ -91,6 +94,13 @@ class TestPip:
         (options,) = tools.options
         assert (options["cwd"], options["stdin"]) == (str(tools.folder), subprocess.DEVNULL)
         assert options["stdout"] is options["stderr"]
+
+    def test_places_of_packages_and_what_limits_them_are_in_these_files_too(self, tools: Tools) -> None:
+        tools.install(
+            ORDER._replace(origins=["--find-links https://h/x"], limits=["numpy<2 ; os_name == 'posix'"])
+        )
+        assert (tools.folder / "requirements.txt").read_text() == "--find-links https://h/x\noptax>=1\nflax\n"
+        assert "\nnumpy<2 ; os_name == 'posix'\n" in (tools.folder / "constraints.txt").read_text()
 
     def test_variables_of_the_host_that_lead_elsewhere_are_not_passed_on(
         self, tools: Tools, monkeypatch: pytest.MonkeyPatch
@@ -161,9 +171,7 @@ class TestPipsErrors:
 
     def test_a_requirement_that_a_repeated_run_does_not_allow(self, tools: Tools) -> None:
         order = ORDER._replace(pins={"jax-lib": "0.4.1"})
-        assert "and the run that this one repeats had jax-lib 0.4.1. " in self.refused(
-            tools, self.CONFLICT, order
-        )
+        assert "and the run is pinned to jax-lib 0.4.1. " in self.refused(tools, self.CONFLICT, order)
 
     def test_a_held_version_that_nobody_in_sight_depends_on(self, tools: Tools) -> None:
         text = (
@@ -194,15 +202,19 @@ class TestUv:
             "# comment\njax==0.4.30\n    --hash=x\n\nTensorFlow==2.16.1 ; python_version > '3'\noptax==1.0\n"
             "numpy==2 # via x\nown @ https://h/own.whl\nflax==0.4.30\n"
         )
-        tools.answers = [self.resolving(tools, text)]
+        newer = self.resolving(tools, "optax==2.0\nflax==0.4.30\n")
+        tools.answers = [self.resolving(tools, text), answering(0), newer]
         assert os.listdir(tools.install(ORDER)) == []
         assert tools.calls == [
             ["uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--python", "/py", "-c",
              "constraints.txt", "-o", "SCRATCH/resolved.txt", "requirements.txt"],
             ["uv", "pip", "install", "--target", "SCRATCH/packages", "--python", "/py", "--no-deps", "-r",
-             "SCRATCH/resolved.txt"],
+             "missing.txt"],
+            ["uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--python", "/py",
+             "-o", "SCRATCH/free.txt", "requirements.txt"],
         ]  # fmt: skip
-        assert (tools.folder / "resolved.txt").read_text() == (
+        assert tools.older == {"optax": ("1.0", "2.0")}
+        assert (tools.folder / "missing.txt").read_text() == (
             "optax==1.0\nnumpy==2 # via x\nown @ https://h/own.whl\nflax==0.4.30\n"
         )
         assert tools.options[0]["stdout"] == subprocess.DEVNULL, "what it cannot resolve, pip explains"
@@ -214,8 +226,9 @@ class TestUv:
 
     def test_a_wheelhouse_is_its_only_source(self, tools: Tools) -> None:
         tools.answers = [self.resolving(tools, "optax==1.0\n")]
-        tools.install(ORDER._replace(wheelhouse="/w"))
-        assert [call[3:6] for call in tools.calls] == [["--no-index", "--find-links", "/w"]] * 2
+        tools.install(ORDER._replace(wheelhouse="/w", origins=["--find-links https://h/x"]))
+        assert (tools.folder / "missing.txt").read_text() == "--find-links https://h/x\noptax==1.0\n"
+        assert [call[3:6] for call in tools.calls] == [["--no-index", "--find-links", "/w"]] * 3
 
     @pytest.mark.parametrize("answers", [[1], [0, 1]], ids=["resolves not", "installs not"])
     def test_what_it_cannot_do_is_pips(self, tools: Tools, answers: list[int]) -> None:

@@ -13,13 +13,15 @@ import pytest
 
 from tpuctl import runs
 from tpuctl.host.worker.preparation import inventory
+from tpuctl.host.worker.preparation.environment import Prepared
 from tpuctl.host.worker.requirements import normalized
 from tpuctl.provenance.records import HostEnvironment
 
 
 def environment(installed: str = "", variables: dict[str, str] | None = None) -> HostEnvironment:
     """The record as a reader has it."""
-    return runs.decode(inventory.record(installed, variables or {}), HostEnvironment, "environment.json")
+    record = inventory.record(Prepared("", installed), variables or {})
+    return runs.decode(record, HostEnvironment, "environment.json")
 
 
 def package(folder: Path, entry: str, **files: str) -> None:
@@ -113,7 +115,7 @@ def test_names_that_no_package_has_do_not_spoil_the_record(tmp_path: Path) -> No
 
 def test_the_record_says_what_the_host_is_in_lines_that_are_sorted(tmp_path: Path) -> None:
     package(tmp_path, "mine-1.0.dist-info", direct_url__json='{"url": "https://example.com/mine.whl"}')
-    text = inventory.record(str(tmp_path), {}).decode()
+    text = inventory.record(Prepared("", str(tmp_path)), {}).decode()
     content = json.loads(text)
     host = os.uname()
     assert content.pop("image").keys()

@@ -17,7 +17,7 @@ from tpuctl.host.worker.preparation.packages import obtain, remove_unused
 
 
 def complete(root: Path, key: str) -> str:
-    return obtain(str(root), key, os.mkdir, lambda _: None)
+    return obtain(str(root), key, os.mkdir, lambda: None)
 
 
 def folders(root: Path) -> list[str]:
@@ -78,12 +78,12 @@ def test_a_folder_is_built_once_and_its_later_uses_are_told(tmp_path: Path) -> N
         built.append(folder)
         os.mkdir(folder)
 
-    first = obtain(str(root), "k", build, said.append)
+    first = obtain(str(root), "k", build, lambda: said.append("reused"))
     assert (first, said) == (str(root / "k"), [])
     release()
     os.utime(first, (1, 1))
-    assert obtain(str(root), "k", build, said.append) == first
-    assert said == ["the packages of an earlier run with the same requirements are used"]
+    assert obtain(str(root), "k", build, lambda: said.append("reused")) == first
+    assert said == ["reused"]
     assert len(built) == 1
     assert os.stat(first).st_mtime > 1, "it is the last used"
     assert root.stat().st_mode & 0o777 == 0o700, "requirements may be private"

@@ -18,6 +18,12 @@ from tests.host.worker.preparation.wheels import wheel
 from tpuctl.host.worker.preparation import installers, packages, presence
 
 Ensure = Callable[..., str]
+JAMMY = {
+    "requests": "2.25.1", "urllib3": "1.26.5", "PyYAML": "5.4.1", "cryptography": "3.4.8",
+    "certifi": "2020.6.20", "jsonschema": "3.2.0", "idna": "3.3",
+    "six": "1.16.0", "pyparsing": "2.4.7", "distro": "1.7.0",
+}  # fmt: skip
+"""Python packages of Ubuntu 22.04, as `pip list` of a TPU VM shows them."""
 
 
 @pytest.fixture
@@ -68,9 +74,14 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def ensure(tmp_path: Path) -> Ensure:
     """Call `packages.ensure` with the folders of this test."""
 
-    def call(*dependencies: str, is_own: bool = False, wheelhouse: str = "", pins: Sequence[str] = ()) -> str:
+    def call(
+        *dependencies: str, is_own: bool = False, wheelhouse: str = "", pins: Sequence[str] = (),
+        constraints: Sequence[str] = (), sources: Sequence[str] = (),
+    ) -> str:  # fmt: skip
         root, log = tmp_path / "packages", tmp_path / "log"
-        return packages.ensure(dependencies, "", str(root), str(log), is_own, wheelhouse, pins)
+        return packages.ensure(
+            dependencies, "", str(root), str(log), is_own, wheelhouse, pins, "", constraints, sources
+        )
 
     return call
 
@@ -85,66 +96,107 @@ class TestImage:
     def test_what_a_package_requires_is_not_installed_a_second_time(
         self, image: Callable[..., None], index: Path, ensure: Ensure
     ) -> None:
-        image("jaxlib_of_test", "0.4.1")
-        wheel(index, "jaxlib_of_test", "0.4.1")
-        wheel(index, "jaxlib_of_test", "0.5.0")
-        wheel(index, "optax_of_test", "1.0", "Requires-Dist: jaxlib-of-test>=0.4\n")
+        image("jaxlib", "0.4.1")
+        wheel(index, "jaxlib", "0.4.1")
+        wheel(index, "jaxlib", "0.5.0")
+        wheel(index, "optax_of_test", "1.0", "Requires-Dist: jaxlib>=0.4\n")
         assert content(ensure("optax-of-test")) == {"optax_of_test-1.0"}
 
     def test_an_older_release_that_fits_the_image_is_chosen(
         self, image: Callable[..., None], index: Path, ensure: Ensure
     ) -> None:
-        image("jaxlib_of_test", "0.4.1")
-        wheel(index, "jaxlib_of_test", "0.5.0")
-        wheel(index, "optax_of_test", "1.0", "Requires-Dist: jaxlib-of-test>=0.4\n")
-        wheel(index, "optax_of_test", "2.0", "Requires-Dist: jaxlib-of-test>=0.5\n")
+        image("jaxlib", "0.4.1")
+        wheel(index, "jaxlib", "0.5.0")
+        wheel(index, "optax_of_test", "1.0", "Requires-Dist: jaxlib>=0.4\n")
+        wheel(index, "optax_of_test", "2.0", "Requires-Dist: jaxlib>=0.5\n")
         assert content(ensure("optax-of-test")) == {"optax_of_test-1.0"}
 
     def test_a_conflict_with_the_image_is_told_with_both_ways_out(
         self, image: Callable[..., None], index: Path, ensure: Ensure, tmp_path: Path
     ) -> None:
-        image("jaxlib_of_test", "0.4.1")
-        wheel(index, "jaxlib_of_test", "0.5.0")
-        wheel(index, "optax_of_test", "2.0", "Requires-Dist: jaxlib-of-test>=0.5\n")
+        image("jaxlib", "0.4.1")
+        wheel(index, "jaxlib", "0.5.0")
+        wheel(index, "optax_of_test", "2.0", "Requires-Dist: jaxlib>=0.5\n")
         with pytest.raises(packages.PackageError) as caught:
             ensure("optax-of-test")
         assert str(caught.value) == (
-            "optax-of-test 2.0 requires jaxlib-of-test>=0.5, and the host's image has jaxlib-of-test 0.4.1. "
-            "Name jaxlib-of-test in dependencies to hide the image's, "
+            "optax-of-test 2.0 requires jaxlib>=0.5, and the host's image has jaxlib 0.4.1. "
+            "Name jaxlib in dependencies to hide the image's, "
             'or set packages = "own" in [tool.tpuctl] (see the log)'
         )
         assert [path.name for path in (tmp_path / "packages").iterdir() if path.suffix != ".lock"] == []
 
+    def test_what_was_held_and_what_is_older_by_it_is_said_once(
+        self, image: Callable[..., None], index: Path, ensure: Ensure, tmp_path: Path
+    ) -> None:
+        image("jaxlib", "0.4.1", "Requires-Dist: scipy\n")
+        image("scipy", "1.0")
+        wheel(index, "optax_of_test", "1.0", "Requires-Dist: jaxlib>=0.4\n")
+        wheel(index, "optax_of_test", "2.0", "Requires-Dist: jaxlib>=0.5\n")
+        wheel(index, "jaxlib", "0.5.0")
+        ensure("optax-of-test")
+        ensure("optax-of-test")
+        said = [line for line in (tmp_path / "log").read_text().splitlines() if line.startswith("[tpuctl]")]
+        assert said[1:] == [
+            "[tpuctl] what the frameworks of the host's image need stays: jaxlib 0.4.1, 1 more",
+            "[tpuctl] optax-of-test is 1.0 and not 2.0, because of that",
+            "[tpuctl] the packages of an earlier run with the same requirements are used",
+        ]
+
+    @pytest.mark.parametrize("frameworks", [(), ("tensorflow",)])
+    def test_tools_of_the_operating_system_make_nothing_older(
+        self, image: Callable[..., None], index: Path, ensure: Ensure, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch, frameworks: Sequence[str],
+    ) -> None:  # fmt: skip
+        """Ubuntu 22.04 has Python packages of its own: `datasets` of today requires newer ones."""
+        monkeypatch.setattr(presence, "SYSTEM", str(tmp_path / "image"))
+        for name, version in JAMMY.items():
+            image(name, version)
+        other = tmp_path / "framework"
+        for name in frameworks:
+            with zipfile.ZipFile(
+                wheel(other / "wheels", name, "2.18.0", "Requires-Dist: requests\n")
+            ) as archive:
+                archive.extractall(other)
+        monkeypatch.setattr(sys, "path", [str(other), *sys.path])
+        presence._distributions.cache_clear()
+        for version in ("2.25.1", "2.32.5"):
+            wheel(index, "requests", version)
+        for version, requests in {"2.19.1": "2.19", "4.4.0": "2.32.2"}.items():
+            requires = f"Requires-Dist: requests>={requests}\nRequires-Dist: PyYAML>=5.1\n"
+            wheel(index, "datasets", version, requires)
+        assert content(ensure("datasets")) == {"datasets-4.4.0", "requests-2.32.5"}
+
     def test_what_the_header_names_itself_hides_the_images(
         self, image: Callable[..., None], index: Path, ensure: Ensure
     ) -> None:
-        image("jaxlib_of_test", "0.4.1")
-        wheel(index, "jaxlib_of_test", "0.5.0")
-        wheel(index, "optax_of_test", "2.0", "Requires-Dist: jaxlib-of-test>=0.5\n")
-        folder = ensure("optax-of-test", "jaxlib-of-test>=0.5")
-        assert content(folder) == {"optax_of_test-2.0", "jaxlib_of_test-0.5.0"}
-        assert presence.installed_version("jaxlib-of-test") == "0.4.1", "the image is as it was"
+        image("jaxlib", "0.4.1")
+        wheel(index, "jaxlib", "0.5.0")
+        wheel(index, "optax_of_test", "2.0", "Requires-Dist: jaxlib>=0.5\n")
+        folder = ensure("optax-of-test", "jaxlib>=0.5")
+        assert content(folder) == {"optax_of_test-2.0", "jaxlib-0.5.0"}
+        assert presence.installed_version("jaxlib") == "0.4.1", "the image is as it was"
 
     def test_a_build_under_another_name_is_not_hidden(
         self, image: Callable[..., None], index: Path, ensure: Ensure
     ) -> None:
         """As TPU images bring TensorFlow."""
-        image("tensor_of_test_tpu", "2.17.0", modules="tensor_of_test\n")
-        wheel(index, "tensor_of_test", "2.17.0")
-        wheel(index, "addons_of_test", "1.0", "Requires-Dist: tensor-of-test>=2\n")
+        image("tensorflow_tpu", "2.17.0", modules="tensorflow\n")
+        wheel(index, "tensorflow", "2.17.0")
+        wheel(index, "addons_of_test", "1.0", "Requires-Dist: tensorflow>=2\n")
         assert content(ensure("addons-of-test")) == {"addons_of_test-1.0"}
 
     def test_what_has_no_name_or_no_version_is_no_distribution_of_the_image(
         self, image: Callable[..., None], tmp_path: Path
     ) -> None:
-        image("jaxlib_of_test", "0.4.1")
+        image("jaxlib", "0.4.1")
         for name, text in {"nameless": "Version: 1.0\n", "unversioned": "Name: unversioned\n"}.items():
             folder = tmp_path / "image" / f"{name}-1.0.dist-info"
             folder.mkdir()
             (folder / "METADATA").write_text(f"Metadata-Version: 2.1\n{text}")
             (folder / "top_level.txt").write_text(f"module_of_{name}")
         names = {*presence.image_versions(), *presence.aliases()}
-        assert "jaxlib-of-test" in names
+        assert "jaxlib" in names
         assert not names & {"nameless", "unversioned", "module-of-nameless", "module-of-unversioned"}
         assert presence.installed_version("unversioned") is None
         assert presence.installed_version("module-of-unversioned") is None
@@ -159,10 +211,10 @@ class TestImage:
     def test_own_packages_take_nothing_of_the_image(
         self, image: Callable[..., None], index: Path, ensure: Ensure
     ) -> None:
-        image("jaxlib_of_test", "0.4.1")
-        wheel(index, "jaxlib_of_test", "0.5.0")
-        wheel(index, "optax_of_test", "2.0", "Requires-Dist: jaxlib-of-test\n")
-        assert content(ensure("optax-of-test", is_own=True)) == {"optax_of_test-2.0", "jaxlib_of_test-0.5.0"}
+        image("jaxlib", "0.4.1")
+        wheel(index, "jaxlib", "0.5.0")
+        wheel(index, "optax_of_test", "2.0", "Requires-Dist: jaxlib\n")
+        assert content(ensure("optax-of-test", is_own=True)) == {"optax_of_test-2.0", "jaxlib-0.5.0"}
 
     def test_the_url_of_a_requirement_is_on_no_command_line(
         self, index: Path, ensure: Ensure, monkeypatch: pytest.MonkeyPatch
@@ -196,18 +248,29 @@ class TestUv:
     def test_it_installs_what_the_image_lacks(
         self, image: Callable[..., None], ensure: Ensure, tmp_path: Path
     ) -> None:
-        image("jaxlib_of_test", "0.4.1")
-        wheel(tmp_path / "index", "jaxlib_of_test", "0.4.1")
-        wheel(tmp_path / "index", "jaxlib_of_test", "0.5.0")
-        wheel(tmp_path / "index", "optax_of_test", "1.0", "Requires-Dist: jaxlib-of-test>=0.4\n")
+        image("jaxlib", "0.4.1")
+        wheel(tmp_path / "index", "jaxlib", "0.4.1")
+        wheel(tmp_path / "index", "jaxlib", "0.5.0")
+        wheel(tmp_path / "index", "optax_of_test", "1.0", "Requires-Dist: jaxlib>=0.4\n")
         assert content(ensure("optax-of-test")) == {"optax_of_test-1.0"}
         assert "Installed 1 package" in (tmp_path / "log").read_text(), "it was uv"
+
+    def test_it_leaves_what_the_image_has_and_what_may_be_newer_is_newer_where_it_must(
+        self, image: Callable[..., None], ensure: Ensure, tmp_path: Path
+    ) -> None:
+        image("requests", "2.25.1")
+        for version in ("2.25.1", "2.32.5"):
+            wheel(tmp_path / "index", "requests", version)
+        wheel(tmp_path / "index", "light_of_test", "1.0", "Requires-Dist: requests>=2\n")
+        wheel(tmp_path / "index", "new_of_test", "1.0", "Requires-Dist: requests>=2.32\n")
+        assert content(ensure("light-of-test")) == {"light_of_test-1.0"}
+        assert content(ensure("new-of-test")) == {"new_of_test-1.0", "requests-2.32.5"}
 
     def test_pip_decides_where_the_image_has_what_no_index_has(
         self, image: Callable[..., None], ensure: Ensure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        image("jaxlib_of_test", "0.4.1+tpu")
-        wheel(tmp_path / "index", "optax_of_test", "1.0", "Requires-Dist: jaxlib-of-test>=0.4\n")
+        image("jaxlib", "0.4.1+tpu")
+        wheel(tmp_path / "index", "optax_of_test", "1.0", "Requires-Dist: jaxlib>=0.4\n")
         real = installers._uv
 
         def uv() -> object:
@@ -261,7 +324,7 @@ class TestRuns:
     ) -> None:
         wheel(index, "optax_of_test")
         first = ensure("optax-of-test")
-        image("jaxlib_of_test", "0.4.1")
+        image("jaxlib", "0.4.1")
         presence._distributions.cache_clear()
         assert ensure("optax-of-test") != first
 
@@ -316,13 +379,13 @@ class TestPins:
     def test_they_decide_about_what_is_installed_and_what_comes_with_it(
         self, image: Callable[..., None], index: Path, ensure: Ensure
     ) -> None:
-        image("jaxlib_of_test", "0.5.0")
+        image("jaxlib", "0.5.0")
         for version in ("0.4.1", "0.5.0"):
-            wheel(index, "jaxlib_of_test", version)
+            wheel(index, "jaxlib", version)
         for version in ("1.0", "2.0"):
-            wheel(index, "optax_of_test", version, "Requires-Dist: jaxlib-of-test>=0.4\n")
-        pins = ("optax-of-test==1.0", "jaxlib-of-test==0.4.1", "never-needed==7")
-        assert content(ensure("optax-of-test", pins=pins)) == {"optax_of_test-1.0", "jaxlib_of_test-0.4.1"}
+            wheel(index, "optax_of_test", version, "Requires-Dist: jaxlib>=0.4\n")
+        pins = ("optax-of-test==1.0", "jaxlib==0.4.1", "never-needed==7")
+        assert content(ensure("optax-of-test", pins=pins)) == {"optax_of_test-1.0", "jaxlib-0.4.1"}
 
     def test_another_version_on_the_image_is_not_present(
         self, image: Callable[..., None], index: Path, ensure: Ensure
@@ -343,12 +406,30 @@ class TestPins:
     ) -> None:
         image("other_of_test", "1.0")
         for version in ("0.4.1", "0.5.0"):
-            wheel(index, "jaxlib_of_test", version)
-        wheel(index, "optax_of_test", "1.0", "Requires-Dist: jaxlib-of-test>=0.5\n")
-        with pytest.raises(packages.PackageError, match=r"repeats had jaxlib-of-test 0\.4\.1"):
-            ensure("optax-of-test", pins=("jaxlib-of-test==0.4.1",))
+            wheel(index, "jaxlib", version)
+        wheel(index, "optax_of_test", "1.0", "Requires-Dist: jaxlib>=0.5\n")
+        with pytest.raises(packages.PackageError, match=r"pinned to jaxlib 0\.4\.1"):
+            ensure("optax-of-test", pins=("jaxlib==0.4.1",))
 
     @pytest.mark.parametrize("pin", ["jax", "jax>=1", "--pre", "jax @ https://localhost/x.whl"])
     def test_what_pins_no_version_is_refused(self, ensure: Ensure, pin: str) -> None:
         with pytest.raises(packages.PackageError):
             ensure("json", pins=(pin,))
+
+
+@pytest.mark.usefixtures("small_image")
+class TestProjects:
+    """What the files of a project say besides requirements."""
+
+    def test_its_constraints_hold_for_what_is_installed(self, index: Path, ensure: Ensure) -> None:
+        for version in ("1.0", "2.0"):
+            wheel(index, "optax_of_test", version)
+        folder = ensure("optax-of-test", constraints=["optax-of-test<2", "never-needed<7"])
+        assert content(folder) == {"optax_of_test-1.0"}
+
+    @pytest.mark.parametrize(
+        "source", ["--pre", "--find-links /etc", "--index-url https://x/s --pre", "--index-url http://x/s"]
+    )
+    def test_an_option_that_says_anything_but_a_place_is_refused(self, ensure: Ensure, source: str) -> None:
+        with pytest.raises(packages.PackageError, match="is no place of packages"):
+            ensure("optax-of-test", sources=[source])

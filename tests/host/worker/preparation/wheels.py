@@ -9,7 +9,7 @@ from pathlib import Path
 def wheel(folder: Path, name: str, version: str = "1.0", requires: str = "", modules: str = "") -> Path:
     """Write a wheel with one module that says hello, and return its path."""
     info, path = f"{name}-{version}.dist-info", folder / f"{name}-{version}-py3-none-any.whl"
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(f"{name}.py", "WORD = 'hello from the wheel'\n")
         metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}"

@@ -38,15 +38,21 @@ def locked(script: Path, header: Header) -> list[str]:
 
 def _locked(path: Path) -> Sequence[requirements.Requirement]:
     try:
-        return requirements.parse_lock(_content(path).decode())
+        return requirements.parse_lock(text(path, "lock file", HINT))
     except requirements.RequirementError as error:
         raise UsageError(f"The lock file {path} is wrong, {error}.", hint=HINT) from error
+
+
+def text(path: Path, kind: str, hint: str = "") -> str:
+    """Return the text of a file that lists packages; raises UsageError that calls it a `kind`."""
+    try:
+        return _content(path).decode()
     except OSError as error:
-        raise UsageError(f"The lock file {path} cannot be read: {error.strerror}.", hint=HINT) from error
+        raise UsageError(f"The {kind} {path} cannot be read: {error.strerror}.", hint=hint) from error
     except NotAFileError as error:
-        raise UsageError(f"The lock file {path} {error}.", hint=HINT) from error
+        raise UsageError(f"The {kind} {path} {error}.", hint=hint) from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"The lock file {path} is not a text file.", hint=HINT) from error
+        raise UsageError(f"The {kind} {path} is not a text file.", hint=hint) from error
 
 
 def _content(path: Path) -> bytes:

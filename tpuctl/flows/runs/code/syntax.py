@@ -35,7 +35,7 @@ def check_syntax(files: Sequence[Path], header: Header) -> list[str]:
         if error and header.accepts_python(version):
             raise UsageError(f"{_sentence(file, error)}.", hint=_HINT, file=str(file), line=error.lineno)
         if error:
-            pythons = f"its header asks for Python {header.requires_python}, and this is {version}"
+            pythons = f"it asks for Python {header.asked_python}, and this is {version}"
             notes.append(f"{_sentence(file, error)}. The run is submitted anyway: {pythons}.")
     return notes
 

@@ -19,7 +19,7 @@ ARGUMENTS, CODE, PACKAGES, DATA, MACHINE, SEEDS, JOB, VARIABLES, RESULTS = PARTS
     "arguments", "code", "packages", "data", "machine", "seeds", "job", "variables", "results",
 )  # fmt: skip
 _JOB = (
-    "script", "framework", "dependencies", "requires_python", "requirements", "wheelhouse", "setup",
+    "script", "framework", "dependencies", "requires_python", "python", "requirements", "wheelhouse", "setup",
     "setup_timeout",
 )  # fmt: skip
 """Fields of run.json that say how the script is run."""

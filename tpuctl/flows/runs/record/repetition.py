@@ -71,7 +71,7 @@ def plan_repetition(
     values = launch_values.kept(run.bucket.name, record)
     require_dataset(data_bucket, record)
     code = stored_code.fetch(run.bucket, record)
-    header = stored_code.header_of(code)
+    header = _with_listed(stored_code.header_of(code), record)
     environment = _environment(record, header, values, request.environment)
     check_values(environment)
     arguments, setup = _arguments(record, values, request), _setup(record, header, values)
@@ -117,6 +117,18 @@ def _of_record(header: Header, record: Run) -> Header:
     return msgspec.structs.replace(
         header, tpuctl=msgspec.structs.replace(table, framework=record.framework if is_said else "")
     )
+
+
+def _with_listed(header: Header, record: Run) -> Header:
+    """Return a header with the dependencies that files of the project listed; raises UsageError."""
+    if not record.listed_in:
+        return header
+    if any(MASK in text for text in record.dependencies):
+        raise UsageError(
+            f"Run '{record.run}' had a dependency with a password, which is not stored.",
+            hint="Submit the script again.",
+        )
+    return msgspec.structs.replace(header, dependencies=record.dependencies)
 
 
 def _renewed(record: Run, request: RepeatRequest, node: Node, owner: str, at: datetime) -> Run:

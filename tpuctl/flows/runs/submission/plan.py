@@ -19,7 +19,7 @@ from tpuctl.errors import NotFoundError, StateError, UsageError
 from tpuctl.flows.nodes.lookup import find_ready
 from tpuctl.flows.nodes.options import obstacle_to_spanning
 from tpuctl.flows.progress import Report
-from tpuctl.flows.runs.code import bundles, imports, locks
+from tpuctl.flows.runs.code import bundles, imports, locks, project_lists
 from tpuctl.flows.runs.code.secrets import check_bundle
 from tpuctl.flows.runs.code.syntax import check_syntax
 from tpuctl.flows.runs.code.work_tree import git_state
@@ -66,6 +66,16 @@ class SubmitRequest:
     """Command for sh that each host runs before the script."""
     setup_timeout: float = SETUP_TIMEOUT
     """Seconds that it may take."""
+    python: str = ""
+    """Version of Python that runs the script, such as 3.12; empty leaves it to the header."""
+    python_archives: Mapping[str, str] = field(default_factory=dict)
+    """Interpreters of the bucket: version -> SHA-256 of the archive."""
+    extras: tuple[str, ...] = ()
+    """Extras of the project's pyproject.toml that hosts install, too."""
+    groups: tuple[str, ...] = ()
+    """Its dependency groups that hosts install, too."""
+    indexes: tuple[str, ...] = ()
+    """URLs besides PyPI that packages may come from if the project's files say so."""
     wheelhouse: Path | None = None
     """Folder of wheels in the script's folder: hosts install from nowhere else."""
     code_limit: int = bundles.LIMIT
@@ -119,6 +129,10 @@ def plan_submit(
     missing dataset or node, StateError when no node of `owner` is READY.
     """
     header = read_header(request.script, request.framework)
+    indexes = None if request.wheelhouse else request.indexes
+    lists = project_lists.of_script(request.script, header, request.extras, request.groups, indexes)
+    place = "--python" if request.python else f"header of {request.script}"
+    header = with_framework(lists.applied(header).with_python(request.python, place), request.script)
     framework = header.tpuctl.framework or TENSORFLOW
     locks.wheelhouse(request.script, request.wheelhouse)
     wheels = (request.wheelhouse,) if request.wheelhouse else ()
@@ -126,6 +140,8 @@ def plan_submit(
     code = bundles.pack(request.script, include, request.code_limit, report)
     modules = imports.imported_files(request.script)
     notes = check_syntax([request.script, *modules], header) + locks.direct_references(header)
+    if lists.provenance:
+        notes += [f"Hosts install what {lists.provenance} lists ({len(header.dependencies)}).", *lists.notes]
     request = _with_header(request, header.tpuctl)
     check_values(request.environment)
     if "\0" in (request.setup or ""):
@@ -144,6 +160,7 @@ def plan_submit(
     git, git_notes = _git(request.script.parent, code)
     arguments = masked_arguments(request.arguments)
     record = _run(name, request, arguments.arguments, code, header, node, dataset, git, at)
+    record = _with_lists(record, lists)
     record = _with_restarts(record, request, header.tpuctl, node, owner, data_bucket.name)
     notes += [*check_bundle(code, request.include, request.script.parent), *git_notes]
     notes += [*_arguments_note(arguments), *resumption.note(record)]
@@ -174,10 +191,18 @@ def read_header(script: Path, framework: str | None = None) -> Header:
     and its modules import; '' where none of them says it.
     """
     header = job_header.parse(_read(script), str(script))
-    chosen = framework or header.tpuctl.framework
-    if not chosen and script.is_file():
-        chosen = imports.framework([script, *imports.imported_files(script)], header.dependencies)
-    return msgspec.structs.replace(header, tpuctl=msgspec.structs.replace(header.tpuctl, framework=chosen))
+    if framework:
+        table = msgspec.structs.replace(header.tpuctl, framework=framework)
+        return msgspec.structs.replace(header, tpuctl=table)
+    return with_framework(header, script)
+
+
+def with_framework(header: Header, script: Path) -> Header:
+    """Return a header with the framework that its requirements name, or that the script imports."""
+    if header.tpuctl.framework or not script.is_file():
+        return header
+    found = imports.framework([script, *imports.imported_files(script)], header.dependencies)
+    return msgspec.structs.replace(header, tpuctl=msgspec.structs.replace(header.tpuctl, framework=found))
 
 
 def on_node(plan: SubmitPlan, node: Node, data_bucket: Bucket) -> SubmitPlan:
@@ -298,6 +323,12 @@ def _run(
         requires_python=header.requires_python,
         requirements=header.tpuctl.requirements,
         packages=header.tpuctl.packages,
+        python=header.tpuctl.python,
+        python_archives={
+            version: sha256
+            for version, sha256 in request.python_archives.items()
+            if header.asked_python and header.accepts_python(version)
+        },
         setup=masked(request.setup or "", (*_setup_values(request), *_unstored_values(request))),
         git=git,
         unpacked_size=code.unpacked_size,
@@ -324,6 +355,14 @@ def _with_restarts(
         machine=machine_like(node, request.restarts, record.framework, owner),
         data_bucket=data_bucket,
     )
+
+
+def _with_lists(record: Run, lists: project_lists.ProjectLists) -> Run:
+    """Return the record with what the project's files say of its packages."""
+    return msgspec.structs.replace(
+        record, listed_in=lists.provenance, pins=lists.pins, constraints=lists.constraints,
+        sources=lists.sources,
+    )  # fmt: skip
 
 
 def _git(root: Path, code: bundles.Bundle) -> tuple[Git | None, list[str]]:

@@ -59,7 +59,6 @@ def _spec(
         script=run.script,
         arguments=launch.arguments,
         dependencies=installed.requirements,
-        find_links=() if run.wheelhouse else installed.find_links,
         choice=installed.reason,
         bundle=bundle(run.bundle_sha256),
         bundle_sha256=run.bundle_sha256,
@@ -71,6 +70,12 @@ def _spec(
         requires_python=run.requires_python,
         requirements=run.requirements,
         packages=run.packages,
+        constraints=run.constraints,
+        sources=()
+        if run.wheelhouse
+        else (*run.sources, *(f"--find-links {page}" for page in installed.find_links)),
+        python=run.python,
+        python_archives=run.python_archives,
         participants=attempt.workers,
         line=line if launch.waits else "",
         line_timeout=launch.line_timeout,

@@ -20,15 +20,16 @@ class Script:
     """One running script; its output goes to the end of the file `log`."""
 
     def __init__(
-        self, command: Sequence[str], folder: str, environment: Dict[str, str], log: str, lock: str
-    ) -> None:
-        """Start it in `folder`; it holds the file `lock` as long as it lives, whatever becomes of us."""
+        self, command: Sequence[str], folder: str, environment: Dict[str, str], log: str, lock: str,
+        python: str = sys.executable,
+    ) -> None:  # fmt: skip
+        """Start it by `python` in `folder`; it holds the file `lock` as long as it lives."""
         descriptor = hold(lock)
         try:
             with open(log, "ab") as output:
                 os.utime(output.fileno())  # what was printed before was not by the script
                 self._process = subprocess.Popen(
-                    [sys.executable, "-u", "--", *command],
+                    [python, "-u", "--", *command],
                     cwd=folder,
                     env=environment,
                     stdin=subprocess.DEVNULL,

@@ -7,7 +7,7 @@ in `Spec.environment`: flows/runs/submission sets them.
 from __future__ import annotations
 
 import os
-from typing import Dict
+from typing import Dict, NamedTuple
 
 from tpuctl.host.worker.records import Spec
 
@@ -19,10 +19,19 @@ FOLDERS = (
 """Our variable, Vertex AI's variable, the folder of the run that both name."""
 
 
-def of_job(spec: Spec, packages: str, reports: str = "") -> Dict[str, str]:
+class Prepared(NamedTuple):
+    """What the script runs with on this host."""
+
+    python: str = ""
+    """Interpreter in a virtual environment without the image's packages; empty for the image's own."""
+    packages: str = ""
+    """Folder of what was installed for it; empty for none."""
+
+
+def of_job(spec: Spec, prepared: Prepared, reports: str = "") -> Dict[str, str]:
     """Return the script's environment: the host's own, the run's folders, and the user's variables.
 
-    `packages` and `reports` are folders on this host; reports go into the bucket when the script ends.
+    `reports` is a folder on this host; reports go into the bucket when the script ends.
     """
     result = dict(os.environ)
     result.update(
@@ -43,8 +52,14 @@ def of_job(spec: Spec, packages: str, reports: str = "") -> Dict[str, str]:
         # Its start-up logs a dozen long lines of level INFO, which is 0, before the script's first one.
         result.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     result.update(spec.environment)
-    if packages:
-        result["PYTHONPATH"] = os.pathsep.join(filter(None, [packages, result.get("PYTHONPATH", "")]))
+    if prepared.python:
+        programs = os.path.dirname(prepared.python)
+        result["VIRTUAL_ENV"] = os.path.dirname(programs)
+        result["PATH"] = os.pathsep.join(filter(None, [programs, result.get("PATH", "")]))
+    if prepared.packages:
+        result["PYTHONPATH"] = os.pathsep.join(
+            filter(None, [prepared.packages, result.get("PYTHONPATH", "")])
+        )
     return result
 
 

@@ -15,7 +15,7 @@ import sys
 import sysconfig
 import venv
 from types import MappingProxyType
-from typing import IO, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import IO, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from tpuctl.host.worker import requirements
 
@@ -31,31 +31,42 @@ class Order(NamedTuple):
     """The requirements for a message."""
     lines: Sequence[str]
     """Of pip's requirements file; URLs may hold passwords, so no command line shows them."""
-    image: Dict[str, str]
-    """Versions that stay: of what the image has. Empty where everything is installed anew."""
-    aliases: Dict[str, str]
+    image: Mapping[str, str] = MappingProxyType({})
+    """Versions of what the image has, which is not installed a second time. Empty where everything is."""
+    held: Mapping[str, str] = MappingProxyType({})
+    """Versions that stay: of the image's frameworks, and of what they require."""
+    aliases: Mapping[str, str] = MappingProxyType({})
     """Names that a distribution of another name stands for, with its version."""
     is_locked: bool = False
     """Whether each line has hashes, and nothing but these lines is installed."""
     wheelhouse: str = ""
     """Folder of wheels, the only place that packages come from; empty for the host's own index."""
-    find_links: Sequence[str] = ()
-    """Pages of packages besides the host's own index."""
+    other_python: str = ""
+    """Interpreter that imports them and sees nothing of the image; empty for this one."""
     pins: Mapping[str, str] = MappingProxyType({})
     """Versions that packages get whatever the image has: those of the run that this one repeats."""
+
+    origins: Sequence[str] = ()
+    """Options of pip's requirements file: where packages come from besides the host's own index."""
+    limits: Sequence[str] = ()
+    """Requirements that hold for what is installed."""
+
+    @property
+    def python(self) -> str:
+        """Interpreter that imports them."""
+        return self.other_python or sys.executable
 
     @property
     def sources(self) -> List[str]:
         """Options of pip and uv that say where packages come from."""
-        if self.wheelhouse:
-            return ["--no-index", "--find-links", self.wheelhouse]
-        return [word for page in self.find_links for word in ("--find-links", page)]
+        return ["--no-index", "--find-links", self.wheelhouse] if self.wheelhouse else []
 
     @property
     def constraints(self) -> str:
-        """The file that holds an installer to the image, and to what is pinned."""
-        versions = {**self.aliases, **self.image, **self.pins}
-        return "".join("%s==%s\n" % pair for pair in sorted(versions.items()))
+        """The file that holds an installer to the image's frameworks, and to what is pinned."""
+        versions = {**self.aliases, **self.held, **self.pins}
+        lines = ["%s==%s" % pair for pair in sorted(versions.items())]
+        return "".join(line + "\n" for line in [*lines, *self.limits])
 
 
 _WRONG_HASH = b"DO NOT MATCH THE HASHES"
@@ -69,59 +80,129 @@ _PIP_FILES = ("/etc/pip.conf", "~/.pip/pip.conf", "~/.config/pip/pip.conf")
 _PIP_PLACES = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER")
 
 
-def install(order: Order, folder: str, output: IO[bytes]) -> None:
+Older = Dict[str, Tuple[str, str]]
+"""Package -> version that was installed, and the newer one that is there."""
+
+
+def install(order: Order, folder: str, output: IO[bytes]) -> Older:
     """Install into the new `folder`, whose parent is a scratch folder of ours; tools write to `output`.
 
-    Raises InstallError.
+    Return what is older than it would be without the versions that stay. Raises InstallError.
     """
     scratch = os.path.dirname(folder)
     with open(os.path.join(scratch, "requirements.txt"), "w", encoding="utf-8") as stream:
-        stream.write("".join(line + "\n" for line in order.lines))
+        stream.write("".join(line + "\n" for line in [*order.origins, *order.lines]))
     with open(os.path.join(scratch, "constraints.txt"), "w", encoding="utf-8") as stream:
         stream.write(order.constraints)
     uv = _uv()
-    if uv and not order.is_locked and _install_by_uv(uv, order, scratch, folder, output):
-        return
-    _install_by_pip(order, scratch, folder, output)
+    older = _install_by_uv(uv, order, scratch, folder, output) if uv and not order.is_locked else None
+    return _install_by_pip(order, scratch, folder, output) if older is None else older
 
 
-def _install_by_pip(order: Order, scratch: str, folder: str, output: IO[bytes]) -> None:
+def _install_by_pip(order: Order, scratch: str, folder: str, output: IO[bytes]) -> Older:
+    if order.other_python:
+        return _install_for_other(order, scratch, folder, output)
     python, packages = _environment(os.path.join(scratch, "environment"))
     stubs = [_stub(packages, name, version) for name, version in order.aliases.items()]
-    options = ["-r", "requirements.txt"]
-    options += ["--require-hashes"] if order.is_locked else ["-c", "constraints.txt"]
-    options += [] if order.image else ["--ignore-installed"]
     start = output.tell()
-    code = _call([python, "-m", "pip", "install", "--no-input", *order.sources, *options], scratch, output)
-    if code:
-        raise _error(order, "pip", code, _text(output, start))
+    _pip(order, python, [] if order.image else ["--ignore-installed"], scratch, output)
     for stub in stubs:
         shutil.rmtree(stub, ignore_errors=True)
     os.remove(os.path.join(packages, _IMAGE))
     os.rename(packages, folder)
+    return _tried(_text(output, start).decode("utf-8", "replace")) if order.held else {}
 
 
-def _install_by_uv(uv: Sequence[str], order: Order, scratch: str, folder: str, output: IO[bytes]) -> bool:
-    """Return whether uv could; if not, pip decides: only pip uses a version that no index has."""
-    resolved = os.path.join(scratch, "resolved.txt")
-    options = [*order.sources, "--quiet", "--no-header", "--no-annotate", "--python", sys.executable]
-    resolve = [*uv, "pip", "compile", *options, "-c", "constraints.txt", "-o", resolved, "requirements.txt"]
-    if _call(resolve, scratch, None):
+def _install_for_other(order: Order, scratch: str, folder: str, output: IO[bytes]) -> Older:
+    """Install by the interpreter's own pip."""
+    _pip(order, order.python, ["--target", folder], scratch, output)
+    os.makedirs(folder, exist_ok=True)
+    return {}
+
+
+def _pip(order: Order, python: str, more: Sequence[str], scratch: str, output: IO[bytes]) -> None:
+    options = ["-r", "requirements.txt"]
+    options += ["--require-hashes"] if order.is_locked else ["-c", "constraints.txt"]
+    start = output.tell()
+    command = [python, "-m", "pip", "install", "--no-input", *order.sources, *options, *more]
+    code = call(command, scratch, output)
+    if code:
+        raise _error(order, "pip", code, _text(output, start))
+
+
+def _files(text: str) -> Iterator[Tuple[str, str]]:
+    """Yield name and version of each file that pip looked at (PEP 427, PEP 625)."""
+    for word in text.replace("/", " ").split():
+        name, _, version = word.replace(".metadata", "").partition("-")
+        if version.endswith(".whl"):
+            yield requirements.normalized(name), version.partition("-")[0]
+        elif version.endswith((".tar.gz", ".zip")):
+            yield requirements.normalized(name), version.rpartition(".tar" if "tar" in version else ".zip")[0]
+
+
+def _tried(text: str) -> Older:
+    """Return what pip installed although it had looked at a newer release."""
+    newest: Dict[str, str] = {}
+    for name, version in _files(text):
+        if _is_older(newest.setdefault(name, version), version):
+            newest[name] = version
+    _, _, installed = text.rpartition("Successfully installed ")
+    versions = [word.rpartition("-")[::2] for word in installed.partition("\n")[0].split()]
+    return _compared({requirements.normalized(name): version for name, version in versions}, newest)
+
+
+def _compared(versions: Mapping[str, str], others: Mapping[str, str]) -> Older:
+    both = {name: (version, others.get(name, version)) for name, version in versions.items()}
+    return {name: pair for name, pair in both.items() if _is_older(*pair)}
+
+
+def _is_older(version: str, other: str) -> bool:
+    from packaging.version import InvalidVersion, Version  # noqa: PLC0415  as in worker/requirements.py
+
+    try:
+        return Version(version) < Version(other)
+    except InvalidVersion:
         return False
-    with open(resolved, encoding="utf-8") as stream:
-        lines = [line for line in stream.read().splitlines() if line and not line.startswith((" ", "#"))]
+
+
+def _install_by_uv(
+    uv: Sequence[str], order: Order, scratch: str, folder: str, output: IO[bytes]
+) -> Optional[Older]:
+    """Return None if uv could not; then pip decides: only pip uses a version that no index has."""
+    resolved = _resolve(uv, order, scratch, "resolved.txt", ["-c", "constraints.txt"])
+    if resolved is None:
+        return None
     present = {**order.aliases, **order.image}
-    missing = [line for line in lines if _pinned(line) not in present.items()]
-    with open(resolved, "w", encoding="utf-8") as stream:
-        stream.write("".join(line + "\n" for line in missing))
+    missing = [line for line in resolved if _pinned(line) not in present.items()]
+    with open(os.path.join(scratch, "missing.txt"), "w", encoding="utf-8") as stream:
+        stream.write("".join(line + "\n" for line in [*order.origins, *missing]))
     os.makedirs(folder)
     if not missing:
-        return True
-    target = [*order.sources, "--target", folder, "--python", sys.executable, "--no-deps", "-r", resolved]
-    code = _call([*uv, "pip", "install", *target], scratch, output)
-    if code:
+        return {}
+    target = [*order.sources, "--target", folder, "--python", order.python, "--no-deps"]
+    if call([*uv, "pip", "install", *target, "-r", "missing.txt"], scratch, output):
         shutil.rmtree(folder, ignore_errors=True)
-    return not code
+        return None
+    free = _resolve(uv, order, scratch, "free.txt", []) if order.held else None
+    return _compared(_versions(missing), _versions(free or ()))
+
+
+def _resolve(
+    uv: Sequence[str], order: Order, scratch: str, file: str, options: Sequence[str]
+) -> Optional[List[str]]:
+    """Return the lines of a resolution that prefers what the image has; None where there is none."""
+    path = os.path.join(scratch, file)
+    with open(path, "w", encoding="utf-8") as stream:  # uv prefers what its output file names
+        stream.write("".join("%s==%s\n" % pair for pair in sorted(order.image.items())))
+    options = [*order.sources, "--quiet", "--no-header", "--no-annotate", "--python", order.python, *options]
+    if call([*uv, "pip", "compile", *options, "-o", path, "requirements.txt"], scratch, None):
+        return None
+    with open(path, encoding="utf-8") as stream:
+        return [line for line in stream.read().splitlines() if line and not line.startswith((" ", "#"))]
+
+
+def _versions(lines: Sequence[str]) -> Dict[str, str]:
+    return {name: version for name, version in map(_pinned, lines) if version}
 
 
 def _pinned(line: str) -> "tuple[str, str]":
@@ -135,6 +216,11 @@ def _uv() -> Sequence[str]:
     files = [os.path.expanduser(path) for path in _PIP_FILES]
     if any(os.environ.get(name) for name in _PIP_SOURCES) or any(map(os.path.exists, files)):
         return ()
+    return find_uv()
+
+
+def find_uv() -> Sequence[str]:
+    """Return how the host's own uv is called; nothing without one."""
     import importlib.util  # noqa: PLC0415  slow, and most scripts require nothing
 
     if importlib.util.find_spec("uv"):
@@ -171,8 +257,12 @@ def _stub(packages: str, name: str, version: str) -> str:
     return folder
 
 
-def _call(command: Sequence[str], folder: str, output: Optional[IO[bytes]]) -> int:
+def call(
+    command: Sequence[str], folder: str, output: Optional[IO[bytes]], more: Optional[Mapping[str, str]] = None
+) -> int:
+    """Run an installer in a folder, with more variables, and return its exit code."""
     environment = {name: value for name, value in os.environ.items() if name not in _PIP_PLACES}
+    environment.update(more or {})
     stream = output or subprocess.DEVNULL
     return subprocess.call(
         command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream
@@ -203,7 +293,7 @@ def _conflict(text: str, pins: Mapping[str, str]) -> str:
     held: List[str] = []
     for name, version in _HELD.findall(text):
         is_pinned = requirements.normalized(name) in pins
-        holder = "the run that this one repeats had" if is_pinned else "the host's image has"
+        holder = "the run is pinned to" if is_pinned else "the host's image has"
         held.append("%s %s %s" % (holder, name, version))
         for package, release, required, specifier in _DEPENDS.findall(text):
             if requirements.normalized(required) == requirements.normalized(name):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
-from typing import Dict, List, Mapping, Tuple
+from typing import Dict, List, Mapping, Sequence, Tuple
 
+from tpuctl.host.worker.preparation.environment import Prepared
 from tpuctl.host.worker.requirements import normalized
 
 MOST = 5000
@@ -20,16 +22,17 @@ _RELEASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]{0,199}")
 _VERSION = re.compile(rb"^Version: *([^\r\n]{1,200})", re.MULTILINE)
 
 
-def record(installed: str, variables: Mapping[str, str]) -> bytes:
-    """Return environment.json of a script with these variables; `installed` is the folder of its packages.
+def record(prepared: Prepared, variables: Mapping[str, str]) -> bytes:
+    """Return environment.json of a script with these variables.
 
     A folder is searched before those after it, as Python does: of two versions the first counts.
     """
-    host = os.uname()
+    host, installed = os.uname(), prepared.packages
+    python, implementation, inherited = _python(prepared.python, variables)
     own: Dict[str, str] = {}
     image: Dict[str, str] = {}
     urls: Dict[str, str] = {}
-    for path in _path(installed, variables):
+    for path in _path(installed, variables, inherited):
         found, places = _packages(path)
         target = own if installed and path == installed else image
         for name, version in found.items():
@@ -38,18 +41,36 @@ def record(installed: str, variables: Mapping[str, str]) -> bytes:
                 if name in places:
                     urls[name] = places[name]
     content = {
-        "python": sys.version.split()[0], "implementation": sys.implementation.name,
+        "python": python, "implementation": implementation,
         "system": host.sysname, "release": host.release, "processor": host.machine,
         "installed": own, "image": image, "urls": urls, "schema": 1,
     }  # fmt: skip
     return json.dumps(content, indent=2, sort_keys=True).encode() + b"\n"
 
 
-def _path(installed: str, variables: Mapping[str, str]) -> List[str]:
+_QUESTION = (
+    "import json, sys; print(json.dumps([sys.version.split()[0], sys.implementation.name, sys.path[1:]]))"
+)
+
+
+def _python(python: str, variables: Mapping[str, str]) -> "Tuple[str, str, List[str]]":
+    """Version, implementation and search path of the script's interpreter."""
+    if python:
+        command, environment = [python, "-c", _QUESTION], dict(variables)
+        answer = subprocess.run(command, env=environment, stdout=subprocess.PIPE, cwd="/", check=False)
+        try:
+            version, implementation, path = json.loads(answer.stdout)
+        except ValueError:  # a sitecustomize of the user's that prints
+            return "", "", []
+        return version, implementation, path
+    own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    path = [path for path in sys.path if path not in own]
+    return sys.version.split()[0], sys.implementation.name, path
+
+
+def _path(installed: str, variables: Mapping[str, str], inherited: Sequence[str]) -> List[str]:
     """The folders that the script imports from, those of this program excepted."""
     given = variables.get("PYTHONPATH", "").split(os.pathsep)
-    own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    inherited = [path for path in sys.path if path not in own]
     paths = [path for path in [installed, *given, *inherited] if path]
     return list(dict.fromkeys(path for path in paths if os.path.isdir(path)))
 

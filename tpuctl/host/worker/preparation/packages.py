@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
-from typing import IO, Callable, List, Sequence
+from typing import IO, Callable, List, Mapping, Sequence
 
 from tpuctl.host import timing
 from tpuctl.host.worker import requirements
@@ -32,7 +32,7 @@ def root_of(attempt_folder: str) -> str:
 
 def ensure(
     dependencies: Sequence[str], lock: str, root: str, log: str, is_own: bool = False, wheelhouse: str = "",
-    pins: Sequence[str] = (), find_links: Sequence[str] = (),
+    pins: Sequence[str] = (), python: str = "", constraints: Sequence[str] = (), sources: Sequence[str] = (),
 ) -> str:  # fmt: skip
     """Install what is missing below `root` and return the folder for PYTHONPATH, or "" if all is present.
 
@@ -42,8 +42,9 @@ def ensure(
     everything that it requires is installed anew. The file `lock`, unless empty, is installed whole, and with
     it nothing else: a dependency that it does not have has to be present. Packages come from the
     folder `wheelhouse` alone, unless it is empty. Packages of `pins`, such as `numpy==1.26.4`, are present in
-    this version only, and installed in no other. `find_links` are pages that have packages, too. Tools
-    write to `log`, and get no requirement that could be an option.
+    this version only, and installed in no other; `constraints` hold for what is installed. Packages come from
+    `sources`, too. Packages are for the interpreter `python`, by default
+    this one. Tools write to `log`, and get no requirement that could be an option.
 
     Raises PackageError, and OSError for a disk without space.
     """
@@ -51,12 +52,24 @@ def ensure(
     pinned = _versions(pins)
     missing = [requirement for requirement in required if is_own or not _is_present(requirement, pinned)]
     if lock:
-        return _install_lock(lock, missing, root, log, wheelhouse)
+        return _install_lock(lock, missing, root, log, wheelhouse, python)
     if not missing:
         return ""
     names = ", ".join(map(presence.described, missing))
-    lines, kept = [requirement.text for requirement in missing], _kept(missing, is_own)
-    return _obtain(root, log, names, lines, kept, wheelhouse=wheelhouse, pins=pinned, find_links=find_links)
+    limits = _parsed(lambda: [requirements.parse(text) for text in constraints])
+    order = _order(names, missing, is_own)._replace(
+        wheelhouse=wheelhouse, pins=pinned, other_python=python, origins=_origins(sources),
+        limits=[limit.text for limit in limits],
+    )  # fmt: skip
+    return _obtain(root, log, order)
+
+
+def _origins(sources: Sequence[str]) -> Sequence[str]:
+    """Return options for pip's requirements file; raises PackageError for any other."""
+    for source in sources:
+        if not requirements.SOURCE.fullmatch(source):
+            raise PackageError("'%s' is no place of packages" % requirements.shown(source))
+    return sources
 
 
 def _versions(pins: Sequence[str]) -> "dict[str, str]":
@@ -76,7 +89,9 @@ def _is_present(requirement: Requirement, pinned: "dict[str, str]") -> bool:
     return not is_other and presence.is_present(requirement)
 
 
-def _install_lock(lock: str, missing: Sequence[Requirement], root: str, log: str, wheelhouse: str) -> str:
+def _install_lock(
+    lock: str, missing: Sequence[Requirement], root: str, log: str, wheelhouse: str, python: str
+) -> str:
     with open(lock, encoding="utf-8") as stream:
         locked = _parsed(lambda: requirements.parse_lock(stream.read()))
     names = {requirement.name for requirement in locked}
@@ -86,35 +101,30 @@ def _install_lock(lock: str, missing: Sequence[Requirement], root: str, log: str
             "%s is not on the host and not in %s" % (", ".join(unlocked), os.path.basename(lock))
         )
     lines = requirements.lock_text(locked).splitlines()
-    return _obtain(root, log, os.path.basename(lock), lines, ({}, {}), is_locked=True, wheelhouse=wheelhouse)
-
-
-def _kept(missing: Sequence[Requirement], is_own: bool) -> "tuple[dict[str, str], dict[str, str]]":
-    """Return the versions that stay, of the image and of aliases; not what the header asks for itself."""
-    if is_own:
-        return {}, {}
-    anew = {requirement.name for requirement in missing}
-    image, aliases = presence.image_versions(), presence.aliases()
-    return (
-        {name: version for name, version in image.items() if name not in anew},
-        {name: version for name, version in aliases.items() if name not in anew},
-    )
-
-
-def _obtain(
-    root: str, log: str, names: str, lines: Sequence[str],
-    kept: "tuple[dict[str, str], dict[str, str]]", is_locked: bool = False,
-    wheelhouse: str = "", pins: "dict[str, str] | None" = None, find_links: Sequence[str] = (),
-) -> str:  # fmt: skip
     order = installers.Order(
-        names,
-        lines,
-        *kept,
-        is_locked=is_locked,
-        wheelhouse=wheelhouse,
-        pins=pins or {},
-        find_links=find_links,
+        os.path.basename(lock), lines, is_locked=True, wheelhouse=wheelhouse, other_python=python
     )
+    return _obtain(root, log, order)
+
+
+def _order(names: str, missing: Sequence[Requirement], is_own: bool) -> "installers.Order":
+    """Return the order for what is missing: of the image the frameworks stay, but what the header names."""
+    order = installers.Order(names, [requirement.text for requirement in missing])
+    if is_own:
+        return order
+    anew = {requirement.name for requirement in missing}
+
+    def stays(versions: "dict[str, str]") -> "dict[str, str]":
+        return {name: version for name, version in versions.items() if name not in anew}
+
+    return order._replace(
+        image=stays(presence.image_versions()),
+        held=stays(presence.framework_versions()),
+        aliases=stays(presence.aliases()),
+    )
+
+
+def _obtain(root: str, log: str, order: "installers.Order") -> str:
     with open(log, "ab") as output:
 
         def say(text: str) -> None:
@@ -122,21 +132,36 @@ def _obtain(
             output.flush()
 
         def build(folder: str) -> None:
-            say("installing %s" % names)
-            installers.install(order, folder, output)
+            say("installing %s" % order.names)
+            if order.held:
+                say("what the frameworks of the host's image need stays: %s" % _listed(order.held))
+            older = installers.install(order, folder, output)
+            for name, (version, newest) in sorted(older.items()):
+                say("%s is %s and not %s, because of that" % (name, version, newest))
 
         try:
-            return obtain(root, _key(order), build, say)
+            return obtain(root, _key(order), build, lambda: say(_REUSED))
         except installers.InstallError as error:
             raise PackageError(str(error)) from None
+
+
+_REUSED = "the packages of an earlier run with the same requirements are used"
+
+
+def _listed(versions: "Mapping[str, str]") -> str:
+    """Frameworks first, and the number of the others."""
+    named = [name for name in sorted(versions) if presence.is_framework(name)]
+    more = len(versions) - len(named)
+    words = ["%s %s" % (name, versions[name]) for name in named] + (["%d more" % more] if more else [])
+    return ", ".join(words)
 
 
 def _key(order: "installers.Order") -> str:
     """Return a name for all that decides what is installed; the requirements may hold passwords."""
     wheels = _hashes(order.wheelhouse) if order.wheelhouse else []
-    chosen = [order.lines, order.image, order.aliases, order.is_locked, wheels]
-    chosen += [each for each in (order.pins, list(order.find_links)) if each]
-    content = json.dumps([chosen, sys.version, sys.executable, sys.prefix])
+    chosen = [order.lines, *map(dict, (order.image, order.held, order.aliases)), order.is_locked, wheels]
+    chosen += [dict(order.pins), list(order.origins), list(order.limits)]
+    content = json.dumps([chosen, sys.version, order.python, sys.prefix])
     return hashlib.sha256(content.encode()).hexdigest()[:32]
 
 
@@ -165,8 +190,10 @@ _held: List[IO[bytes]] = []
 """Locks of the folders that this process uses; they end with it."""
 
 
-def obtain(root: str, key: str, build: Callable[[str], None], say: Callable[[str], None]) -> str:
+def obtain(root: str, key: str, build: Callable[[str], None], reused: Callable[[], None]) -> str:
     """Return the folder `key` below `root`, which `build` fills in another place if it does not exist.
+
+    One that exists is told by `reused`.
 
     Of two processes at once one builds and the other waits; a folder has its name once it is complete.
     Whatever `build` raises is raised, and leaves no folder.
@@ -177,7 +204,7 @@ def obtain(root: str, key: str, build: Callable[[str], None], say: Callable[[str
     try:
         if not _is_built(lock, root, folder, build):
             os.utime(folder)
-            say("the packages of an earlier run with the same requirements are used")
+            reused()
     except BaseException:
         lock.close()
         raise

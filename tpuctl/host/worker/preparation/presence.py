@@ -18,6 +18,13 @@ _EXTRA = re.compile(r"""extra[ \t]*==[ \t]*["']([^"']+)["']""")
 _DEEPEST = 5
 """Extras that require extras are followed this far."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_FRAMEWORK = re.compile(
+    r"jax|jaxlib|libtpu(-nightly)?|torch|torch-xla|torch-tpu|(tensorflow|tf-nightly)(-.*)?|(tf-)?keras(-nightly)?"
+)
+_COMPANIONS = ("numpy",)
+"""Compiled code of a framework fits one generation of these, whether its metadata says so or not."""
+SYSTEM = "/usr/lib/python3/dist-packages"
+"""Where Debian and Ubuntu put the Python packages of the operating system (Debian Python Policy, 2.5)."""
 
 
 def is_present(requirement: Requirement, depth: int = 0) -> bool:
@@ -54,7 +61,7 @@ def installed_version(name: str) -> Optional[str]:
 
 
 def image_versions() -> Dict[str, str]:
-    """Return names and versions of everything on the image that an installer can be held to.
+    """Return names and versions of everything on the image that an installer can be told of.
 
     Versions from before PEP 440 are left out: installers refuse a file that names them.
     """
@@ -62,15 +69,49 @@ def image_versions() -> Dict[str, str]:
     return {name: version for name, version in versions_of.items() if version and _is_usable(name, version)}
 
 
+def framework_versions() -> Dict[str, str]:
+    """Return names and versions of the image's frameworks and of all that these require.
+
+    What the operating system has for its own tools is left out: it is as old as the system.
+    """
+    distributions, held = _distributions(), set()
+    left = [name for name in distributions if is_framework(name)]
+    left += _COMPANIONS if left else ()
+    while left:
+        name = left.pop()
+        if name in distributions and name not in held and not _is_of_system(distributions[name]):
+            held.add(name)
+            left += [child.name for child in _required(distributions[name])]
+    return {name: version for name, version in image_versions().items() if name in held}
+
+
+def is_framework(name: str) -> bool:
+    """Whether a distribution is a framework, or the part of one that drives TPUs."""
+    return bool(_FRAMEWORK.fullmatch(name))
+
+
+def _required(distribution: metadata.Distribution) -> List[Requirement]:
+    """What a distribution requires here, without extras."""
+    from packaging.markers import Marker  # noqa: PLC0415  as in worker/requirements.py
+
+    read = [_readable(text) for text in distribution.requires or ()]
+    return [one for one in read if one and (not one.marker or Marker(one.marker).evaluate({"extra": ""}))]
+
+
+def _is_of_system(distribution: metadata.Distribution) -> bool:
+    return str(distribution.locate_file("")).rstrip(os.sep) == SYSTEM
+
+
 def aliases() -> Dict[str, str]:
-    """Return names of modules that a distribution of another name brings, with its version.
+    """Return names of modules that a distribution of a framework brings under another name, with its version.
 
     TPU images bring builds of TensorFlow under other names; a package that requires `tensorflow` must not
     get a second one, which would hide the image's.
     """
     distributions = _distributions()
     result: Dict[str, str] = {}
-    for distribution in distributions.values():
+    for own in framework_versions():
+        distribution = distributions[own]
         version = _field(distribution, "Version")
         for module in _modules(distribution):
             name = requirements.normalized(module)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import io
 import os
 import shutil
@@ -11,15 +10,14 @@ import signal
 import subprocess
 import time
 import zlib
-from typing import IO, Iterator, Mapping, Tuple
+from typing import IO, Callable, Iterator, Mapping, Tuple, TypeVar
 
 from tpuctl.host import gcs, timing
-from tpuctl.host.worker.preparation import environment, old_runs, packages
+from tpuctl.host.worker.preparation import environment, interpreters, old_runs, packages
+from tpuctl.host.worker.preparation.environment import Prepared
 from tpuctl.host.worker.preparation.tar_files import FILE, FOLDER, Member, TarError, TarReader, TooMuchError
 from tpuctl.host.worker.records import OWN, Spec
 
-PART = 4 * 1024 * 1024
-"""Bytes that one request fetches: memory is flat, and a cut connection costs no more."""
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -27,18 +25,23 @@ class BundleError(Exception):
     """The bundle is not the code that was submitted, or is unsafe to unpack."""
 
 
-def fetch(bucket: gcs.Bucket, spec: Spec, folder: str) -> None:
-    """Unpack a spec's bundle into the new `folder`; raises BundleError when it is damaged or unsafe.
+Result = TypeVar("Result")
 
-    A bucket that cannot be reached is waited for: nothing runs yet that its silence would harm.
-    """
+
+def _patiently(work: Callable[[], Result]) -> Result:
+    """Wait for a bucket that cannot be reached: nothing runs yet that its silence would harm."""
     end = time.monotonic() + timing.CODE_TIMEOUT
     while True:
         try:
-            return _fetch(bucket, spec, folder)
+            return work()
         except gcs.UnreachableError:
             if time.monotonic() > end:
                 raise
+
+
+def fetch(bucket: gcs.Bucket, spec: Spec, folder: str) -> None:
+    """Unpack a spec's bundle into the new `folder`; raises BundleError when it is damaged or unsafe."""
+    _patiently(lambda: _fetch(bucket, spec, folder))
 
 
 def _fetch(bucket: gcs.Bucket, spec: Spec, folder: str) -> None:
@@ -62,7 +65,7 @@ def _fetch(bucket: gcs.Bucket, spec: Spec, folder: str) -> None:
 
 def _scratch(folder: str, size: int) -> IO[bytes]:
     """Return a place for so many bytes: memory for what one request fetches, else a file without a name."""
-    if size <= PART:
+    if size <= gcs.PART:
         return io.BytesIO()
     import tempfile  # noqa: PLC0415  slow, and most bundles are small
 
@@ -77,14 +80,10 @@ def _download(bucket: gcs.Bucket, spec: Spec, archive: IO[bytes]) -> None:
         raise FileNotFoundError(place)
     if size != spec.bundle_size:
         raise BundleError("%s has %d bytes, not %d: %s" % (place, size, spec.bundle_size, _REPLACED))
-    digest = hashlib.sha256()
-    for start in range(0, size, PART):
-        data = bucket.part(spec.bundle, generation, start, min(start + PART, size))
-        digest.update(data)
-        archive.write(data)
-    if digest.hexdigest() != spec.bundle_sha256:
+    found = bucket.copy(spec.bundle, generation, size, archive)
+    if found != spec.bundle_sha256:
         text = "the code in %s has the hash %s, not %s: %s"
-        raise BundleError(text % (place, digest.hexdigest(), spec.bundle_sha256, _REPLACED))
+        raise BundleError(text % (place, found, spec.bundle_sha256, _REPLACED))
 
 
 _REPLACED = "it was replaced after the run was submitted; submit it again"
@@ -163,14 +162,14 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
             pass
 
 
-ERRORS = (BundleError, packages.PackageError, SetupError)
+ERRORS = (BundleError, interpreters.PythonError, packages.PackageError, SetupError)
 """What ends the preparation besides GcsError and OSError."""
 CODE = "code"
 """The folder of the script inside an attempt's."""
 
 
-def prepare(bucket: gcs.Bucket, spec: Spec, folder: str, log: str, reports: str) -> str:
-    """Prepare an attempt in its `folder` and return the folder of its packages for PYTHONPATH, "" for none.
+def prepare(bucket: gcs.Bucket, spec: Spec, folder: str, log: str, reports: str) -> Prepared:
+    """Prepare an attempt in its `folder`: its code, its Python, its packages.
 
     The set-up command runs for each attempt: each has a fresh copy of the code. It sees the packages and the
     script's variables. Raises ERRORS, GcsError and OSError.
@@ -178,18 +177,32 @@ def prepare(bucket: gcs.Bucket, spec: Spec, folder: str, log: str, reports: str)
     old_runs.remove(folder)
     code = os.path.join(folder, CODE)
     fetch(bucket, spec, code)
-    installed = _installed(spec, folder, code, log) if spec.dependencies or spec.requirements else ""
+    base = _patiently(lambda: interpreters.ensure(bucket, spec, folder, log))
+    needs_packages = spec.dependencies or spec.requirements
+    installed = _installed(spec, folder, code, log, base) if needs_packages else ""
+    prepared = Prepared(interpreters.environment(base, spec, folder), installed)
     if spec.setup:
-        variables = environment.of_job(spec, installed, reports)
+        variables = environment.of_job(spec, prepared, reports)
         run(spec.setup, code, variables, log, spec.setup_timeout)
-    return installed
+    return prepared
 
 
-def _installed(spec: Spec, folder: str, code: str, log: str) -> str:
+def _installed(spec: Spec, folder: str, code: str, log: str, python: str) -> str:
     lock = os.path.join(code, spec.requirements) if spec.requirements else ""
     wheelhouse = os.path.join(code, spec.wheelhouse) if spec.wheelhouse else ""
-    is_own, root = spec.packages == OWN, packages.root_of(folder)
+    is_own, root = spec.packages == OWN or bool(python), packages.root_of(folder)
     if spec.choice:
         with open(log, "ab") as output:
             output.write(("[tpuctl] chosen: %s\n" % spec.choice).encode())
-    return packages.ensure(spec.dependencies, lock, root, log, is_own, wheelhouse, spec.pins, spec.find_links)
+    return packages.ensure(
+        spec.dependencies,
+        lock,
+        root,
+        log,
+        is_own,
+        wheelhouse,
+        spec.pins,
+        python,
+        spec.constraints,
+        spec.sources,
+    )

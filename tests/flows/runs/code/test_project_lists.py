@@ -1,0 +1,247 @@
+"""What a project's own files list: which of them count, what they may say, and what they may not decide."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tpuctl.errors import UsageError
+from tpuctl.flows.runs.code import project_lists
+from tpuctl.flows.runs.code.project_lists import ProjectLists, of_script, read
+from tpuctl.job_header import Header
+
+PYPROJECT = """
+[project]
+name = "Mine"
+requires-python = ">=3.11"
+dependencies = ["jax", "numpy>=1.26"]
+[project.optional-dependencies]
+train = ["optax"]
+Data_Tools = ["grain"]
+all = ["mine[train,data-tools]", "rich"]
+[dependency-groups]
+base = ["pytest"]
+dev = ["ruff", {include-group = "base"}]
+"""
+LOCK = """
+version = 1
+[[package]]
+name = "mine"
+version = "0.1"
+source = { editable = "." }
+[[package]]
+name = "jax"
+version = "0.7.1"
+source = { registry = "https://pypi.org/simple" }
+[[package]]
+name = "numpy"
+version = "2.2.0"
+source = { registry = "https://pypi.org/simple" }
+resolution-markers = ["python_full_version < '3.12'"]
+[[package]]
+name = "numpy"
+version = "2.3.0"
+source = { registry = "https://pypi.org/simple" }
+resolution-markers = ["python_full_version >= '3.12'", "sys_platform == 'win32'"]
+"""
+GIT = """
+[[package]]
+name = "optax"
+version = "0.1"
+source = { git = "https://github.com/x/optax?rev=main#0123abc" }
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
+def write(folder: Path, **files: str) -> None:
+    """Write files; `__` in a name is a dot."""
+    for name, text in files.items():
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name.replace("__", ".")).write_text(text)
+
+
+class TestPyproject:
+    def test_its_dependencies_and_its_python(self, project: Path) -> None:
+        write(project, pyproject__toml=PYPROJECT, requirements__txt="other")
+        lists = read(project)
+        assert lists == ProjectLists(("jax", "numpy>=1.26"), "pyproject.toml", ">=3.11")
+
+    def test_extras_and_groups_also_those_of_others(self, project: Path) -> None:
+        write(project, pyproject__toml=PYPROJECT)
+        lists = read(project, ["all"], ["dev"])
+        assert lists.requirements == ("jax", "numpy>=1.26", "grain", "optax", "rich", "ruff", "pytest")
+        assert lists.provenance == "pyproject.toml, extra all, group dev"
+        assert read(project, ["data-tools"]).requirements[2:] == ("grain",)
+
+    @pytest.mark.parametrize(
+        ("extras", "groups", "words"), [(["x"], [], "has no extra 'x'"), ([], ["x"], "has no group 'x'")]
+    )
+    def test_one_that_is_not_there(
+        self, project: Path, extras: list[str], groups: list[str], words: str
+    ) -> None:
+        write(project, pyproject__toml=PYPROJECT)
+        with pytest.raises(UsageError, match=words):
+            read(project, extras, groups)
+
+    def test_those_that_name_each_other_end(self, project: Path) -> None:
+        text = '[project]\nname = "m"\ndependencies = []\n[project.optional-dependencies]\n'
+        text += 'a = ["m[b]"]\nb = ["m[a]"]'
+        write(project, pyproject__toml=text)
+        assert read(project, ["a"]).requirements == ()
+
+    def test_a_table_of_tools_alone_lists_nothing(self, project: Path) -> None:
+        write(project, pyproject__toml="[tool.ruff]\nline-length = 100\n", requirements__txt="optax")
+        assert read(project).provenance == "requirements.txt"
+
+    @pytest.mark.parametrize(
+        "text",
+        ["[project", "[project]\ndependencies = 1", "[project]\ndependencies = ['--pre']",
+         "[project]\ndependencies = ['x @ file:///etc/passwd']"],
+    )  # fmt: skip
+    def test_what_cannot_be_read_names_the_file(self, project: Path, text: str) -> None:
+        write(project, pyproject__toml=text)
+        with pytest.raises(UsageError, match=r"pyproject\.toml"):
+            read(project)
+
+
+class TestUvLock:
+    def test_its_versions_hold(self, project: Path) -> None:
+        write(project, pyproject__toml=PYPROJECT, uv__lock=LOCK)
+        lists = read(project)
+        assert lists.pins == {"jax": "0.7.1"}
+        assert lists.constraints == (
+            "numpy==2.2.0 ; (python_full_version < '3.12')",
+            "numpy==2.3.0 ; (python_full_version >= '3.12') or (sys_platform == 'win32')",
+        )
+        assert lists.provenance == "pyproject.toml, versions of uv.lock"
+
+    def test_what_is_of_a_repository_has_its_commit(self, project: Path) -> None:
+        write(project, pyproject__toml=PYPROJECT, uv__lock=LOCK + GIT)
+        assert read(project, ["train"]).requirements[2] == "optax @ git+https://github.com/x/optax@0123abc"
+
+    def test_what_is_a_folder_is_told(self, project: Path) -> None:
+        sources = '[tool.uv.sources]\nnumpy = { path = "../numpy" }\n'
+        write(project, pyproject__toml=PYPROJECT + sources)
+        lists = read(project)
+        assert lists.requirements == ("jax",)
+        assert lists.notes == ("Hosts do not install numpy: pyproject.toml takes it from a folder.",)
+
+
+class TestRequirements:
+    def test_files_that_it_includes_and_constraints(self, project: Path) -> None:
+        write(
+            project,
+            requirements__txt="# mine\nflax  # of Google\n-r deep/more.txt\n-c held.txt\n-e .\n"
+            "git+https://github.com/x/y@v1#egg=y\n",
+            held__txt="numpy<2\n",
+        )
+        write(project / "deep", more__txt="optax\\\n>=0.2\n--requirement=../requirements.txt\n")
+        lists = read(project)
+        assert lists.requirements == ("flax", "optax >=0.2", "y @ git+https://github.com/x/y@v1")
+        assert lists.constraints == ("numpy<2",)
+        assert lists.notes == ("Hosts do not install '-e .' of requirements.txt: it is a folder.",)
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("--trusted-host x", r"requirements\.txt, line 1: hosts do not know the option --trusted-host"),
+            ("-r ../secret.txt", "is outside of the project"), ("-r link.txt", "is outside of the project"),
+            ("-r none.txt", "cannot be read: No such file"), ("./wheel.whl", "is not a requirement"),
+            ("--find-links ./wheels", "is a folder of this machine"),
+        ],
+    )  # fmt: skip
+    def test_what_it_may_not_say(self, project: Path, text: str, words: str) -> None:
+        write(project.parent, secret__txt="flax")
+        (project / "link.txt").symlink_to(project.parent / "secret.txt")
+        write(project, requirements__txt=text)
+        with pytest.raises(UsageError, match=words):
+            read(project)
+
+
+class TestIndexes:
+    """Where packages come from is the user's word, never the project's."""
+
+    URL = "https://download.pytorch.org/whl/cpu"
+    FILES = (
+        {"requirements__txt": f"torch\n--extra-index-url {URL}\n"},
+        {"requirements__txt": f"torch\n-f {URL}\n"},
+        {"requirements__txt": f"torch\n-i {URL}\n"},
+        {"pyproject__toml": f'{PYPROJECT}[[tool.uv.index]]\nname = "t"\nurl = "{URL}"\n'},
+        {"pyproject__toml": PYPROJECT, "uv__lock": LOCK.replace("https://pypi.org/simple", URL)},
+    )
+
+    @pytest.mark.parametrize("files", FILES)
+    def test_one_besides_pypi_is_refused_with_what_would_be_trusted(
+        self, project: Path, files: dict[str, str]
+    ) -> None:
+        write(project, **files)
+        with pytest.raises(UsageError, match=f"takes packages from {self.URL}, besides PyPI") as refused:
+            read(project)
+        assert refused.value.hint.endswith(f"If you trust that: --allow-index {self.URL}")
+        (source,) = read(project, allowed=[f"{self.URL}/"]).sources
+        assert source.partition(" ")[2] == self.URL
+        assert read(project, allowed=None).sources == (), "hosts ask no index: they have wheels"
+
+    @pytest.mark.parametrize("url", ["http://x/simple", "https://me:secret@x/simple", "https://x/s --pre"])
+    def test_one_that_no_host_may_ask_is_refused_even_then(self, project: Path, url: str) -> None:
+        write(project, requirements__txt=f"torch\n--extra-index-url {url}\n")
+        with pytest.raises(UsageError, match="no https:// URL, or one with a password") as refused:
+            read(project, allowed=[url])
+        assert "secret" not in str(refused.value)
+
+    def test_pypi_itself_needs_no_word(self, project: Path) -> None:
+        write(project, requirements__txt="torch\n-i https://pypi.org/simple/\n")
+        assert read(project).sources == ()
+
+
+class TestWhichCounts:
+    def script(self, project: Path, name: str = "scripts/train.py") -> Path:
+        path = project / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("print(1)\n")
+        return path
+
+    def test_the_nearest_folder_up_to_the_projects_root(self, project: Path) -> None:
+        script = self.script(project)
+        write(project.parent, requirements__txt="outside")
+        write(project, pyproject__toml=PYPROJECT)
+        assert of_script(script, Header()).provenance == "pyproject.toml"
+        write(script.parent, requirements__txt="near")
+        assert of_script(script, Header()).requirements == ("near",)
+
+    def test_without_a_root_that_of_the_script_alone(self, project: Path) -> None:
+        script = self.script(project)
+        write(project, requirements__txt="above")
+        assert of_script(script, Header()) == ProjectLists()
+
+    def test_never_your_home_nor_what_is_above_it(
+        self, project: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write(project, pyproject__toml=PYPROJECT)
+        monkeypatch.setenv("HOME", str(project))
+        assert project_lists.folders(self.script(project, "train.py")) == []
+        assert project_lists.folders(self.script(project)) == [project / "scripts"]
+
+    @pytest.mark.parametrize(
+        "header", [Header(lists_dependencies=True), Header(dependencies=("x",), lists_dependencies=True)]
+    )
+    def test_a_header_that_lists_its_own_comes_first(self, project: Path, header: Header) -> None:
+        write(project, pyproject__toml=PYPROJECT)
+        script = self.script(project)
+        assert of_script(script, header).applied(header) == header
+        with pytest.raises(UsageError, match="no extra or group"):
+            of_script(script, header, ["train"])
+
+    def test_the_script_gets_the_projects_python_unless_it_asks_for_one(self, project: Path) -> None:
+        lists = ProjectLists(("jax",), "pyproject.toml", ">=3.11")
+        assert lists.applied(Header()).requires_python == ">=3.11"
+        assert lists.applied(Header(requires_python=">=3.12")).requires_python == ">=3.12"
+        assert lists.applied(Header()).dependencies == ("jax",)
