@@ -1,11 +1,11 @@
-"""Parses a job's header: PEP 723 inline metadata at the top of the script."""
+"""Parses a job's header, PEP 723 inline metadata in the script, and the settings of its project."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -65,6 +65,8 @@ class Header(msgspec.Struct, frozen=True):
     tpuctl: ToolTable = ToolTable()
     lists_dependencies: bool = False
     """Whether it says what it requires, if only that it requires nothing."""
+    origins: dict[str, str] = {}
+    """Names of settings in `tpuctl` that are not its own -> the file that has them."""
 
     def accepts_python(self, version: str) -> bool:
         """Return whether the script runs on this version of Python."""
@@ -95,17 +97,45 @@ class _Tools(msgspec.Struct, frozen=True):
     tpuctl: ToolTable = ToolTable()
 
 
+class _Project(msgspec.Struct, frozen=True):
+    tool: _Tools = _Tools()
+
+
 class _Block(msgspec.Struct, frozen=True, rename={"requires_python": "requires-python"}):
     requires_python: str = ""
     dependencies: tuple[str, ...] | None = None
     tool: _Tools = _Tools()
 
 
-def parse(text: str, path: str) -> Header:
-    """Return the header of a script's text; raises UsageError that names `path` and the error in it."""
-    content = _toml(text, path)
-    if content is None:
-        return Header()
+NONE: Mapping[str, Any] = {}
+"""No settings."""
+
+
+def project_settings(text: str, path: str) -> Mapping[str, Any]:
+    """Return the table `[tool.tpuctl]` of a pyproject.toml; raises UsageError as `parse` does."""
+    try:
+        table = toml.decode(text, _Project).tool.tpuctl
+        settings: Mapping[str, Any] = toml.decode(text).get("tool", {}).get("tpuctl", NONE)
+    except toml.TomlError as error:
+        raise UsageError(f"{path} is wrong: {error}.", hint="See its table [tool.tpuctl].") from None
+    _check_table(table, path)
+    return settings
+
+
+def check_settings(settings: Mapping[str, Any], where: str) -> None:
+    """Raise UsageError unless these are settings as a header has them."""
+    try:
+        _check_table(msgspec.convert(settings, ToolTable), where)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{where} is wrong: {error}.", hint="It has what [tool.tpuctl] has.") from None
+
+
+def parse(text: str, path: str, *bases: tuple[str, Mapping[str, Any]]) -> Header:
+    """Return the header of a script's text, over the settings of files with their names, the weakest first.
+
+    Raises UsageError that names `path` and the error in it.
+    """
+    content = _toml(text, path) or ""
     try:
         block: _Block = toml.decode(content, _Block)
     except toml.TomlError as error:
@@ -113,20 +143,31 @@ def parse(text: str, path: str) -> Header:
             f"The header of {path} is wrong: {error}.", hint="It is TOML behind '# ', as in PEP 723."
         ) from None  # a traceback would show the names in it as they are
     _check_requirements(block, path)
-    _check_lock_path(block.tool.tpuctl.requirements, path)
-    if block.tool.tpuctl.framework not in ("", *FRAMEWORKS):
+    _check_table(block.tool.tpuctl, f"The header of {path}")
+    listed = block.dependencies
+    header = Header(block.requires_python, listed or (), block.tool.tpuctl, listed is not None)
+    if not any(settings for _, settings in bases):
+        return header
+    own = toml.decode(content).get("tool", {}).get("tpuctl", NONE)
+    merged: dict[str, Any] = {}
+    for settings in (*(settings for _, settings in bases), own):
+        merged = {**merged, **settings, "env": {**merged.get("env", {}), **settings.get("env", {})}}
+    origins = {name: file for file, settings in bases for name in settings if name not in own}
+    return msgspec.structs.replace(header, tpuctl=msgspec.convert(merged, ToolTable), origins=origins)
+
+
+def _check_table(table: ToolTable, where: str) -> None:
+    _check_lock_path(table.requirements, where)
+    if table.framework not in ("", *FRAMEWORKS):
         raise UsageError(
-            f"The header of {path} asks for the framework '{block.tool.tpuctl.framework}'.",
-            hint=f"Known: {', '.join(FRAMEWORKS)}.",
+            f"{where} asks for the framework '{table.framework}'.", hint=f"Known: {', '.join(FRAMEWORKS)}."
         )
-    for name in block.tool.tpuctl.env:
+    for name in table.env:
         if not name.isidentifier():
             raise UsageError(
-                f"The header of {path} is wrong: '{name}' is not the name of a variable.",
+                f"{where} is wrong: '{name}' is not the name of a variable.",
                 hint='Write for instance env = { TF_CPP_MIN_LOG_LEVEL = "0" }',
             )
-    listed = block.dependencies
-    return Header(block.requires_python, listed or (), block.tool.tpuctl, listed is not None)
 
 
 def _toml(text: str, path: str) -> str | None:
@@ -194,10 +235,10 @@ def _check_requirements(block: _Block, path: str) -> None:
         ) from error
 
 
-def _check_lock_path(name: str, path: str) -> None:
+def _check_lock_path(name: str, where: str) -> None:
     parts = PurePosixPath(name)
     if name and (parts.is_absolute() or ".." in parts.parts or not name.isprintable() or "\\" in name):
         raise UsageError(
-            f"The header of {path} is wrong: '{name}' is not a file in the script's folder.",
+            f"{where} is wrong: '{name}' is not a file in the script's folder.",
             hint='Write for instance requirements = "requirements.lock"',
         )

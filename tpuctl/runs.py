@@ -34,7 +34,15 @@ from tpuctl.bucket_objects.fields import (
 from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import UsageError, cause
-from tpuctl.host.worker.records import IMAGE, LARGEST_STOP, SETUP_TIMEOUT, StopRequest, WorkerStatus
+from tpuctl.host.worker.records import (
+    IMAGE,
+    LARGEST_STOP,
+    MODULE,
+    SCRIPT,
+    SETUP_TIMEOUT,
+    StopRequest,
+    WorkerStatus,
+)
 from tpuctl.nodes import CLOUD_TPU, Node, NodeId
 from tpuctl.provenance.records import HostEnvironment, Results, Versions
 from tpuctl.recovery.records import Lease, Machine, Restarts
@@ -77,9 +85,9 @@ class Run(msgspec.Struct, frozen=True):
     created: str
     submitter: Label
     script: Line
-    """Path of the script inside the bundle."""
+    """Path of a script or a notebook inside the bundle; name of a module, or of a command."""
     arguments: Annotated[tuple[Text, ...], msgspec.Meta(max_length=10_000)]
-    """Arguments of the script; `***` for what looks like a secret."""
+    """Arguments of the program; `***` for what looks like a secret."""
     bundle_sha256: Sha256
     framework: Label
     accelerator: Label
@@ -129,6 +137,10 @@ class Run(msgspec.Struct, frozen=True):
     """Options of pip: where packages come from besides the hosts' own index."""
     origin: Annotated[str, msgspec.Meta(pattern=rf"\A({NAME.pattern})?\Z")] = ""
     """The run that this one repeats; empty for none."""
+    kind: Word = SCRIPT
+    """SCRIPT, MODULE, SHELL, COMMAND or NOTEBOOK."""
+    directory: Line = ""
+    """Working folder inside the bundle; empty for its own."""
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
@@ -136,6 +148,13 @@ class Run(msgspec.Struct, frozen=True):
         clock.parse(self.created)
         if self.dataset and not self.dataset.is_valid:
             raise ValueError("it names no version of a dataset")
+        if self.directory.startswith("/") or ".." in self.directory.split("/"):
+            raise ValueError("its working folder is outside of its code")
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What is run, in words: the program and its arguments."""
+        return (*(("-m",) if self.kind == MODULE else ()), self.script, *self.arguments)
 
 
 class Slice(msgspec.Struct, frozen=True):

@@ -183,6 +183,8 @@ NO_RECORDS = {
     "tpuctl/host/keeper/api.py": "responses of the Cloud TPU API",
     "tpuctl/host/keeper/keeper.py": "the note of another worker, in guest attributes",
     "tpuctl/host/keeper/metadata.py": "responses of the metadata server",
+    "tpuctl/flows/runs/code/programs.py": "a notebook of this machine, test_programs.py",
+    "tpuctl/host/worker/job/cells.py": "the notebook of the run",
     "tpuctl/host/worker/preparation/inventory.py": "metadata of packages on the host, test_inventory.py",
     "tpuctl/host/gcs.py": "responses of the metadata server and Cloud Storage",
 }

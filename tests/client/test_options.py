@@ -31,7 +31,7 @@ RENAMED = {
     up: {"accelerator": "", "boot_disk": "", "flex_start": ""},
     submit: {
         "script": "", "arguments": "", "is_attached": "", "tpu": "node", "env_files": "", "policy": "busy",
-        "stored": "store_environment",
+        "module": "kind", "stored": "store_environment",
     },
     upload: {
         "name": "", "source": "", "split": "splits", "kind": "format", "runner": "", "beam_options": "",

@@ -60,7 +60,10 @@ COMMANDS = {
         "tpuctl.cli.runs.run",
         "Run a script from nothing to its results: create a TPU, submit, follow, pull, and delete the TPU.",
     ),
-    "submit": ("tpuctl.cli.runs.submit", "Copy a training script to a TPU and start it."),
+    "submit": (
+        "tpuctl.cli.runs.submit",
+        "Copy a project to a TPU and start a script, a module, a notebook or a command of it.",
+    ),
     "resubmit": (
         "tpuctl.cli.runs.submit",
         "Start a run again as a new one: the same code, arguments, packages, data and variables.",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 from tpuctl import accelerators
 from tpuctl.atomic_files import SHARED, replace_file
@@ -22,6 +23,8 @@ from tpuctl.config.trusted_files import read, read_own
 from tpuctl.errors import ConfigError, TpuctlError, nearest
 
 PRICES = "prices"
+RUN = "run"
+"""Name of the table with settings of runs, as those of a job's header."""
 CURRENCY = "currency"
 TERMS = ("on_demand", "spot")
 DEFAULT_CURRENCY = "USD"
@@ -47,6 +50,8 @@ class SettingsFile:
     safe_folders: tuple[Path, ...] = ()
     prices: tuple[OwnPrice, ...] = ()
     """The rows of its table `[prices]`."""
+    run: Mapping[str, Any] = field(default_factory=dict)
+    """Its table `[run]`, which is not checked yet."""
 
 
 def user_file(environ: Mapping[str, str] = os.environ) -> Path:
@@ -130,8 +135,12 @@ def parse(path: Path, content: bytes, *, is_users: bool = False) -> SettingsFile
         raise ConfigError(f"{path} is not valid TOML: {error}.", hint="Correct the file.") from error
     safe_folders = _folders(path, table.pop(SAFE_FOLDERS, [])) if is_users else ()
     prices = read_prices(path, table.pop(PRICES, {}), lambda name: _line(text, name))
+    run = table.pop(RUN, {})
+    if not isinstance(run, dict):
+        raise ConfigError(f"{path}, line {_line(text, RUN)}: 'run' has to be a table.", hint="Write [run].")
     values = {name: _checked(path, text, name, value) for name, value in table.items()}
-    return SettingsFile(path, values, {name: _line(text, name) for name in values}, safe_folders, prices)
+    lines = {name: _line(text, name) for name in values}
+    return SettingsFile(path, values, lines, safe_folders, prices, run)
 
 
 def _read_found(path: Path, own: SettingsFile | None, environ: Mapping[str, str]) -> bytes:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from tpuctl.catalogue.prices import OwnPrice
 from tpuctl.config.files import SettingsFile, home, read_files, state_folder, working_folder
@@ -30,6 +31,8 @@ class Config:
     """The files of tpuctl that were read, the strongest first."""
     prices: tuple[OwnPrice, ...] = ()
     """The rows of the tables `[prices]`, those of the strongest file first."""
+    run: Mapping[str, Any] = field(default_factory=dict)
+    """What the tables `[run]` say, each setting as in the strongest file; job_header.py checks it."""
 
     def get(self, name: str) -> str | None:
         """Return the value of a setting, or None when nothing sets it.
@@ -105,7 +108,9 @@ def load(
     others = (setting for setting in SETTINGS.values() if setting.name != "target")
     values = {setting.name: _value(setting, layers, target, environ, unused) for setting in others}
     prices = tuple(row for file in files for row in file.prices)
-    return Config({"target": target, **values}, unused, tuple(str(file.path) for file in files), prices)
+    run = {name: value for file in reversed(files) for name, value in file.run.items()}
+    paths = tuple(str(file.path) for file in files)
+    return Config({"target": target, **values}, unused, paths, prices, run)
 
 
 def _value(

@@ -133,6 +133,8 @@ def _submit_options(options: CellOptions) -> SubmitOptions:
         submitted["accelerator"] = options.accelerator
     if options.dataset:
         submitted["dataset"] = options.dataset
+    if options.root:
+        submitted["root"] = options.root
     if options.setup:
         submitted["setup"] = options.setup
     return submitted
@@ -159,6 +161,7 @@ class CellOptions:
     dependencies: tuple[str, ...] = ()
     framework: str | None = None
     include: tuple[str, ...] = ()
+    root: str | None = None
     setup: str | None = None
     is_detached: bool = False
     help: str = ""
@@ -194,8 +197,8 @@ def _kernel_value(key: str) -> str:
 
 EXAMPLE = """
 The cell becomes a script, as for 'tpuctl submit'. It gets no variable of the notebook, except by --env and
-arguments: {name} in this line is replaced by the value of the notebook's variable. Modules in the notebook's
-folder that the cell imports are sent, too.
+arguments: {name} in this line is replaced by the value of the notebook's variable. The notebook's project is
+sent, too, or without one the modules in its folder that the cell imports.
 
 Example:
   %%tpu --node n1 --dataset digits --dependency numpy
@@ -276,7 +279,10 @@ OPTIONS = {
     ("--framework",): _option(
         "NAME", "tensorflow, jax or pytorch: decides which hosts run the cell", choices=FRAMEWORKS
     ),
-    ("--include",): _repeated("PATH", "more files or folders of the notebook's folder"),
+    ("--include",): _repeated("PATH", "more files or folders of the notebook's folder, or of its project"),
+    ("--root",): _option(
+        "DIR", "folder of the project, which is sent whole; by default that of pyproject.toml or .git"
+    ),
     ("--setup",): _option("COMMAND", "command for sh that each host runs before"),
     ("--detach", "-d"): {
         "dest": "is_detached", "action": "store_true", "help": "return at once; the run goes on",

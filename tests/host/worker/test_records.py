@@ -58,7 +58,7 @@ class TestSpec:
             "participants": [],
             "line": "", "line_timeout": 0.0, "wheelhouse": "", "setup": "", "setup_timeout": 1800.0,
             "resumption": None, "chips": 0, "pins": [], "python": "", "python_archives": {},
-            "constraints": [], "sources": [], "schema": 1,
+            "constraints": [], "sources": [], "kind": "script", "directory": "", "schema": 1,
         }  # fmt: skip
 
     def test_a_resumption_is_read_as_it_was_written(self) -> None:

@@ -17,7 +17,7 @@ from tpuctl.cli.nodes.zone_options import wait_option
 from tpuctl.cli.progress import show_late_count, show_steps
 from tpuctl.cli.runs.busy import on_free_node, policy_options
 from tpuctl.cli.runs.logs import follow_to_end
-from tpuctl.cli.runs.submission_options import submission_options, with_request
+from tpuctl.cli.runs.submission_options import ProgramCommand, submission_options, with_request
 from tpuctl.cli.session import (
     Session,
     cross_region_option,
@@ -63,7 +63,7 @@ class Types(click.ParamType[tuple[str, ...]]):
         return tuple(dict.fromkeys(accelerators.accelerator(name).type for name in names))
 
 
-@click.command()
+@click.command(cls=ProgramCommand)
 @submission_options
 @click.option(
     "--up", "types", metavar="[TYPE,...]", type=Types(), is_flag=False, flag_value=OF_THE_HEADER,
@@ -101,7 +101,7 @@ def run(
     Example:
       tpuctl run jobs/digits.py --up v3-8 --spot --down -- --epochs 30
     """
-    name = check_name(request.name) if request.name else new_name(request.script, session.now)
+    name = check_name(request.name) if request.name else new_name(request, session.now)
     typed = with_options(session.typed or ("run", str(request.script)), {"--name": name})
     whole = WholeRun(
         run=name,

@@ -1,4 +1,4 @@
-"""The options that say what a submission sends to its hosts: of `submit`, and of `run`."""
+"""What `submit` and `run` start, and the options that say what is sent to the hosts."""
 
 from __future__ import annotations
 
@@ -23,6 +23,17 @@ from tpuctl.images import FRAMEWORKS
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
+class ProgramCommand(click.Command):
+    """A command whose words after -- are arguments of the script, or without one a command line."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse what is before --, as click does, and add what follows to `arguments`."""
+        place = args.index("--") if "--" in args else len(args)
+        rest = super().parse_args(ctx, args[:place])
+        ctx.params["arguments"] = (*ctx.params.get("arguments", ()), *args[place + 1 :])
+        return rest
+
+
 def submission_options(command: Command) -> Command:
     """Give a command the script, its arguments, and the options that say what travels with it."""
     for option in reversed(OPTIONS):
@@ -43,8 +54,18 @@ def with_request(command: Command) -> Command:
 
 
 OPTIONS = (
-    click.argument("script", type=LOCAL_PATH),
+    click.argument("script", type=LOCAL_PATH, required=False),
     click.argument("arguments", nargs=-1, type=click.UNPROCESSED),
+    click.option(
+        "-m", "--module", metavar="MODULE", help="Run a module of the project, as 'python -m' does."
+    ),
+    click.option(
+        "--root",
+        type=LOCAL_PATH,
+        metavar="DIR",
+        help="Folder of the project, which is sent whole; by default the nearest with pyproject.toml,"
+        " setup.py, setup.cfg or .git.",
+    ),
     click.option("--name", help="Name of the run; by default SCRIPT-DATE-TIME."),
     click.option("--tpu", help="Node to run on; by default your only READY one of the type."),
     click.option("--accelerator", type=ACCELERATOR, help="Type to run on; overrides the script's header."),
@@ -53,7 +74,8 @@ OPTIONS = (
         "--include",
         multiple=True,
         type=LOCAL_PATH,
-        help="More files or folders beside the script; modules that it imports are always included.",
+        help="More files or folders, also such as .gitignore names; what a project or a script needs is"
+        " included.",
     ),
     click.option(
         "--env",
@@ -123,7 +145,8 @@ OPTIONS = (
     click.option(
         "--framework",
         type=click.Choice(FRAMEWORKS),
-        help="Framework of the script; by default as in its header, its requirements, or what it imports.",
+        help="Decides which hosts run the program, and what they install; by default as in its header, its"
+        " requirements, or what it imports.",
     ),
     click.option(
         "--setup",
@@ -138,24 +161,28 @@ OPTIONS = (
 
 
 def _request(
-    session: Session, script: Path, arguments: tuple[str, ...], name: str | None, tpu: str | None,
-    accelerator: str | None, dataset: str | None, framework: str | None, include: tuple[Path, ...],
-    environment: tuple[str, ...], env_files: tuple[Path, ...], secrets: tuple[str, ...],
-    stored: tuple[str, ...], python: str | None, extras: tuple[str, ...], groups: tuple[str, ...],
-    indexes: tuple[str, ...], wheelhouse: Path | None, code_limit: int, setup: str | None,
-    setup_timeout: int, restarts: str | None, restarts_on_failure: str | None,
+    session: Session, script: Path | None, arguments: tuple[str, ...], module: str | None, root: Path | None,
+    name: str | None, tpu: str | None, accelerator: str | None, dataset: str | None, framework: str | None,
+    include: tuple[Path, ...], environment: tuple[str, ...], env_files: tuple[Path, ...],
+    secrets: tuple[str, ...], stored: tuple[str, ...], python: str | None, extras: tuple[str, ...],
+    groups: tuple[str, ...], indexes: tuple[str, ...], wheelhouse: Path | None, code_limit: int,
+    setup: str | None, setup_timeout: int, restarts: str | None, restarts_on_failure: str | None,
     restart_zones: tuple[str, ...], max_price: str | None,
 ) -> SubmitRequest:  # fmt: skip
     variables = variables_of(environment, env_files, secrets, stored, os.environ)
+    program, kind, arguments = requests.program(script, module, arguments)
     return SubmitRequest(
-        script=script,
+        script=program,
+        kind=kind,
         arguments=arguments,
+        root=root,
+        framework=framework,
+        defaults=session.config.run,
         include=include,
         name=name,
         tpu=tpu,
         accelerator=accelerator,
         dataset=dataset,
-        framework=framework,
         environment=variables,
         stored=stored,
         setup=setup,

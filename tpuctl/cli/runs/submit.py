@@ -13,7 +13,7 @@ from tpuctl.cli import output
 from tpuctl.cli.progress import show_late_count
 from tpuctl.cli.runs.busy import on_free_node, policy_options
 from tpuctl.cli.runs.restart_options import value_options
-from tpuctl.cli.runs.submission_options import submission_options, with_request
+from tpuctl.cli.runs.submission_options import ProgramCommand, submission_options, with_request
 from tpuctl.cli.session import Session, cross_region_option, dry_run_option, reaching_options, with_session
 from tpuctl.client.context import Context
 from tpuctl.client.runs import steps, submission
@@ -31,7 +31,7 @@ from tpuctl.shells import again
 from tpuctl.text.worker_numbers import ranges
 
 
-@click.command()
+@click.command(cls=ProgramCommand)
 @submission_options
 @click.option(
     "--attach/--detach", "-a/-d", "is_attached", default=False,
@@ -46,13 +46,18 @@ from tpuctl.text.worker_numbers import ranges
 def submit(
     session: Session, request: SubmitRequest, is_attached: bool, policy: Policy, dry_run: bool
 ) -> None:  # fmt: skip
-    """Copy a training script to a TPU and start it there, detached.
+    """Copy a project to a TPU and start a script, a module, a notebook or a command of it, detached.
 
-    The modules that it imports from its folder are copied, too. Arguments after -- are passed to the script.
+    The project is the nearest folder with pyproject.toml, setup.py, setup.cfg or .git: what git has, or does
+    not ignore, is copied. Without one, a script travels with the modules that it imports from its folder.
+    Arguments after -- are passed on; {TPUCTL_MODEL_DIR} in them is the run's folder in the bucket.
 
     \b
     Example:
       tpuctl submit jobs/digits.py -- --epochs 30
+      tpuctl submit -m package.train -- --workdir {TPUCTL_MODEL_DIR}
+      tpuctl submit run.sh
+      tpuctl submit -- python train.py --epochs 30
     """
     with ExitStack() as made:
         with show_late_count() as report:
@@ -68,6 +73,9 @@ def start_planned(
     for text in plan.notes:
         output.note(text)
     if dry_run:
+        if plan.settings and not session.as_json:
+            facts = {"sends": f"{_size(plan.code)} ({plan.code.sha256[:12]})"}
+            output.facts({**plan.settings, **facts}, err=True)
         output.requests(submission.requests(context, plan), as_json=session.as_json)
         return
     plan = on_free_node(session, plan, policy, session.typed)

@@ -99,7 +99,7 @@ def _ask(session: Session, stored: StoredRun, *, yes: bool) -> None:
         {
             "run": run.run,
             "submitted": f"{run.created} by {run.submitter}, says its record",
-            "starts": shlex.join([run.script, *run.arguments]),
+            "starts": shlex.join(run.command),
             "code": run.bundle_sha256,
             "on": f"{named.name} in {named.zone}, or a new {machine.accelerator}"
             f" ({'spot' if machine.spot else 'on demand'}) in {', '.join(machine.zones)}",

@@ -42,6 +42,7 @@ from tpuctl.flows.runs.evidence.signs import RecordMissingError
 from tpuctl.flows.runs.state import LABELS
 from tpuctl.flows.runs.submission.plan import SubmitRequest
 from tpuctl.flows.runs.whole.stage import new_name
+from tpuctl.host.worker.records import COMMAND, MODULE
 from tpuctl.masking.arguments import masked_arguments
 from tpuctl.runs import SUCCEEDED, check_name
 from tpuctl.shells import with_options
@@ -66,15 +67,19 @@ class SubmitOptions(TypedDict, total=False):
 
     name: str
     """By default SCRIPT-DATE-TIME."""
+    kind: Literal["module", "command"]
+    """What `script` names, where it is no file: a module of the project, or a command."""
+    root: str | Path
+    """Folder of the project, which is sent whole; by default the nearest with pyproject.toml, setup.py,
+    setup.cfg or .git."""
+    framework: Literal["tensorflow", "jax", "pytorch"]
     node: str
     """By default your only READY one of the type."""
     accelerator: str
     dataset: str
     """NAME or NAME/VERSION."""
-    framework: Literal["tensorflow", "jax", "pytorch"]
-    """By default as in the header, its requirements, or what the script imports."""
     include: Sequence[str | Path]
-    """More files or folders beside the script."""
+    """More files or folders, also such as .gitignore names."""
     environment: Mapping[str, str]
     """Variables of the script; values are not stored in the bucket."""
     secrets: Mapping[str, str]
@@ -115,15 +120,15 @@ class RunClient:
         self, script: str | Path, arguments: Sequence[str] = (), *,
         progress: ProgressCallback | None = None, stop: Stop | None = None, **options: Unpack[SubmitOptions],
     ) -> Run:  # fmt: skip
-        """Copy a training script to a TPU and start it there, detached; return its run.
+        """Copy a script with its project to a TPU and start it there, detached; return its run.
 
-        The modules that it imports from its folder are copied, too. Raises StateError where no TPU fits, or
-        it is busy, and UsageError for a script that cannot run. A call that is stopped before every worker
-        has started ends the run; later the run goes on.
+        Without a project, the modules that it imports from its folder are copied. Raises StateError where no
+        TPU fits, or it is busy, and UsageError for a script that cannot run. A call that is stopped before
+        every worker has started ends the run; later the run goes on.
         """
         self._context.require_chosen_project()
         with Call(progress, stop).running() as call:
-            plan = self._planned_run(Path(script), arguments, options, call)
+            plan = self._planned_run(script, arguments, options, call)
             name = starting.start(self._context, plan._plan, plan._policy, plan._typed, call)
         return Run(self._context, name)
 
@@ -131,10 +136,10 @@ class RunClient:
         self, script: str | Path, arguments: Sequence[str] = (), **options: Unpack[SubmitOptions]
     ) -> RunPlan:
         """Return what `submit` would start, and where; sends reads only."""
-        return self._planned_run(Path(script), arguments, options, Call())
+        return self._planned_run(script, arguments, options, Call())
 
     def _planned_run(
-        self, script: Path, arguments: Sequence[str], options: SubmitOptions, call: Call
+        self, script: str | Path, arguments: Sequence[str], options: SubmitOptions, call: Call
     ) -> RunPlan:
         request, policy, words = self._requested(script, arguments, options)
         chosen = {"--name": request.name, "--tpu": request.tpu}
@@ -142,7 +147,7 @@ class RunClient:
         return planned(self._context, request, policy, typed, call)
 
     def _requested(
-        self, script: Path, arguments: Sequence[str], options: SubmitOptions
+        self, script: str | Path, arguments: Sequence[str], options: SubmitOptions
     ) -> tuple[SubmitRequest, Policy, tuple[str, ...]]:
         """Return what is to run, what to do about a busy TPU, and script and arguments as they are typed."""
         check_options(options, SubmitOptions)
@@ -152,7 +157,10 @@ class RunClient:
         request, policy = submit_request(self._context, script, tuple(arguments), options)
         path = f"./{script}" if str(script).startswith("-") else str(script)
         shown = masked_arguments(arguments).arguments
-        return request, policy, (path, *(("--", *shown) if shown else ()))
+        if request.kind == COMMAND:
+            return request, policy, ("--", path, *shown)
+        words = ("-m", path) if request.kind == MODULE else (path,)
+        return request, policy, (*words, *(("--", *shown) if shown else ()))
 
     def run_script(
         self, script: str | Path, arguments: Sequence[str] = (), *, up: str | Sequence[str] | None = None,
@@ -173,8 +181,8 @@ class RunClient:
 
         self._context.require_chosen_project()
         with Call(progress, stop).running() as call:
-            request, policy, typed = self._requested(Path(script), arguments, options)
-            name = check_name(request.name) if request.name else new_name(request.script, clock.now())
+            request, policy, typed = self._requested(script, arguments, options)
+            name = check_name(request.name) if request.name else new_name(request, clock.now())
             types = (up,) if isinstance(up, str) else up
             asked = whole.WholeRun(
                 name, replace(request, name=name), whole.typed_words(typed, name, types, is_deleted=down),

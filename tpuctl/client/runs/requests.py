@@ -17,7 +17,7 @@ from tpuctl.flows.nodes.placement.search import is_zone
 from tpuctl.flows.runs.code import bundles
 from tpuctl.flows.runs.submission.plan import SubmitRequest
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest
-from tpuctl.host.worker.records import SETUP_TIMEOUT
+from tpuctl.host.worker.records import COMMAND, MODULE, SETUP_TIMEOUT
 
 if TYPE_CHECKING:
     from tpuctl.client.runs.client import SubmitOptions
@@ -26,21 +26,25 @@ AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 
 def submit_request(
-    context: Context, script: Path, arguments: tuple[str, ...], options: SubmitOptions
+    context: Context, script: str | Path, arguments: tuple[str, ...], options: SubmitOptions
 ) -> tuple[SubmitRequest, Policy]:
     """Return the request, and what to do about a TPU that is busy."""
-    wheelhouse, secrets = options.get("wheelhouse"), dict(options.get("secrets", {}))
+    wheelhouse, root = options.get("wheelhouse"), options.get("root")
+    secrets = dict(options.get("secrets", {}))
     environment = {**options.get("environment", {}), **secrets}
     restarts, failures = options.get("restarts"), options.get("restarts_on_failure")
     request = SubmitRequest(
         script=script,
+        kind=options.get("kind", ""),
+        root=None if root is None else Path(root),
+        framework=options.get("framework"),
+        defaults=context.config.run,
         arguments=arguments,
         include=tuple(Path(path) for path in options.get("include", ())),
         name=options.get("name"),
         tpu=options.get("node"),
         accelerator=options.get("accelerator"),
         dataset=options.get("dataset"),
-        framework=options.get("framework"),
         environment=environment,
         stored=tuple(options.get("store_environment", ())),
         setup=options.get("setup"),
@@ -69,6 +73,22 @@ def submit_request(
 def python_archives(context: Context) -> dict[str, str]:
     """Return the interpreters of the bucket that the configuration trusts: version -> SHA-256."""
     return subnetworks.parted(context.config.get("python_archives") or "")
+
+
+def program(
+    script: Path | None, module: str | None, arguments: tuple[str, ...]
+) -> tuple[str | Path, str, tuple[str, ...]]:
+    """Return what a command line asks to run, its kind, and its arguments; raises UsageError for nothing."""
+    if module:
+        return module, MODULE, arguments if script is None else (str(script), *arguments)
+    if script is not None:
+        return script, "", arguments
+    if not arguments:
+        raise UsageError(
+            "There is nothing to run.",
+            hint="Give a script (train.py), a module (-m package.train) or a command (-- COMMAND).",
+        )
+    return arguments[0], COMMAND, arguments[1:]
 
 
 def restart_request(

@@ -294,7 +294,7 @@ class Steps:
     def _up_plans(self) -> list[UpPlan]:
         """Return a plan for each type, in order; for a node that exists, that of its type alone."""
         context, whole = self._context, self._whole
-        header = read_header(whole.request.script, whole.request.framework).tpuctl
+        header = read_header(whole.request).tpuctl
         name, types = node_name(whole.run), self._types(header.accelerators)
         plans = list[UpPlan]()
         for accelerator in self._existing(name, types) or types:

@@ -105,7 +105,7 @@ class RunDescription:
         values = {
             "submitted by": record.submitter,
             "submitted at": f"{record.created}, by the clock of that machine",
-            "command": shlex.join((record.script, *record.arguments)),
+            "command": shlex.join(record.command),
             "repeats": record.origin,
             "seeds": ", ".join(f"{name} {value}" for name, value in record.seeds.items()),
             "bundle": self._object(bundle(record.bundle_sha256)),

@@ -27,6 +27,21 @@ CHIPS_HELD, CHIPS_LOCKED = "chips held by another process", "chips refused for l
 IMAGE, OWN = "image", "own"
 """What is installed for a script keeps to the versions of the host's image, or is independent of them."""
 
+SCRIPT, MODULE, SHELL, COMMAND, NOTEBOOK = "script", "module", "shell", "command", "notebook"
+"""Kinds of programs: what `python FILE`, `python -m`, `bash FILE`, a command line or the cells of a notebook
+start."""
+
+PLACEHOLDERS = (
+    "TPUCTL_RUN", "TPUCTL_ATTEMPT", "TPUCTL_WORKER", "TPUCTL_WORKERS", "TPUCTL_ACCELERATOR",
+    "TPUCTL_DATA_DIR", "TPUCTL_MODEL_DIR", "TPUCTL_CHECKPOINT_DIR", "TPUCTL_TENSORBOARD_DIR",
+    "TPUCTL_REPORT_DIR",
+)  # fmt: skip
+"""Variables that arguments can name in braces: programs that take a folder by a flag read no variable."""
+PLACEHOLDER = re.compile(r"\{(TPUCTL_[A-Z_]+)\}")
+CODE = "code"
+"""The folder of the program inside an attempt's, on the host."""
+CELLS_FILE, EXECUTED = "cells.py", "executed"
+"""In the attempt's folder on the host: what runs a notebook, and the folder of the one with its outputs."""
 SETUP_TIMEOUT = 1800.0
 """Seconds that a set-up command may take, unless the user says otherwise."""
 
@@ -117,7 +132,7 @@ class Spec:
     tpu_uid: str
     framework: str
     script: str
-    """Path of the script inside the bundle."""
+    """Path of a script or a notebook inside the bundle; name of a module, or of a command."""
     arguments: Sequence[str]
     dependencies: Sequence[str]
     """Requirements as in PEP 508."""
@@ -173,6 +188,10 @@ class Spec:
     """Version of Python that runs the script, such as `3.12`; empty for any that it requires."""
     python_archives: Mapping[str, str] = field(default_factory=dict)
     """Interpreters that the bucket has: version -> SHA-256 of the archive."""
+    kind: str = SCRIPT
+    """SCRIPT, MODULE, SHELL, COMMAND or NOTEBOOK."""
+    directory: str = ""
+    """Working folder inside the bundle; empty for its own."""
     schema: int = SCHEMA
 
 

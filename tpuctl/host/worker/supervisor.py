@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from dataclasses import replace
 from typing import Callable, Mapping, Optional
@@ -13,10 +12,11 @@ from tpuctl.host import gcs, timing
 from tpuctl.host.worker.control import LONGEST_REST, Stops, Turn, runs_beside
 from tpuctl.host.worker.errand import Errand
 from tpuctl.host.worker.job import causes, chips, leftovers
-from tpuctl.host.worker.job.script import STOP_CODES, Script, Sentinel
+from tpuctl.host.worker.job.script import STOP_CODES, Script, Sentinel, command
 from tpuctl.host.worker.peers import Peers, reason_of
 from tpuctl.host.worker.preparation import environment, steps
 from tpuctl.host.worker.records import (
+    CODE,
     ENVIRONMENT_FILE,
     PREPARING,
     QUEUED,
@@ -189,17 +189,11 @@ class Supervisor:
         return "the %s was stopped before the script started" % subject
 
     def _start(self, prepared: environment.Prepared) -> Script:
-        variables = environment.of_job(self._spec, prepared, self._reporter.reports)
-        command = (self._spec.script, *self._spec.arguments)
+        variables = environment.of_job(self._spec, prepared, self._reporter.reports, self._code_folder)
         self._packages = lambda: self._write_packages(prepared, variables)
-        return Script(
-            command,
-            self._code_folder,
-            variables,
-            self._log,
-            self._script_lock,
-            prepared.python or sys.executable,
-        )
+        started = command(self._spec, variables, prepared.interpreter)
+        working = steps.working_folder(self._spec, self._code_folder)
+        return Script(started, working, variables, self._log, self._script_lock)
 
     @property
     def _script_lock(self) -> str:
@@ -207,7 +201,7 @@ class Supervisor:
 
     @property
     def _code_folder(self) -> str:
-        return os.path.join(self._folder, steps.CODE)
+        return os.path.join(self._folder, CODE)
 
     def _watch(self, script: Script) -> WorkerStatus:
         """Wait until the script ends; a host that stops ends it, as does another worker's end."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.flows.runs.code import bundles
+from tpuctl.flows.runs.code.programs import lone
 
 FILES = {
     "job.py": "import os, models\nfrom training.steps import run\nimport training.speed as speed\n",
@@ -39,7 +40,7 @@ def names(bundle: bundles.Bundle) -> list[str]:
 
 
 def test_the_modules_in_a_scripts_folder_are_packed_with_all_that_they_import(folder: Path) -> None:
-    assert names(bundles.pack(folder / "job.py")) == [
+    assert names(bundles.pack(lone(folder / "job.py"))) == [
         "job.py",
         "layers.py",
         "models.py",
@@ -63,7 +64,7 @@ def test_the_modules_in_a_scripts_folder_are_packed_with_all_that_they_import(fo
 )
 def test_nothing_else_is_packed(folder: Path, text: str) -> None:
     (folder / "job.py").write_text(text)
-    assert names(bundles.pack(folder / "job.py")) == ["job.py"]
+    assert names(bundles.pack(lone(folder / "job.py"))) == ["job.py"]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_a_package_without_an_init_file_is_packed_where_a_module_of_it_is_import
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("import shapes\n")
     (folder / "job.py").write_text(text)
-    assert names(bundles.pack(folder / "job.py")) == [
+    assert names(bundles.pack(lone(folder / "job.py"))) == [
         "job.py",
         "plain/deep/tool.py",
         "plain/x.py",
@@ -88,22 +89,22 @@ def test_a_folder_that_an_installed_package_wrote_is_not_packed(folder: Path) ->
     (folder / "wandb/run-1").mkdir(parents=True)
     (folder / "wandb/run-1/code.py").write_text("")
     (folder / "job.py").write_text("import wandb\nfrom wandb.sdk import init\nfrom wandb import log\n")
-    assert names(bundles.pack(folder / "job.py")) == ["job.py"]
+    assert names(bundles.pack(lone(folder / "job.py"))) == ["job.py"]
 
 
 def test_the_same_files_give_the_same_bundle_and_a_changed_module_another(folder: Path) -> None:
-    first, second = (bundles.pack(folder / "job.py") for _ in range(2))
+    first, second = (bundles.pack(lone(folder / "job.py")) for _ in range(2))
     assert (first.data, first.sha256) == (second.data, second.sha256)
     (folder / "shapes.py").write_text("SIZE = 3\n")
-    assert bundles.pack(folder / "job.py").sha256 != first.sha256
+    assert bundles.pack(lone(folder / "job.py")).sha256 != first.sha256
 
 
 def test_the_progress_of_much_code_is_reported_also_within_a_file_and_that_of_little_is_not(
     folder: Path,
 ) -> None:
     reports: list[tuple[str, int, int]] = []
-    bundles.pack(folder / "job.py", report=lambda *report: reports.append(report))
+    bundles.pack(lone(folder / "job.py"), report=lambda *report: reports.append(report))
     assert reports == []
     (folder / "large").write_bytes(bytes(12_000_000))
-    bundles.pack(folder / "job.py", [folder / "large"], report=lambda *report: reports.append(report))
+    bundles.pack(lone(folder / "job.py"), [folder / "large"], report=lambda *report: reports.append(report))
     assert reports == [("MB of code packed", number, 12) for number in range(1, 13)]

@@ -13,6 +13,7 @@ from pathspec import GitIgnoreSpec
 from tests.hostile.test_patterns import MOST, growth
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs.code import bundles
+from tpuctl.flows.runs.code.programs import lone
 from tpuctl.flows.runs.code.project_files import IgnoreRules, _linear
 
 TREE = (
@@ -52,7 +53,7 @@ def rules(folder: Path, text: str, kind: str = ".gitignore") -> None:
 
 
 def packed(folder: Path, *include: str) -> set[str]:
-    bundle = bundles.pack(folder / "train.py", [folder / name for name in include or (".",)])
+    bundle = bundles.pack(lone(folder / "train.py"), [folder / name for name in include or (".",)])
     return {name for name, _ in bundle.files() if not name.endswith("ignore")}
 
 
@@ -141,7 +142,7 @@ def test_generated_modules_of_a_package_travel_and_its_other_ignored_files_do_no
     write(project, "pkg/__init__.py", "pkg/_version.py", "pkg/cache.bin", "pkg/private.py")
     rules(project, "_version.py\n*.bin\n")
     rules(project, "private.py\n", ".tpuctlignore")
-    bundle = bundles.pack(project / "train.py")
+    bundle = bundles.pack(lone(project / "train.py"))
     assert {name for name, _ in bundle.files()} == {"train.py", "pkg/__init__.py", "pkg/_version.py"}
 
 

@@ -12,6 +12,7 @@ import pytest
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs.code.bundles import pack
 from tpuctl.flows.runs.code.imports import import_statements, local_modules
+from tpuctl.flows.runs.code.programs import lone
 from tpuctl.flows.runs.code.syntax import check_syntax
 from tpuctl.job_header import Header
 
@@ -19,6 +20,7 @@ AT_ONCE = """
 import gc
 import sys
 import threading
+from tpuctl.flows.runs.code.programs import lone
 from tpuctl.flows.runs.code.imports import import_statements
 
 sys.setswitchinterval(1e-6)
@@ -91,4 +93,4 @@ def test_modules_behind_a_link_out_of_the_folder_are_refused_before_they_are_rea
     script = tmp_path / "project/job.py"
     script.write_text("import more.a\n")
     with pytest.raises(UsageError, match=r"is a symbolic link to .*, which is outside the script's folder"):
-        pack(script)
+        pack(lone(script))

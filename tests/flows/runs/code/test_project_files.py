@@ -16,6 +16,7 @@ from tests.running_simulator import CommandResult
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs.code import bundles, project_files
+from tpuctl.flows.runs.code.programs import lone
 from tpuctl.flows.runs.code.project_files import ProjectFiles
 from tpuctl.flows.runs.code.secrets import check_bundle
 from tpuctl.flows.runs.code.work_tree import git_state
@@ -35,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 
 def pack(folder: Path, *include: str) -> dict[str, str]:
     """Return names and contents of what is packed."""
-    bundle = bundles.pack(folder / "train.py", [folder / name for name in include])
+    bundle = bundles.pack(lone(folder / "train.py"), [folder / name for name in include])
     with tarfile.open(fileobj=io.BytesIO(bundle.data)) as archive:
         assert all(member.isreg() for member in archive)
     return {name: data.decode() for name, data in bundle.files()}
@@ -136,7 +137,7 @@ class TestLinkThatStays:
         (folder / "v2.py").write_text("import pkg  # 2\n")
         (folder / "latest.py").symlink_to("v2.py")
         (folder.parent / "alias").symlink_to("project")
-        bundle = bundles.pack(folder.parent / "alias/latest.py")
+        bundle = bundles.pack(lone(folder.parent / "alias/latest.py"))
         assert bundle.script == "latest.py"
         assert dict(bundle.files())["latest.py"] == b"import pkg  # 2\n"
 
@@ -233,7 +234,7 @@ class TestSpecialFile:
             pack(folder, "pkg/special.py")
 
     def test_that_takes_the_place_of_a_file_is_not_waited_for(self, folder: Path) -> None:
-        project = ProjectFiles(folder / "train.py")
+        project = ProjectFiles(folder)
         (folder / "shared.txt").unlink()
         os.mkfifo(folder / "shared.txt")
         with pytest.raises(UsageError, match=r"shared\.txt cannot be read"):
@@ -241,7 +242,7 @@ class TestSpecialFile:
 
     @pytest.mark.parametrize("place", ["shared.txt", "pkg"])
     def test_a_link_that_takes_the_place_of_a_file_is_not_followed(self, folder: Path, place: str) -> None:
-        project = ProjectFiles(folder / "train.py")
+        project = ProjectFiles(folder)
         files = dict(project.below(folder))
         (folder / place).rename(folder / "old")
         (folder.parent / "private/__init__.py").write_text("PRIVATE")
@@ -263,20 +264,20 @@ def test_a_file_that_changes_during_every_try_is_named(folder: Path, monkeypatch
     look = os.fstat
     monkeypatch.setattr(os, "fstat", lambda descriptor: (os.utime(descriptor), look(descriptor))[1])
     with pytest.raises(UsageError, match=r"shared\.txt changes while it is read"):
-        add(ProjectFiles(folder / "train.py"), folder / "shared.txt")
+        add(ProjectFiles(folder), folder / "shared.txt")
 
 
 def test_code_that_is_too_large_is_refused_with_its_largest_files(folder: Path) -> None:
     for name, size in {"small": 1, "a.npy": 12_000_000, "b.npy": 30_000_000, "c.npy": 20_000_000}.items():
         (folder / name).write_bytes(bytes(size))
     with pytest.raises(UsageError) as refused:
-        bundles.pack(folder / "train.py", [folder], limit=50_000_000)
+        bundles.pack(lone(folder / "train.py"), [folder], limit=50_000_000)
     assert refused.value.message == (
         "The script's files are 62 MB, and 50 MB are the most. "
         "The largest: b.npy (30 MB), c.npy (20 MB), a.npy (12 MB)."
     )
     assert "--code-limit 63" in refused.value.hint
-    assert bundles.pack(folder / "train.py", [folder], limit=63_000_000).count == 7
+    assert bundles.pack(lone(folder / "train.py"), [folder], limit=63_000_000).count == 7
 
 
 def test_a_big_file_that_changes_while_it_is_packed_is_named(
@@ -286,7 +287,7 @@ def test_a_big_file_that_changes_while_it_is_packed_is_named(
     look = os.fstat
     monkeypatch.setattr(os, "fstat", lambda descriptor: (os.utime(descriptor), look(descriptor))[1])
     with pytest.raises(UsageError, match=r"big changes while it is read"):
-        add(ProjectFiles(folder / "train.py"), folder / "big")
+        add(ProjectFiles(folder), folder / "big")
 
 
 def test_big_files_are_packed_and_read_in_flat_memory(folder: Path) -> None:
@@ -296,7 +297,7 @@ def test_big_files_are_packed_and_read_in_flat_memory(folder: Path) -> None:
             stream.write(part)
     tracemalloc.start()
     try:
-        bundle = bundles.pack(folder / "train.py", [folder / "big"])
+        bundle = bundles.pack(lone(folder / "train.py"), [folder / "big"])
         check_bundle(bundle, (), folder)
         assert sum(len(chunk) for chunk in bundle.chunks()) == bundle.content.size
         assert git_state(folder, bundle).git is None
@@ -324,5 +325,5 @@ def test_a_name_in_a_hint_is_one_word_of_a_shell(folder: Path) -> None:
         "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----\n"
     )
     with pytest.raises(UsageError) as refused:
-        check_bundle(bundles.pack(folder / "train.py", [folder / "$(reboot)"]), (), folder)
+        check_bundle(bundles.pack(lone(folder / "train.py"), [folder / "$(reboot)"]), (), folder)
     assert refused.value.hint.endswith("--include '$(reboot)/id_rsa'")

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.errors import UsageError
-from tpuctl.flows.runs.code import project_lists
-from tpuctl.flows.runs.code.project_lists import ProjectLists, of_script, read
+from tpuctl.flows.runs.code.project_lists import ProjectLists, find, read
 from tpuctl.job_header import Header
 
 PYPROJECT = """
@@ -213,22 +212,22 @@ class TestWhichCounts:
         script = self.script(project)
         write(project.parent, requirements__txt="outside")
         write(project, pyproject__toml=PYPROJECT)
-        assert of_script(script, Header()).provenance == "pyproject.toml"
+        assert find(script.parent, project, Header()).provenance == "pyproject.toml"
         write(script.parent, requirements__txt="near")
-        assert of_script(script, Header()).requirements == ("near",)
+        assert find(script.parent, project, Header()).requirements == ("near",)
 
     def test_without_a_root_that_of_the_script_alone(self, project: Path) -> None:
         script = self.script(project)
         write(project, requirements__txt="above")
-        assert of_script(script, Header()) == ProjectLists()
+        assert find(script.parent, script.parent, Header()) == ProjectLists()
 
     def test_never_your_home_nor_what_is_above_it(
         self, project: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         write(project, pyproject__toml=PYPROJECT)
         monkeypatch.setenv("HOME", str(project))
-        assert project_lists.folders(self.script(project, "train.py")) == []
-        assert project_lists.folders(self.script(project)) == [project / "scripts"]
+        assert find(project, project, Header()) == ProjectLists()
+        assert find(self.script(project).parent, project, Header()) == ProjectLists()
 
     @pytest.mark.parametrize(
         "header", [Header(lists_dependencies=True), Header(dependencies=("x",), lists_dependencies=True)]
@@ -236,9 +235,9 @@ class TestWhichCounts:
     def test_a_header_that_lists_its_own_comes_first(self, project: Path, header: Header) -> None:
         write(project, pyproject__toml=PYPROJECT)
         script = self.script(project)
-        assert of_script(script, header).applied(header) == header
+        assert find(script.parent, project, header).applied(header) == header
         with pytest.raises(UsageError, match="no extra or group"):
-            of_script(script, header, ["train"])
+            find(script.parent, project, header, ["train"])
 
     def test_the_script_gets_the_projects_python_unless_it_asks_for_one(self, project: Path) -> None:
         lists = ProjectLists(("jax",), "pyproject.toml", ">=3.11")

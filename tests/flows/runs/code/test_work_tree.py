@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.flows.runs.code import bundles, work_tree
+from tpuctl.flows.runs.code import bundles, repository, work_tree
+from tpuctl.flows.runs.code.programs import lone
 from tpuctl.flows.runs.code.work_tree import GitState, git_state
 
 Git = Callable[..., str]
@@ -55,7 +56,7 @@ def commit(git: Git, folder: Path) -> Path:
 
 
 def state(project: Path) -> GitState:
-    return git_state(project / "jobs", bundles.pack(project / "jobs/train.py"))
+    return git_state(project / "jobs", bundles.pack(lone(project / "jobs/train.py")))
 
 
 def assert_nothing_of_another(project: Path) -> None:
@@ -124,7 +125,7 @@ def test_names_that_git_quotes_and_bytes_that_are_no_text_are_compared(project: 
     for name in names:
         (project / "jobs" / name).write_bytes(b"\xff2\n")
     script = project / "jobs/train.py"
-    result = git_state(project / "jobs", bundles.pack(script, [project / "jobs"]))
+    result = git_state(project / "jobs", bundles.pack(lone(script), [project / "jobs"]))
     assert result.git, result.note
     assert result.git.diff.count("diff --git") == len(names)
 
@@ -137,12 +138,12 @@ def test_line_ends_of_another_system_are_no_change(project: Path) -> None:
 class TestNothing:
     def test_is_recorded_outside_of_a_work_tree(self, tmp_path: Path) -> None:
         (tmp_path / "train.py").write_text("")
-        assert git_state(tmp_path, bundles.pack(tmp_path / "train.py")) == GitState(None)
+        assert git_state(tmp_path, bundles.pack(lone(tmp_path / "train.py"))) == GitState(None)
 
     def test_is_recorded_before_the_first_commit(self, git: Git, tmp_path: Path) -> None:
         (tmp_path / "train.py").write_text("")
         git(tmp_path, "init", "-q")
-        assert git_state(tmp_path, bundles.pack(tmp_path / "train.py")) == GitState(None)
+        assert git_state(tmp_path, bundles.pack(lone(tmp_path / "train.py"))) == GitState(None)
 
     def test_is_recorded_without_git_and_a_note_says_so(
         self, project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -160,7 +161,7 @@ class TestNothing:
     def test_is_recorded_when_git_takes_too_long(
         self, project: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(work_tree, "TIMEOUT", 0.0)
+        monkeypatch.setattr(repository, "TIMEOUT", 0.0)
         assert state(project).note.endswith("git took longer than 0 s.")
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
@@ -354,7 +355,7 @@ class TestAttack:
         commit(git, project)
         for module in modules:
             module.write_text("1\n")
-        code = bundles.pack(project / "jobs/train.py", [project / "jobs"])
+        code = bundles.pack(lone(project / "jobs/train.py"), [project / "jobs"])
         tracemalloc.start()
         try:
             result = git_state(project / "jobs", code)

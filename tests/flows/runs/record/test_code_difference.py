@@ -8,6 +8,7 @@ import pytest
 
 from tpuctl.flows.runs.code import bundles
 from tpuctl.flows.runs.code.bundles import Bundle
+from tpuctl.flows.runs.code.programs import lone
 from tpuctl.flows.runs.record.comparison import FileDifference, differences
 
 
@@ -25,7 +26,7 @@ def packed(folder: Path, **files: bytes) -> Bundle:
     (folder / "job.py").write_text("print(1)\n")
     for name, data in files.items():
         (folder / name.replace("__", ".")).write_bytes(data)
-    return bundles.pack(folder / "job.py", tuple(folder / name.replace("__", ".") for name in files))
+    return bundles.pack(lone(folder / "job.py"), tuple(folder / name.replace("__", ".") for name in files))
 
 
 def compared(folder: Path, first: dict[str, bytes], second: dict[str, bytes]) -> list[FileDifference]:

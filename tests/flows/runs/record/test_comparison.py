@@ -18,6 +18,7 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.datasets import PinnedDataset
 from tpuctl.flows.runs import results
 from tpuctl.flows.runs.code import bundles
+from tpuctl.flows.runs.code.programs import lone
 from tpuctl.flows.runs.record import comparison as module
 from tpuctl.flows.runs.record.comparison import Comparison, Side, compare
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -42,7 +43,7 @@ def store_code(bucket: Bucket, files: dict[str, bytes]) -> str:
     for name, data in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
-    code = bundles.pack(folder / "job.py", [folder])
+    code = bundles.pack(lone(folder / "job.py"), [folder])
     if not bucket.stat(bundle(code.sha256)):
         bucket.create(bundle(code.sha256), code.data, "application/gzip")
     return code.sha256

@@ -18,6 +18,7 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import NotFoundError, StateError, UsageError
 from tpuctl.flows.runs.code import bundles
+from tpuctl.flows.runs.code.programs import lone
 from tpuctl.flows.runs.record.export import Export, export
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.provenance.records import HostEnvironment
@@ -40,7 +41,7 @@ class Site:
         (code / "job.py").write_text(f"{HEADER}import lib.model\n")
         (code / "lib/model.py").write_text("import numpy\n")
         (code / "lib/logo.png").write_bytes(b"\0\1")
-        packed = bundles.pack(code / "job.py", (code / "lib",))
+        packed = bundles.pack(lone(code / "job.py"), (code / "lib",))
         self.memory.put(bundle(packed.sha256), packed.data)
         record = Run("r1", CREATED, "ada@laptop", "job.py", (), packed.sha256, "jax", "v3-8", ("numpy",), {})
         self.run.create(msgspec.structs.replace(record, **changes))

@@ -19,6 +19,7 @@ from tpuctl.data.output.manifest import encode_manifest
 from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import NotFoundError, StateError, UsageError
 from tpuctl.flows.runs.code import bundles
+from tpuctl.flows.runs.code.programs import lone
 from tpuctl.flows.runs.record import stored_code
 from tpuctl.flows.runs.record.repetition import RepeatRequest, plan_repetition
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -51,7 +52,7 @@ class Site:
         self.bucket = cast("Bucket", self.memory)
         self.provider = MemoryProvider(node(runtime="base"))
         (folder / "job.py").write_text(header)
-        self.code = bundles.pack(folder / "job.py")
+        self.code = bundles.pack(lone(folder / "job.py"))
         self.memory.put(bundle(self.code.sha256), self.code.data)
 
     def submit(self, tpu: Any = None, **changes: Any) -> None:

@@ -14,6 +14,7 @@ from tpuctl.datasets import PinnedDataset
 from tpuctl.flows.runs.record import archive_text
 from tpuctl.flows.runs.record.archive_text import missing_arguments, missing_variables, run_script
 from tpuctl.host.worker.preparation.environment import FOLDERS
+from tpuctl.host.worker.records import COMMAND, MODULE, SCRIPT, SHELL
 from tpuctl.job_header import Header, ToolTable
 from tpuctl.masking.text import MASK
 from tpuctl.runs import NOT_STORED
@@ -53,6 +54,37 @@ def test_no_text_of_the_record_is_more_than_a_word(tmp_path: Path, text: str) ->
     words = shown.stdout.decode().split("\0")
     assert words == [record.script, text, "end", text, text, text, ""]
     assert not list(tmp_path.rglob("owned"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "script", "directory", "words"),
+    [
+        (MODULE, "pkg.train", "", ["-m", "pkg.train"]),
+        (SCRIPT, "scripts/train.py", "scripts", ["train.py"]),
+        (SHELL, "run.sh", "deep", ["../run.sh"]),
+        (COMMAND, "show", "", []),
+    ],
+)
+def test_each_kind_of_program_is_started_where_it_was(
+    tmp_path: Path, kind: str, script: str, directory: str, words: list[str]
+) -> None:
+    record = msgspec.structs.replace(
+        RUN, kind=kind, script=script, directory=directory, arguments=("--out={TPUCTL_MODEL_DIR}/x", "{HOME}")
+    )
+    (tmp_path / "code").mkdir()
+    (tmp_path / "run.sh").write_text(run_script(record, Header()))
+    for name in ("show", "bash"):
+        (tmp_path / name).write_text('#!/bin/sh\npwd\nprintf "%s\\n" "$@"\n')
+        (tmp_path / name).chmod(0o700)
+    shown = subprocess.run(
+        ["/bin/sh", "run.sh"], cwd=tmp_path, capture_output=True, check=True, text=True,
+        env={
+            "PYTHON": str(tmp_path / "show"), "PATH": f"{tmp_path}:/bin:/usr/bin",
+            "OWN": "1", "API_KEY": "1", "ARGUMENT_1": "1",
+        },
+    )  # fmt: skip
+    arguments = [*words, f"--out={tmp_path}/results/outputs/x", "{HOME}"]
+    assert shown.stdout.splitlines() == [str(tmp_path / "code" / directory), *arguments]
 
 
 def test_a_name_that_is_none_of_a_variable_is_not_in_it(tmp_path: Path) -> None:
@@ -125,6 +157,7 @@ export B=2
 export OWN=3
 : "${KEY:?a variable of the script, whose value was not stored}"
 : "${M:?a variable of the script, whose value was not stored}"
+export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$here/code:$here/code/src"
 cd "$here/code"
 exec "${PYTHON:-$here/.venv/bin/python}" train/job.py --lr 0.1
 """

@@ -21,6 +21,7 @@ from tpuctl.bucket_layout import bundle
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import NotFoundError, StateError
 from tpuctl.flows.runs.code import bundles
+from tpuctl.flows.runs.code.programs import lone
 from tpuctl.flows.runs.record import stored_code
 from tpuctl.runs import Git, Run
 
@@ -50,7 +51,7 @@ def stored(data: bytes) -> tuple[Bucket, Run]:
 def test_code_has_the_sizes_that_it_was_packed_with(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text("import lib\nprint(1)\n")
     (tmp_path / "lib.py").write_text("x = 1\n" * 1000)
-    made = bundles.pack(tmp_path / "job.py")
+    made = bundles.pack(lone(tmp_path / "job.py"))
     code = stored_code.fetch(*stored(made.data))
     assert (code.count, code.files_size, code.unpacked_size) == (2, 6020, made.unpacked_size)
     assert (code.sha256, code.script, code.content) == (made.sha256, "job.py", made.content)

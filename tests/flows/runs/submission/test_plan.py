@@ -143,12 +143,30 @@ class TestRecord:
         script.write_bytes(b"\xff")
         with pytest.raises(UsageError, match="is not a text file"):
             planned(script)
-        script.with_suffix(".ipynb").write_text('{"cells": [], "nbformat": 4}')
-        with pytest.raises(UsageError, match=r"\.ipynb is a notebook"):
-            planned(script.with_suffix(".ipynb"))
         os.truncate(script, 17 << 20)
         with pytest.raises(UsageError, match="is larger than 16 MiB: no script is"):
             planned(script)
+
+
+class TestProject:
+    def test_what_its_own_file_sets_that_bills_or_runs_commands_is_said(self, script: Path) -> None:
+        settings = '[tool.tpuctl]\nsetup = "make"\nrestarts = 3\nframework = "jax"\nenv = { A = "1" }\n'
+        (script.parent / "pyproject.toml").write_text(settings)
+        plan = planned(script)
+        assert plan.notes == ("pyproject.toml sets setup = 'make', restarts = 3.",)
+        assert (plan.setup, plan.run.restarts.after_loss, plan.environment["A"]) == ("make", 3, "1")
+        assert plan.settings == {
+            "runs": "'Train Job.py' (script)", "project": str(script.parent), "working folder": ".",
+            "framework": "jax (header)", "env": "A (pyproject.toml)", "setup": "make (pyproject.toml)",
+        }  # fmt: skip
+        assert planned(script, setup="true").notes == ("pyproject.toml sets restarts = 3.",)
+
+    def test_a_run_is_named_by_what_it_runs(self, script: Path) -> None:
+        (script.parent / "pkg.py").write_text("")
+        module = planned(Path("pkg"), kind="module", here=script.parent)
+        assert (module.run.run, module.run.kind) == ("pkg-20260102-030405", "module")
+        command = planned(Path("python"), kind="command", arguments=("-m", "a.b"), here=script.parent)
+        assert (command.run.run, command.run.command) == ("a-b-20260102-030405", ("python", "-m", "a.b"))
 
 
 class TestNode:
@@ -304,7 +322,7 @@ class TestSlices:
     ],
 )  # fmt: skip
 def test_a_default_name_is_made_of_the_script_and_the_time(file: str, name: str) -> None:
-    assert default_name(Path(file), AT) == f"{name}-20260102-030405"
+    assert default_name(SubmitRequest(file), AT) == f"{name}-20260102-030405"
 
 
 ARCHIVES = {"3.12.8": "a" * 64, "3.13.1": "b" * 64}

@@ -18,6 +18,7 @@ from tpuctl import runs
 from tpuctl.errors import ConflictError
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submission.plan import SubmitRequest
 from tpuctl.flows.runs.whole.stage import Stage, look, new_name, require_same
 from tpuctl.host.worker.records import encode
 from tpuctl.runs import BY_MACHINE, Run, Verdict
@@ -116,7 +117,7 @@ class TestSameName:
 
 def test_two_runs_of_one_second_have_two_names() -> None:
     at = datetime(2026, 1, 1, 12, tzinfo=UTC)
-    names = {new_name(Path("train.py"), at) for _ in range(8)}
+    names = {new_name(SubmitRequest("train.py"), at) for _ in range(8)}
     assert len(names) > 1
     ends = {name.rpartition("-")[2] for name in names}
     assert {len(end) for end in ends} == {4}

@@ -9,15 +9,17 @@ import io
 import tarfile
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 from tpuctl.errors import UsageError
-from tpuctl.flows.runs.code import imports
-from tpuctl.flows.runs.code.project_files import ProjectFiles
+from tpuctl.flows.runs.code import programs
+from tpuctl.flows.runs.code.programs import Program
+from tpuctl.flows.runs.code.project_files import Left, ProjectFiles
 from tpuctl.host.worker.preparation.tar_files import TarReader
+from tpuctl.host.worker.records import SCRIPT
 from tpuctl.object_content import Content, ContentDigest
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ Report = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Bundle:
-    """A tar.gz of the script and the files it needs; the same files give the same bytes."""
+    """A tar.gz of a program and the files it needs; the same files give the same bytes."""
 
     archive: IO[bytes]
     """A temporary file that ends with this object."""
@@ -50,11 +52,16 @@ class Bundle:
     unpacked_size: int
     """Bytes of the tar in it."""
     script: str
-    """The script's name in the archive."""
+    """The script's name in the archive; name of a module, or of a command."""
     count: int
     """Files in it."""
     files_size: int
     """Their bytes."""
+    kind: str = SCRIPT
+    directory: str = ""
+    """Working folder in it; empty for its own."""
+    notes: tuple[str, ...] = ()
+    """Sentences about what it lacks."""
 
     def __post_init__(self) -> None:
         """Have the file closed with this object."""
@@ -85,24 +92,29 @@ class Bundle:
 
 
 def pack(
-    script: Path, include: Sequence[Path] = (), limit: int = LIMIT, report: Report | None = None
-) -> Bundle:
-    """Pack a script, the modules in its folder that it imports, and the files and folders of `include`.
+    program: Program, include: Sequence[Path] = (), limit: int = LIMIT, report: Report | None = None,
+    words: Sequence[str] = (),
+) -> Bundle:  # fmt: skip
+    """Pack a program's project, or a lone script with the modules in its folder that it imports.
 
-    Raises UsageError for a missing file, one outside the script's folder, a link that leads out of it, and
+    Besides the files and folders of `include`, and the files that `words` of the command line name. Raises
+    UsageError for a missing file, one outside the folder, a link of a lone script's that leads out of it, and
     files of more than `limit` bytes.
     """
-    if not script.is_file():
-        raise UsageError(f"There is no file {script}.", hint="Give the path of the training script.")
-    project = ProjectFiles(script)
-    files = dict(file for path in (script, *include) for file in project.below(path))
-    for module in imports.local_modules(script):
-        files.update(project.below(module, is_package=True))
+    project = ProjectFiles(program.root)
+    files = program.files(project)
+    left, project.left = project.left, Left()
+    for path in include:
+        files.update(project.below(path))
+    named, notes = programs.named_files(program, words, set(files))
+    for path in named:
+        files.update(project.below(path))
     sizes = {name: project.size(file) for name, file in files.items()}
     if sum(sizes.values()) > limit:
-        raise _too_large(sizes, limit)
+        raise _too_large(program, sizes, limit)
+    notes += [*_notes(left, files), *_left_of_include(project.left, files)]
     try:
-        return _packed(project, files, script.name, sizes, report)
+        return _packed(project, files, program, sizes, report, tuple(notes))
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -110,9 +122,31 @@ def pack(
         raise UsageError(text, hint="Set TMPDIR to a folder on another disk.") from error
 
 
+def _notes(left: Left, files: Collection[str]) -> Iterator[str]:
+    """Yield sentences about what stays of a project, but for what rules leave out."""
+    credentials = [name for name in left.credentials if name not in files]
+    if credentials:
+        yield f"Not sent, as it holds credentials: {_listed(credentials)}. Secrets go by --secret NAME."
+    if left.links:
+        yield f"Not sent, as a link leads out of the project: {_listed(left.links)}."
+    if left.submodules:
+        yield f"Nothing is in the submodule {_listed(left.submodules)}: git submodule update --init"
+
+
+def _left_of_include(left: Left, files: Collection[str]) -> Iterator[str]:
+    ignored = [name for name in left.ignored if name not in files]
+    if ignored:
+        yield f"Not sent, as .gitignore names it: {_listed(ignored)}. Name it too: --include {ignored[0]}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
+
+
 def _packed(
-    project: ProjectFiles, files: Mapping[str, Path], script: str, sizes: Mapping[str, int],
-    report: Report | None,
+    project: ProjectFiles, files: Mapping[str, Path], program: Program, sizes: Mapping[str, int],
+    report: Report | None, notes: tuple[str, ...],
 ) -> Bundle:  # fmt: skip
     total, target = sum(sizes.values()), _Archive()
     try:
@@ -124,8 +158,10 @@ def _packed(
     except BaseException:
         target.file.close()
         raise
-    content, sha256 = target.content.content(), target.sha256.hexdigest()
-    return Bundle(target.file, sha256, content, unpacked_size, script, len(files), total)
+    return Bundle(
+        target.file, target.sha256.hexdigest(), target.content.content(), unpacked_size, program.script,
+        len(files), total, program.kind, program.directory, notes,
+    )  # fmt: skip
 
 
 class _ReportingGzip(gzip.GzipFile):
@@ -160,15 +196,16 @@ class _Archive(io.RawIOBase):
         return self.file.write(view)
 
 
-def _too_large(sizes: Mapping[str, int], limit: int) -> UsageError:
+def _too_large(program: Program, sizes: Mapping[str, int], limit: int) -> UsageError:
     total = sum(sizes.values())
     largest = sorted((name for name in sizes if sizes[name] > total / 100), key=lambda name: -sizes[name])
     largest = largest[:MOST_NAMED] or [max(sizes, key=lambda name: sizes[name])]
     named = ", ".join(f"{name} ({sizes[name] / 1e6:,.0f} MB)" for name in largest)
+    owner = "project" if program.is_project else "script"
     return UsageError(
-        f"The script's files are {total / 1e6:,.0f} MB, and {limit / 1e6:,.0f} MB are the most."
+        f"The {owner}'s files are {total / 1e6:,.0f} MB, and {limit / 1e6:,.0f} MB are the most."
         f" The largest: {named}.",
         hint="Leave them out by .tpuctlignore, upload data with 'tpuctl data upload', or pass"
-        f" --code-limit {-(-total // 1_000_000)}.",
+        f" --code-limit {-(-total // 1_000_000)}.{' --root names another folder.' * program.is_project}",
         largest=largest,
     )

@@ -34,39 +34,43 @@ _PARSING = threading.Lock()
 """Held while Python parses: of two threads that do in 3.11, one may get a SystemError."""
 
 
-def local_modules(script: Path) -> list[Path]:
+def local_modules(script: Path, root: Path | None = None, names: Iterable[str] = ()) -> list[Path]:
     """Return the modules and packages in the script's folder that it imports, directly or through another.
+
+    `root` is another folder to import from, and `names` are imported in place of what the script imports.
 
     A module is a file `name.py`, a package a folder with an `__init__.py`, or without one a folder in which a
     module is that is imported by name: all files of it count. A script that this Python cannot parse imports
     nothing: the host's Python may be newer.
     """
-    root = script.parent.resolve()
-    modules: set[Path] = {root / script.name}
-    unread = [root / script.name]
-    while unread:
-        for name in _imported_names(unread.pop()):
-            module = _module(root, name)
-            if module and module not in modules:
-                modules.add(module)
-                if not module.resolve().is_relative_to(root):
-                    continue  # a link out of the folder, which is refused when the files are listed
-                unread += filter(Path.is_file, module.rglob("*.py")) if module.is_dir() else [module]
-    return sorted(modules - {root / script.name})
+    root = (root or script.parent).resolve()
+    own = script.parent.resolve() / script.name
+    modules, pending = {own}, list(names) or list(imported_names(read_source(own)))
+    while pending:
+        module = _module(root, pending.pop())
+        if module is None or module in modules:
+            continue
+        modules.add(module)
+        if module.resolve().is_relative_to(root):  # else a link, which is refused when the files are listed
+            files = filter(Path.is_file, module.rglob("*.py")) if module.is_dir() else [module]
+            pending += (name for file in files for name in imported_names(read_source(file)))
+    return sorted(modules - {own})
 
 
-def imported_files(script: Path) -> list[Path]:
+def imported_files(script: Path, root: Path | None = None) -> list[Path]:
     """Return the files in the script's folder that Python surely reads: of a package, its `__init__.py`."""
-    modules = local_modules(script)
+    modules = local_modules(script, root)
     files = (module / "__init__.py" if module.is_dir() else module for module in modules)
     return [file for file in files if file.is_file()]
 
 
-def framework(files: Iterable[Path], dependencies: Iterable[str] = ()) -> str:
-    """Return the framework that files import or that requirements name; '' where they name none."""
+def framework(sources: Iterable[bytes], dependencies: Iterable[str] = ()) -> str:
+    """Return the framework that programs import or that requirements name; '' where they name none."""
     named = {requirements.parse(text).name for text in dependencies}
     named |= {
-        requirements.normalized(name.partition(".")[0]) for file in files for name in _imported_names(file)
+        requirements.normalized(name.partition(".")[0])
+        for source in sources
+        for name in imported_names(source)
     }
     return next((found for name, found in _FRAMEWORKS.items() if name in named), "")
 
@@ -98,9 +102,9 @@ def import_statements(source: bytes) -> Iterator[ast.Import | ast.ImportFrom]:
             yield node
 
 
-def _imported_names(file: Path) -> Iterator[str]:
-    """Yield each imported name with its dots, wherever in the file; the last part may be no module."""
-    for statement in import_statements(read_source(file)):
+def imported_names(source: bytes) -> Iterator[str]:
+    """Yield each imported name with its dots, wherever in a file; the last part may be no module."""
+    for statement in import_statements(source):
         if isinstance(statement, ast.Import):
             yield from (alias.name for alias in statement.names)
         else:

@@ -19,21 +19,21 @@ HINT = (
 )
 
 
-def files(script: Path, header: Header) -> list[Path]:
-    """Return the lock file of a header, if it names one, to be packed beside the script.
+def files(root: Path, header: Header) -> list[Path]:
+    """Return the lock file below `root` of a header, if it names one, to be packed with the script.
 
     Raises UsageError for a missing file and for a line that is not a requirement with a version and hashes.
     """
     if not header.tpuctl.requirements:
         return []
-    path = script.parent.resolve() / header.tpuctl.requirements
+    path = root.resolve() / header.tpuctl.requirements
     _locked(path)
     return [path]
 
 
-def locked(script: Path, header: Header) -> list[str]:
+def locked(root: Path, header: Header) -> list[str]:
     """Return the names of the distributions in the lock file of a header; none without one."""
-    return [requirement.name for path in files(script, header) for requirement in _locked(path)]
+    return [requirement.name for path in files(root, header) for requirement in _locked(path)]
 
 
 def _locked(path: Path) -> Sequence[requirements.Requirement]:
@@ -65,11 +65,11 @@ def _content(path: Path) -> bytes:
     return content
 
 
-def wheelhouse(script: Path, folder: Path | None) -> str:
-    """Return the name in the bundle of a folder of wheels; raises UsageError for any other folder."""
+def wheelhouse(root: Path, folder: Path | None) -> str:
+    """Return the name in the bundle of a folder of wheels below `root`; raises UsageError for any other."""
     if folder is None:
         return ""
-    wheels, root = folder.parent.resolve() / folder.name, script.parent.resolve()
+    wheels, root = folder.parent.resolve() / folder.name, root.resolve()
     if not wheels.is_dir() or not any(path.suffix == ".whl" for path in wheels.iterdir()):
         raise UsageError(f"{folder} is no folder with wheels.", hint=_DOWNLOAD.format(folder=folder))
     if wheels == root or not wheels.is_relative_to(root):

@@ -1,4 +1,4 @@
-"""Lists and reads the files of a script's folder; a symbolic link that leads out of the folder is refused."""
+"""Lists and reads the files of a script's folder or project; no symbolic link out of it is followed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import stat
 import tarfile
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 from tpuctl.errors import UsageError
-from tpuctl.flows.runs.code.repository import UnreadError, find
+from tpuctl.flows.runs.code.repository import Repository, UnreadError, committed_names, find
 from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError
+from tpuctl.masking.files import COPY_SUFFIXES, KEY_SUFFIXES, credential_kind
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -38,9 +40,12 @@ class IgnoreRules:
     """The rules of a project and of the git work tree around it."""
 
     def __init__(self, root: Path) -> None:
-        self._top = _work_tree(root)
+        self.repository = _repository(root)
+        """That around the project; None outside of one, and where it cannot be read safely."""
+        self._top = self.repository.top if self.repository else root
         self._prefix = root.relative_to(self._top)
         self._specs: dict[tuple[Path, str], GitIgnoreSpec | None] = {}
+        self._committed: dict[Path, set[Path]] = {}
 
     def is_ignored(self, place: Path, *, is_folder: bool, is_needed: bool = False) -> bool:
         """Return whether rules leave out a path below the project's folder; the folder around it travels.
@@ -52,7 +57,32 @@ class IgnoreRules:
         own = self._verdict(OWN, path, is_folder)
         if own is not None:
             return own
-        return not is_needed and bool(self._verdict(GIT, path, is_folder))
+        return not is_needed and bool(self._verdict(GIT, path, is_folder)) and not self._is_committed(path)
+
+    def _is_committed(self, path: Path) -> bool:
+        """Return whether HEAD of the work tree around a path has it, or something below it."""
+        top = next((folder for folder in path.parents if self._is_top(folder)), Path())
+        if top not in self._committed:
+            self._committed[top] = set(self._read_commit(top))
+        return path in self._committed[top]
+
+    def _read_commit(self, top: Path) -> Iterator[Path]:
+        """Yield what HEAD of a work tree has below the project's folder, with all folders above."""
+        try:
+            repository = find(self._top / top) if top.parts else self.repository
+            names = committed_names(repository, repository.top / self._below(top)) if repository else []
+        except UnreadError:
+            return
+        for name in names:
+            yield top / name
+            yield from (top / name).parents
+
+    def _below(self, top: Path) -> Path:
+        return self._prefix if not top.parts else Path()
+
+    def _is_top(self, folder: Path) -> bool:
+        """Return whether a folder below the top is the first one of a work tree: of a submodule."""
+        return bool(folder.parts) and os.path.lexists(self._top / folder / ".git")
 
     def _verdict(self, kind: str, path: Path, is_folder: bool) -> bool | None:
         """Return what the lowest rule says that matches; None if none does."""
@@ -62,6 +92,8 @@ class IgnoreRules:
             verdict = spec.check_file(name).include if spec else None
             if verdict is not None:
                 return verdict
+            if kind == GIT and self._is_top(folder):
+                return None  # a submodule has rules of its own
         return None
 
     def _spec(self, folder: Path, kind: str) -> GitIgnoreSpec | None:
@@ -120,17 +152,24 @@ def _is_in_part(text: str) -> bool:
     return not set("/()|").intersection(re.sub(r"\\.", "", text.replace("[^/", "[")))
 
 
-def _work_tree(root: Path) -> Path:
-    """Return the first folder of the git work tree around a project, or the project's own."""
+def _repository(root: Path) -> Repository | None:
     try:
-        repository = find(root)
+        return find(root)
     except UnreadError:
-        repository = None
-    return repository.top if repository else root
+        return None
 
 
-SKIPPED = frozenset({"__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache"})
-"""Folders that --include leaves out, also where a link leads into one."""
+SKIPPED = frozenset({
+    "__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".ipynb_checkpoints",
+    ".tox", ".nox", "node_modules",
+})  # fmt: skip
+"""Folders that never travel, also where a link leads into one."""
+_ENVIRONMENT = "pyvenv.cfg"
+"""The file that makes a folder a virtual environment (PEP 405)."""
+_PULLED = ("run.json", "attempts")
+"""What a folder of 'tpuctl pull' holds."""
+_LARGEST_KEY = 1024 * 1024
+"""Bytes of a file that may hold a key."""
 MOST_FILES = 50_000
 """Files and folders that are listed for one run."""
 MOST_DEPTH = 100
@@ -142,14 +181,59 @@ _TRIES = 3
 _OUTSIDE = "Copy it into the folder: code is taken from the script's folder only."
 
 
-class ProjectFiles:
-    """The folder of a script."""
+@dataclass
+class Left:
+    """Names of what was left out of a folder that travels."""
 
-    def __init__(self, script: Path) -> None:
-        self.root = script.parent.resolve()
+    ignored: list[str] = field(default_factory=list)
+    """By rules; a folder stands for all below it."""
+    links: list[str] = field(default_factory=list)
+    """Symbolic links that lead out of the project."""
+    credentials: list[str] = field(default_factory=list)
+    submodules: list[str] = field(default_factory=list)
+    """Those that nobody has fetched."""
+
+
+class ProjectFiles:
+    """The folder of a script, or of its project."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
         """Without links; a script that is a link belongs to the folder that the link is in."""
+        self.left = Left()
         self._listed = 0
         self._rules = IgnoreRules(self.root)
+
+    def whole(self) -> Iterator[tuple[str, Path]]:
+        """Yield name and real path of each file that HEAD has, or that no ignore rule leaves out.
+
+        Of a submodule its own HEAD and rules count; of a package .gitignore leaves out no module. Links out
+        of the folder and credentials stay: `left` has their names. So do virtual environments, and folders of
+        'tpuctl pull'.
+        """
+        for place, file in self._walk(self.root, self.root, (), self._stays):
+            yield place.relative_to(self.root).as_posix(), file
+        for path in _submodules(self.root):
+            folder = self.root / path
+            if folder.is_relative_to(self.root) and folder.is_dir() and not any(folder.iterdir()):
+                self.left.submodules.append(path)
+
+    def _stays(self, place: Path, path: Path) -> bool:
+        name = place.relative_to(self.root).as_posix()
+        if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(self.root):
+            if not self._is_ignored(place, path):
+                self.left.links.append(name)
+            return True
+        if _is_made(path):
+            return True
+        is_module = path.suffix == ".py" and (path.parent / "__init__.py").is_file()
+        is_ignored = self._is_ignored(place, path, is_package=is_module)
+        if is_ignored:
+            self.left.ignored.append(name)
+        elif is_credential(name, path):
+            self.left.credentials.append(name)
+            return True
+        return is_ignored
 
     def below(self, path: Path, *, is_package: bool = False) -> Iterator[tuple[str, Path]]:
         """Yield name and real path of a file, or of each file in a folder that no ignore rule leaves out.
@@ -168,7 +252,7 @@ class ProjectFiles:
         if real is None or not (real.is_file() or real.is_dir()):
             raise UsageError(f"{path} is neither a file nor a folder.", hint="Correct --include.")
         is_meant = own != self.root and self._is_ignored(own, real)
-        skips = _nothing if is_meant else partial(self._is_ignored, is_package=is_package)
+        skips = _nothing if is_meant else partial(self._is_left, is_package=is_package)
         for place, file in self._walk(own, real, (), skips):
             yield place.relative_to(self.root).as_posix(), file
 
@@ -233,6 +317,12 @@ class ProjectFiles:
             if target:
                 yield from self._walk(place / name, target, (*above, real), skips)
 
+    def _is_left(self, place: Path, path: Path, *, is_package: bool) -> bool:
+        is_ignored = self._is_ignored(place, path, is_package=is_package)
+        if is_ignored and not is_package:
+            self.left.ignored.append(place.relative_to(self.root).as_posix())
+        return is_ignored
+
     def _is_ignored(self, place: Path, path: Path, *, is_package: bool = False) -> bool:
         is_folder = path.is_dir() and not path.is_symlink()  # to git a link is a file
         is_needed = is_package and place.suffix == ".py"
@@ -252,6 +342,38 @@ class ProjectFiles:
             )
         is_skipped = SKIPPED.intersection(target.relative_to(self.root).parts)
         return None if is_skipped or not target.exists() else target
+
+
+def _submodules(root: Path) -> list[str]:
+    """Return the folders that .gitmodules names."""
+    try:
+        with ConfinedFolder(root) as folder, folder.open([".gitmodules"]) as stream:
+            text = stream.read(MOST_BYTES).decode("utf-8", "replace")
+    except (NotAFileError, OSError):
+        return []
+    pairs = (line.partition("=") for line in text.splitlines())
+    return [value.strip() for key, _, value in pairs if key.strip() == "path" and ".." not in value]
+
+
+def _is_made(path: Path) -> bool:
+    """Return whether a folder is a virtual environment, or one of 'tpuctl pull'."""
+    if not path.is_dir():
+        return False
+    return (path / _ENVIRONMENT).is_file() or all((path / name).exists() for name in _PULLED)
+
+
+def is_credential(name: str, path: Path) -> bool:
+    """Return whether a file holds credentials, by its name and its first bytes."""
+    if credential_kind(name, b""):
+        return path.is_file()
+    suffix = PurePosixPath(name).suffix.lower()
+    if suffix not in KEY_SUFFIXES | COPY_SUFFIXES or not path.is_file():
+        return False
+    try:
+        with path.open("rb") as stream:
+            return bool(credential_kind(name, stream.read(_LARGEST_KEY)))
+    except OSError:
+        return False  # who packs it says why
 
 
 def _nothing(_place: Path, _path: Path) -> bool:
@@ -282,5 +404,6 @@ def _raise_unreadable(file: Path, error: Exception) -> NoReturn:
 def _too_many(path: Path) -> UsageError:
     return UsageError(
         f"{path} holds too much: {MOST_FILES:,} files, {MOST_DEPTH} folders deep, are the most.",
-        hint="Include what the script needs; data is uploaded with 'tpuctl data upload'.",
+        hint="Leave out by .tpuctlignore what the script does not need, or name a smaller project by --root;"
+        " data is uploaded with 'tpuctl data upload'.",
     )

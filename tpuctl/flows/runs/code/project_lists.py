@@ -60,47 +60,38 @@ class ProjectLists:
         if not self.provenance:
             return header
         python = header.requires_python or ("" if header.tpuctl.python else self.requires_python)
-        return msgspec.structs.replace(header, dependencies=self.requirements, requires_python=python)
+        needed = tuple(dict.fromkeys((*self.requirements, *header.dependencies)))
+        return msgspec.structs.replace(header, dependencies=needed, requires_python=python)
 
 
-def of_script(
-    script: Path, header: Header, extras: Sequence[str] = (), groups: Sequence[str] = (),
+def find(
+    folder: Path, root: Path, header: Header, extras: Sequence[str] = (), groups: Sequence[str] = (),
     allowed: Collection[str] | None = (),
 ) -> ProjectLists:  # fmt: skip
-    """Return what the project of a script lists, where its header lists nothing itself.
+    """Return what the project of a program in `folder` lists, where its header lists nothing itself.
 
-    The nearest folder that lists something counts, from the script's up to the project's root. Raises
-    UsageError.
+    The nearest folder that lists something counts, from that folder up to the project's `root`; never your
+    home or one above it. Raises UsageError.
     """
     if header.lists_dependencies or header.tpuctl.requirements:
         if extras or groups:
             raise UsageError(
-                f"The header of {script} lists its dependencies: no extra or group of pyproject.toml counts.",
+                "The script's header lists its dependencies: no extra or group of pyproject.toml counts.",
                 hint="Leave out --extra and --group, or dependencies in the header.",
             )
         return ProjectLists()
-    for folder in folders(script):
-        lists = read(folder, extras, groups, allowed)
+    home = Path.home()
+    for place in (folder, *folder.parents):
+        if home.is_relative_to(place):
+            break
+        lists = read(place, extras, groups, allowed)
         if lists.provenance:
             return lists
-    if extras or groups:
-        raise UsageError(f"No pyproject.toml of {script} has a [project] table.", hint="Leave out --extra.")
-    return ProjectLists()
-
-
-def folders(script: Path) -> list[Path]:
-    """Return the script's folder and those above it, up to the nearest with pyproject.toml or .git.
-
-    Without one, the script's folder alone; never your home or anything above it.
-    """
-    home, found = Path.home(), list[Path]()
-    for folder in script.resolve().parents:
-        if folder == home or folder in home.parents:
+        if place == root:
             break
-        found.append(folder)
-        if (folder / PYPROJECT).is_file() or (folder / ".git").exists():
-            return found
-    return found[:1]
+    if extras or groups:
+        raise UsageError(f"No pyproject.toml of {root} has a [project] table.", hint="Leave out --extra.")
+    return ProjectLists()
 
 
 def read(

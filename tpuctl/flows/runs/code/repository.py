@@ -1,4 +1,7 @@
-"""Finds the git repository of a folder and its commit by reading files; refuses one that leads elsewhere."""
+"""Finds the git repository of a folder and its commit by reading files; refuses one that leads elsewhere.
+
+What git itself reads of it, it reads in a repository of its own that borrows the objects.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,12 @@ import hashlib
 import os
 import re
 import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError
 
@@ -22,6 +28,14 @@ _PART = 1024 * 1024
 """Bytes of a file that are read at once."""
 _MOST_REFERENCES = 5
 """References that name each other, as git counts them."""
+
+
+DIFF_LIMIT = 1024 * 1024
+"""Most characters of a diff in run.json."""
+TIMEOUT = 30.0
+"""Seconds for all that git does."""
+BIG_FILE = 16 * 1024 * 1024
+"""Bytes from which on a file is compared as a binary one."""
 
 
 class UnreadError(Exception):
@@ -186,3 +200,117 @@ def _read(folder: Path, name: str, most: int = _LONGEST) -> str:
         return os.fsdecode(data)
     except (NotAFileError, OSError) as error:
         raise UnreadError(f"{folder / name} cannot be read safely") from error
+
+
+class Blob(NamedTuple):
+    """A file of the commit."""
+
+    hash: str
+    size: int
+
+
+class BorrowingGit:
+    """git in a new repository that reads the objects of another."""
+
+    def __init__(self, place: Path, repository: Repository) -> None:
+        self._place = place
+        self._commit = repository.commit
+        self._until = time.monotonic() + TIMEOUT
+        (place / "alternate").symlink_to(repository.objects)
+        (place / "git/objects/info").mkdir(parents=True)
+        (place / "git/refs").mkdir()
+        (place / "git/objects/info/alternates").write_text("../../alternate\n")
+        (place / "git/HEAD").write_text("ref: refs/heads/none\n")
+        (place / "git/config").write_text(
+            f"[core]\nrepositoryformatversion = 1\nbare = true\nbigFileThreshold = {BIG_FILE}\n"
+            f"[extensions]\nobjectFormat = {repository.algorithm}\n"
+        )
+
+    def committed(self, paths: Sequence[str]) -> dict[str, Blob]:
+        """Return those files that the commit has."""
+        lines = [f"{self._commit}^{{commit}}", *(f"{self._commit}:{path}" for path in paths)]
+        answer = self._run(
+            "cat-file",
+            "--batch-check=%(objecttype) %(objectname) %(objectsize)",
+            stdin=os.fsencode("\n".join(lines) + "\n"),
+        )
+        commit, *files = os.fsdecode(answer).splitlines()
+        if not commit.startswith("commit ") or len(files) != len(paths):
+            raise UnreadError("git cannot read the commit")
+        hashes = zip(paths, files, strict=True)
+        blobs = {path: line.split() for path, line in hashes if line.startswith("blob ")}
+        return {path: Blob(name, int(size)) for path, (_, name, size) in blobs.items()}
+
+    def names(self, folder: str) -> list[str]:
+        """Return the paths below a folder of the commit, of files and submodules; "" for all."""
+        commit = [str(self._commit), *([folder] if folder else [])]
+        answer = self._run("--literal-pathspecs", "ls-tree", "-r", "-z", "--name-only", *commit)
+        return os.fsdecode(answer).rstrip("\0").split("\0")
+
+    def diff(self, changed: Mapping[str, tuple[str, bytes]]) -> str:
+        """Return the difference of committed files, named by their hashes, and other bytes."""
+        if not changed:
+            return ""
+        self._run("fast-import", "--quiet", stdin=b"".join(_two_commits(changed)))
+        switches = ("--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--ignore-cr-at-eol")
+        answer = self._run("diff-tree", "-p", *switches, "refs/heads/old", "refs/heads/new")
+        return answer[: 4 * DIFF_LIMIT].decode("utf-8", "replace")[:DIFF_LIMIT]
+
+    def _run(self, *arguments: str, stdin: bytes = b"") -> bytes:
+        try:
+            return subprocess.run(
+                ["git", *arguments],  # noqa: S607  the git of the user's PATH
+                input=stdin,
+                cwd=self._place,
+                env=self._environment(),
+                capture_output=True,
+                timeout=max(0.0, self._until - time.monotonic()),
+                check=True,
+            ).stdout
+        except FileNotFoundError as error:
+            raise UnreadError("git is not installed") from error
+        except subprocess.TimeoutExpired as error:
+            raise UnreadError(f"git took longer than {TIMEOUT:.0f} s") from error
+        except (OSError, subprocess.SubprocessError) as error:
+            raise UnreadError("git cannot read its objects") from error
+
+    def _environment(self) -> dict[str, str]:
+        """Return variables that keep git away from every configuration, the user's own too."""
+        return {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(self._place),
+            "XDG_CONFIG_HOME": str(self._place),
+            "GIT_DIR": str(self._place / "git"),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_NO_REPLACE_OBJECTS": "1",
+            "GIT_NO_LAZY_FETCH": "1",
+            "GIT_TERMINAL_PROMPT": "0",
+            "LC_ALL": "C",
+        }
+
+
+def _two_commits(changed: Mapping[str, tuple[str, bytes]]) -> Iterator[bytes]:
+    """Yield the input of git-fast-import(1) that makes a branch `old` and a branch `new`."""
+    author = b"committer tpuctl <tpuctl> 0 +0000\ndata 0\n"
+    yield b"commit refs/heads/old\n" + author
+    for path, (committed, _) in changed.items():
+        yield b"M 100644 %s %s\n" % (committed.encode(), _quoted(path))
+    yield b"\ncommit refs/heads/new\n" + author + b"from refs/heads/old\n"
+    for path, (_, data) in changed.items():
+        yield b"M 100644 inline %s\ndata %d\n" % (_quoted(path), len(data))
+        yield data + b"\n"
+
+
+def _quoted(path: str) -> bytes:
+    return b'"%s"' % os.fsencode(path).replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+
+
+def committed_names(repository: Repository, folder: Path) -> list[str]:
+    """Return the paths from the work tree's top of what HEAD has below a folder; raises UnreadError."""
+    if repository.commit is None:
+        return []
+    below = folder.relative_to(repository.top).as_posix()
+    with tempfile.TemporaryDirectory(prefix="tpuctl-git-") as place:
+        return BorrowingGit(Path(place), repository).names("" if below == "." else f"{below}/")

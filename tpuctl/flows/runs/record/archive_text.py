@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from tpuctl.host.worker.records import COMMAND, MODULE, NOTEBOOK, PLACEHOLDER, SCRIPT, SHELL
 from tpuctl.job_header import Header
 from tpuctl.masking.text import MASK
 from tpuctl.provenance.records import HostEnvironment, Results
@@ -53,19 +55,42 @@ def run_script(record: Run, header: Header) -> str:
     if record.setup:
         lines.append(f"# The hosts ran before: {ascii(record.setup)[1:-1]}")
     words = [
-        f'"$ARGUMENT_{number}"' if MASK in argument else _word(argument)
+        f'"$ARGUMENT_{number}"' if MASK in argument else _argument(argument)
         for number, argument in enumerate(record.arguments, start=1)
     ]
-    lines += [
-        'cd "$here/code"',
-        " ".join(['exec "${PYTHON:-$here/.venv/bin/python}"', _script(record), *words]),
-    ]
+    lines += [*_place(record), " ".join(["exec", *_program(record), *words])]
     return BEGINNING.format(run=record.run) + "\n".join(lines) + "\n"
 
 
-def _script(record: Run) -> str:
-    """Return the path of the script, which Python takes for no option."""
-    return _word(f"./{record.script}" if record.script.startswith("-") else record.script)
+def _place(record: Run) -> Iterator[str]:
+    """Yield what makes the working folder, modules and commands as they were on the host."""
+    if record.kind != SCRIPT or record.directory or "/" in record.script:
+        yield 'export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$here/code:$here/code/src"'
+    if record.kind in (SHELL, COMMAND):
+        yield 'export PATH="$here/.venv/bin:$PATH"'
+    yield 'cd "$here/code"'
+    if record.directory:
+        yield f"mkdir -p ./{_word(record.directory)} && cd ./{_word(record.directory)}"
+
+
+def _program(record: Run) -> list[str]:
+    """Return the words that start the program; Python takes no path for an option."""
+    python = '"${PYTHON:-$here/.venv/bin/python}"'
+    if record.kind == COMMAND:
+        return [_argument(record.script)]
+    if record.kind == MODULE:
+        return [python, "-m", _word(record.script)]
+    script = posixpath.relpath(record.script, record.directory or ".")
+    if record.kind == NOTEBOOK:
+        return [python, '"$here/cells.py"', _word(script), f'"$results/outputs"/{_word(script)}']
+    return ["bash" if record.kind == SHELL else python, _word(f"./{script}" if script[0] == "-" else script)]
+
+
+def _argument(text: str) -> str:
+    """Return an argument as one word, with the variables that hosts fill in."""
+    parts = PLACEHOLDER.split(text)
+    quoted = (f'"${{{part}:-}}"' if number % 2 else _word(part) for number, part in enumerate(parts))
+    return "".join(word for word, part in zip(quoted, parts, strict=True) if part) or _word(text)
 
 
 def _folders() -> Iterator[str]:
@@ -149,7 +174,7 @@ def readme(contents: Contents, unnamed: Sequence[str] = ()) -> str:
             "",
             f"It was submitted at {record.created} for {_prose(record.accelerator)}, and {verdict.outcome}.",
             "",
-            f"    {printable.line(shlex.join((record.script, *record.arguments)))}",
+            f"    {printable.line(shlex.join(record.command))}",
             "",
             *_facts(contents),
             "",

@@ -8,6 +8,7 @@ import io
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, cast
 
@@ -46,6 +47,7 @@ from collections.abc import Iterable
 from tpuctl.flows.runs.code.imports import import_statements
 from tpuctl.flows.runs.record.stored_code import is_pin
 from tpuctl.host.worker import requirements
+from tpuctl.host.worker.records import CELLS_FILE, NOTEBOOK
 from tpuctl.host.worker.requirements import Requirement, normalized
 from tpuctl.job_header import Header
 from tpuctl.provenance.records import HostEnvironment
@@ -140,6 +142,9 @@ def _write(writer: _Writer, contents: Contents, code: Bundle) -> None:
     writer.add("requirements.txt", _lines(pinned.requirements))
     writer.add("constraints.txt", _lines(pinned.constraints))
     writer.add("run.sh", run_script(record, contents.header).encode(), mode=EXECUTABLE)
+    if record.kind == NOTEBOOK:
+        program = resources.files("tpuctl").joinpath("host/worker/job", CELLS_FILE)
+        writer.add(CELLS_FILE, program.read_bytes())
     writer.add("record/run.json", _json(record))
     writer.add("record/verdict.json", _json(contents.verdict))
     if contents.environment:

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -135,7 +134,7 @@ def _renewed(record: Run, request: RepeatRequest, node: Node, owner: str, at: da
     """Return a record as of a submission of now, from here, to this node."""
     return msgspec.structs.replace(
         record,
-        run=check_name(request.name) if request.name else default_name(Path(record.script), at),
+        run=check_name(request.name) if request.name else default_name(record, at),
         created=clock.iso(at),
         submitter=submitter(),
         token="",

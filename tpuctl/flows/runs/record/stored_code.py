@@ -13,12 +13,14 @@ from typing import IO, TYPE_CHECKING, BinaryIO, cast
 from tpuctl import job_header
 from tpuctl.bucket_layout import bundle, gs
 from tpuctl.errors import NotFoundError, StateError
+from tpuctl.flows.runs.code import programs
 from tpuctl.flows.runs.code.bundles import IN_MEMORY, PART, Bundle
 from tpuctl.flows.runs.code.project_files import MOST_FILES
 from tpuctl.flows.runs.stored_attempt import find_record
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.host.worker import requirements
 from tpuctl.host.worker.preparation.tar_files import FILE, TarError, TarReader, TooMuchError
+from tpuctl.host.worker.records import COMMAND, MODULE
 from tpuctl.job_header import Header
 from tpuctl.provenance.records import HostEnvironment
 from tpuctl.runs import Run, Verdict
@@ -70,7 +72,10 @@ def _verified(bucket: Bucket, record: Run, item: Object, archive: IO[bytes]) -> 
         count, size, unpacked = _measured(archive, most)
     except (TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise _damaged(bucket, record, f"is no archive of code: {error}") from error
-    return Bundle(archive, record.bundle_sha256, item.content, unpacked, record.script, count, size)
+    return Bundle(
+        archive, record.bundle_sha256, item.content, unpacked, record.script, count, size, record.kind,
+        record.directory,
+    )  # fmt: skip
 
 
 def _most_unpacked(record: Run, size: int) -> int:
@@ -110,11 +115,17 @@ def _damaged(bucket: Bucket, record: Run, how: str) -> StateError:
 
 
 def header_of(code: Bundle) -> Header:
-    """Return the header of a bundle's script; raises StateError without a script, UsageError."""
-    for name, size, stream in code.members():
-        if name == code.script and size <= job_header.LONGEST_SCRIPT:
-            return job_header.parse(stream.read().decode("utf-8", "replace"), code.script)
-    raise StateError(f"The code {code.sha256[:12]} has no script {code.script}.", hint="Submit it again.")
+    """Return the settings of a bundle's program; raises StateError without its file, UsageError."""
+    names = list(programs.header_names(code.kind, code.script, code.directory))
+    found = {
+        name: stream.read()
+        for name, size, stream in code.members()
+        if name in (*names, programs.SETTINGS) and size <= job_header.LONGEST_SCRIPT
+    }
+    name = next((name for name in names if name in found), "")
+    if not name and code.kind not in (MODULE, COMMAND):
+        raise StateError(f"The code {code.sha256[:12]} has no script {code.script}.", hint="Submit it again.")
+    return programs.read_settings(code.kind, found.get(name, b""), name, found.get(programs.SETTINGS, b""))
 
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")

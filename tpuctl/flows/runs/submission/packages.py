@@ -24,7 +24,8 @@ _OF_FRAMEWORK = {
 
 def chosen(run: Run, tpu: Tpu, dependencies: Sequence[str]) -> Distributions:
     """Return what the hosts of a node install for a run's `dependencies`; raises UsageError."""
-    return _chosen(tpu, dependencies, run.framework, run.requires_python, run.packages, run.pins)
+    asked = (run.python, run.requires_python)
+    return _chosen(tpu, dependencies, run.framework, asked, run.packages, run.pins)
 
 
 def check(node: Node, header: Header, locked: Iterable[str] = (), *, imports: bool = False) -> list[str]:
@@ -43,7 +44,8 @@ def check(node: Node, header: Header, locked: Iterable[str] = (), *, imports: bo
         raise images.no_tensorflow(kind)
     if image and (reason := images.obstacle(image, framework, kind, tpu.hosts)):
         raise _unfit(tpu, framework, reason)
-    found = _chosen(tpu, header.dependencies, framework, header.requires_python, table.packages)
+    asked = (table.python, header.requires_python)
+    found = _chosen(tpu, header.dependencies, framework, asked, table.packages)
     notes = [f"Hosts install {found.reason}."] if found.reason else []
     names, lacks = set(locked), image is not None and image.framework != framework
     if lacks and framework == JAX and "jax" in names and names.isdisjoint(("libtpu", "libtpu-nightly")):
@@ -61,13 +63,17 @@ def check(node: Node, header: Header, locked: Iterable[str] = (), *, imports: bo
 
 
 def _chosen(
-    tpu: Tpu, dependencies: Sequence[str], framework: str, requires_python: str, packages: str,
+    tpu: Tpu, dependencies: Sequence[str], framework: str, asked: tuple[str, str], packages: str,
     pins: Mapping[str, str] = MappingProxyType({}),
 ) -> Distributions:  # fmt: skip
-    image = images.image(tpu.runtime)
-    if image and packages == OWN and not image.several_hosts:
-        image = replace(image, framework="")  # what it has is not used
-    place = Place(image, accelerators.accelerator(tpu.accelerator), requires_python)
+    image, (python, requires_python) = images.image(tpu.runtime), asked
+    if image and not image.several_hosts:
+        versions = (image.python, f"{image.python}.99")
+        is_its_python = any(requirements.accepts_python(*asked, version) for version in versions)
+        if packages == OWN or not is_its_python:
+            image = replace(image, framework="")  # what it has is not used
+    wanted = f"=={python}.*" if python else requires_python
+    place = Place(image, accelerators.accelerator(tpu.accelerator), wanted)
     return images.distributions(dependencies, framework, place, pins)
 
 

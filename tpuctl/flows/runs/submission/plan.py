@@ -1,33 +1,45 @@
-"""Plans a submission by reads only: the script, its header, its code, its dataset and its node."""
+"""Plans a submission by reads only: the program, its settings, its code, its dataset and its node."""
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tpuctl import accelerators, clock, job_header
+from tpuctl import accelerators, clock
 from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.datasets import DatasetRef, PinnedDataset
 from tpuctl.errors import NotFoundError, StateError, UsageError
 from tpuctl.flows.nodes.lookup import find_ready
 from tpuctl.flows.nodes.options import obstacle_to_spanning
 from tpuctl.flows.progress import Report
-from tpuctl.flows.runs.code import bundles, imports, locks, project_lists
+from tpuctl.flows.runs.code import bundles, imports, locks, programs, project_lists
+from tpuctl.flows.runs.code.programs import Program
+from tpuctl.flows.runs.code.project_files import read_source
+from tpuctl.flows.runs.code.project_lists import ProjectLists
 from tpuctl.flows.runs.code.secrets import check_bundle
 from tpuctl.flows.runs.code.syntax import check_syntax
 from tpuctl.flows.runs.code.work_tree import git_state
 from tpuctl.flows.runs.submission import packages, resumption
 from tpuctl.flows.runs.submission.environment import check_values, stored_environment
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like, moved, policy
-from tpuctl.host.worker.records import SETUP_TIMEOUT
-from tpuctl.images import TENSORFLOW
+from tpuctl.host.worker.records import (
+    COMMAND,
+    MODULE,
+    NOTEBOOK,
+    PLACEHOLDER,
+    PLACEHOLDERS,
+    SCRIPT,
+    SETUP_TIMEOUT,
+)
+from tpuctl.images import FRAMEWORKS, TENSORFLOW
 from tpuctl.job_header import Header, ToolTable
 from tpuctl.masking.arguments import MaskedArguments, masked_arguments
 from tpuctl.masking.diffs import masked_diff
@@ -35,7 +47,6 @@ from tpuctl.masking.text import masked
 from tpuctl.nodes import Node
 from tpuctl.provenance.seeds import seeds_of
 from tpuctl.runs import ORDERED_LOGS, Attempt, Git, Run, Tpu, check_name, submitter
-from tpuctl.shells import quoted_path
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
@@ -49,16 +60,25 @@ PriceOf = Callable[[Node], RecordedPrice | None]
 
 @dataclass(frozen=True)
 class SubmitRequest:
-    """What the user asks `submit` for; None leaves it to the script's header, or to tpuctl."""
+    """What the user asks `submit` for; None leaves it to the script's header, its project, or tpuctl."""
 
-    script: Path
+    script: str | Path
+    """Path of a script or a notebook; name of a module, or of a command."""
     arguments: tuple[str, ...] = ()
+    kind: str = ""
+    """MODULE or COMMAND; empty for a file."""
+    root: Path | None = None
+    """The project's folder; None for the nearest one."""
+    here: Path = field(default_factory=Path.cwd)
+    """The current folder."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the table [run] of tpuctl.toml, for what neither the header nor the project says."""
+    framework: str | None = None
     include: tuple[Path, ...] = ()
     name: str | None = None
     tpu: str | None = None
     accelerator: str | None = None
     dataset: str | None = None
-    framework: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     stored: tuple[str, ...] = ()
     """Variables whose values the run's record gets, too."""
@@ -77,7 +97,7 @@ class SubmitRequest:
     indexes: tuple[str, ...] = ()
     """URLs besides PyPI that packages may come from if the project's files say so."""
     wheelhouse: Path | None = None
-    """Folder of wheels in the script's folder: hosts install from nowhere else."""
+    """Folder of wheels in the program's folder: hosts install from nowhere else."""
     code_limit: int = bundles.LIMIT
     """Bytes of all files."""
     restarts: RestartRequest = field(default_factory=RestartRequest)
@@ -94,7 +114,7 @@ class SubmitPlan:
     node: Node
     code: bundles.Bundle
     arguments: tuple[str, ...]
-    """Arguments of the script; may hold secrets, so never in the bucket."""
+    """Arguments of the program; may hold secrets, so never in the bucket."""
     dependencies: tuple[str, ...]
     """Requirements of the script; their URLs may hold passwords, so never in the bucket."""
     environment: Mapping[str, str]
@@ -116,33 +136,35 @@ class SubmitPlan:
     """Seconds for which it waits there; 0 for no limit."""
     takes_turn: bool = False
     """Whether its node was free, and of several submissions at once only the first may start."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """What is run, from which folder, and each setting with its origin: for --dry-run."""
 
 
 def plan_submit(
     data_bucket: Bucket, provider: Provider, owner: str, request: SubmitRequest, at: datetime,
     report: bundles.Report | None = None, node: Node | None = None,
 ) -> SubmitPlan:  # fmt: skip
-    """Read the script and its header, find its dataset and its node; sends reads only.
+    """Read the program and its settings, find its dataset and its node; sends reads only.
 
     `node` is the one to run on, which may not exist yet; None for one that fits the request.
-    Raises UsageError for a script or name that is not valid, also for a syntax error, NotFoundError for a
+    Raises UsageError for a program or name that is not valid, also for a syntax error, NotFoundError for a
     missing dataset or node, StateError when no node of `owner` is READY.
     """
-    header = read_header(request.script, request.framework)
-    indexes = None if request.wheelhouse else request.indexes
-    lists = project_lists.of_script(request.script, header, request.extras, request.groups, indexes)
-    place = "--python" if request.python else f"header of {request.script}"
-    header = with_framework(lists.applied(header).with_python(request.python, place), request.script)
+    program = _program(request)
+    header, lists = _settled(program, request)
     framework = header.tpuctl.framework or TENSORFLOW
-    locks.wheelhouse(request.script, request.wheelhouse)
+    wheelhouse = locks.wheelhouse(program.root, request.wheelhouse)
     wheels = (request.wheelhouse,) if request.wheelhouse else ()
-    include = (*request.include, *wheels, *locks.files(request.script, header))
-    code = bundles.pack(request.script, include, request.code_limit, report)
-    modules = imports.imported_files(request.script)
-    notes = check_syntax([request.script, *modules], header) + locks.direct_references(header)
+    include = (*request.include, *wheels, *locks.files(program.root, header))
+    words = (program.script, *request.arguments) if program.kind == COMMAND else request.arguments
+    code = bundles.pack(program, include, request.code_limit, report, words)
+    notes = [*_project_note(header, request), *_syntax_notes(program, header)]
+    notes += [*locks.direct_references(header), *code.notes]
     if lists.provenance:
-        notes += [f"Hosts install what {lists.provenance} lists ({len(header.dependencies)}).", *lists.notes]
+        notes += [f"Hosts install what {lists.provenance} lists ({len(lists.requirements)}).", *lists.notes]
+    settings = _shown(program, request, header)
     request = _with_header(request, header.tpuctl)
+    _check_placeholders(request)
     check_values(request.environment)
     if "\0" in (request.setup or ""):
         raise UsageError("The setup command holds a NUL character.", hint="No shell reads that.")
@@ -151,18 +173,18 @@ def plan_submit(
         notes.append(f"Warning: {line}")
 
     types = _types(request, header.tpuctl, notes)
-    name = check_name(request.name) if request.name else default_name(request.script, at)
+    name = check_name(request.name) if request.name else default_name(request, at)
     dataset = _pinned(data_bucket, request.dataset, warn) if request.dataset else None
     node = node or find_ready(provider, request.tpu, types, owner)
-    imported = "" if request.setup else imports.framework([request.script, *modules])
+    imported = "" if request.setup else imports.framework(_sources(program))
     is_imported = imported == header.tpuctl.framework
-    notes += packages.check(node, header, locks.locked(request.script, header), imports=is_imported)
-    git, git_notes = _git(request.script.parent, code)
+    notes += packages.check(node, header, locks.locked(program.root, header), imports=is_imported)
+    git, git_notes = _git(program.root, code)
     arguments = masked_arguments(request.arguments)
     record = _run(name, request, arguments.arguments, code, header, node, dataset, git, at)
-    record = _with_lists(record, lists)
+    record = msgspec.structs.replace(_with_lists(record, lists), wheelhouse=wheelhouse)
     record = _with_restarts(record, request, header.tpuctl, node, owner, data_bucket.name)
-    notes += [*check_bundle(code, request.include, request.script.parent), *git_notes]
+    notes += [*check_bundle(code, request.include, program.root), *git_notes]
     notes += [*_arguments_note(arguments), *resumption.note(record)]
     return SubmitPlan(
         run=record,
@@ -175,34 +197,123 @@ def plan_submit(
             **own_variables(data_bucket.name, framework, node, dataset),
             **request.environment,
         },
-        wheelhouse=locks.wheelhouse(request.script, request.wheelhouse),
+        wheelhouse=wheelhouse,
         setup=request.setup or "",
         setup_timeout=request.setup_timeout,
         secrets=(*arguments.values, *_setup_values(request), *_unstored_values(request)),
         notes=tuple(notes),
         is_named=bool(request.name),
+        settings=settings,
     )
 
 
-def read_header(script: Path, framework: str | None = None) -> Header:
-    """Return a script's header; one without has its defaults. Raises UsageError.
+def read_header(request: SubmitRequest) -> Header:
+    """Return the settings of what is to run: options before the header before the project's.
 
-    Its framework is the one that is given, else as the header says, or its requirements, or what the script
-    and its modules import; '' where none of them says it.
+    Raises UsageError.
     """
-    header = job_header.parse(_read(script), str(script))
-    if framework:
-        table = msgspec.structs.replace(header.tpuctl, framework=framework)
-        return msgspec.structs.replace(header, tpuctl=table)
-    return with_framework(header, script)
+    return _settled(_program(request), request)[0]
 
 
-def with_framework(header: Header, script: Path) -> Header:
-    """Return a header with the framework that its requirements name, or that the script imports."""
-    if header.tpuctl.framework or not script.is_file():
-        return header
-    found = imports.framework([script, *imports.imported_files(script)], header.dependencies)
-    return msgspec.structs.replace(header, tpuctl=msgspec.structs.replace(header.tpuctl, framework=found))
+def _program(request: SubmitRequest) -> Program:
+    return programs.find(request.script, request.kind, request.root, request.here)
+
+
+def _settled(program: Program, request: SubmitRequest) -> tuple[Header, ProjectLists]:
+    """Return the settings with what the project lists, and the framework as far as it is seen."""
+    header = _header(program, request)
+    indexes = None if request.wheelhouse else request.indexes
+    start = program.file.parent if program.file else program.here
+    lists = project_lists.find(start, program.root, header, request.extras, request.groups, indexes)
+    place = "--python" if request.python else f"settings of {program.script}"
+    header = lists.applied(header).with_python(request.python, place)
+    if header.tpuctl.framework:
+        return header, lists
+    found = imports.framework(_sources(program), header.dependencies)
+    table = msgspec.structs.replace(header.tpuctl, framework=found)
+    origins = {**header.origins, "framework": "imports and requirements"}
+    return msgspec.structs.replace(header, tpuctl=table, origins=origins), lists
+
+
+def _sources(program: Program) -> list[bytes]:
+    """Return the texts of the program and of the modules of the project that it imports."""
+    if program.file is None or program.kind not in (SCRIPT, MODULE, NOTEBOOK):
+        return []
+    root = program.here if program.kind == MODULE else None
+    modules = [] if program.kind == NOTEBOOK else imports.imported_files(program.file, root)
+    return [program.source(), *map(read_source, modules)]
+
+
+def _header(program: Program, request: SubmitRequest) -> Header:
+    header = programs.header_of(program, request.defaults)
+    framework = request.framework or header.tpuctl.framework
+    if framework and framework not in FRAMEWORKS:
+        raise UsageError(f"'{framework}' is no framework.", hint=f"Known: {', '.join(FRAMEWORKS)}.")
+    lock = header.tpuctl.requirements
+    if lock and program.file and "requirements" not in header.origins:
+        folder = program.file.parent.relative_to(program.root)
+        lock = (PurePosixPath(folder.as_posix()) / lock).as_posix()
+    table = msgspec.structs.replace(header.tpuctl, framework=framework, requirements=lock)
+    return msgspec.structs.replace(header, tpuctl=table)
+
+
+def _syntax_notes(program: Program, header: Header) -> list[str]:
+    if program.kind == NOTEBOOK and program.file:
+        texts = programs.cells(read_source(program.file), str(program.file))
+        wanted, others = programs.installs(texts)
+        first = [f"Installed before the first cell: {', '.join(wanted)}."] if wanted else []
+        left = f"The notebook's 'pip install' has words that are left out: {' '.join(others)}."
+        return [*first, *([left] if others else [])]
+    if program.file is None or program.kind not in (SCRIPT, MODULE):
+        return []
+    root = program.here if program.kind == MODULE else None
+    return check_syntax([program.file, *imports.imported_files(program.file, root)], header)
+
+
+def _project_note(header: Header, request: SubmitRequest) -> list[str]:
+    """Return what a project's own file says that bills more or runs commands: the user typed none of it."""
+    given = {"accelerator": request.accelerator, "setup": request.setup}
+    names = ("accelerator", "setup", "restarts", "restarts_on_failure")
+    set_there = [
+        f"{name} = {getattr(header.tpuctl, name)!r}"
+        for name in names
+        if header.origins.get(name) == programs.SETTINGS and given.get(name) is None
+    ]
+    return [f"{programs.SETTINGS} sets {', '.join(set_there)}."] if set_there else []
+
+
+def _shown(program: Program, request: SubmitRequest, header: Header) -> dict[str, str]:
+    """Return what is run, where, and the settings with their origins."""
+    arguments = masked_arguments(request.arguments).arguments
+    words = (*(("-m",) if program.kind == MODULE else ()), program.script, *arguments)
+    shown = {"runs": f"{shlex.join(words)} ({program.kind})"}
+    if program.is_project:
+        shown["project"] = str(program.root)
+        shown["working folder"] = program.directory or "."
+    table, given = header.tpuctl, {"env": request.environment}
+    for name in ToolTable.__struct_fields__:
+        option, value = given.get(name, getattr(request, name, None)), getattr(table, name)
+        if name == "env":
+            value, option = ", ".join(table.env), ", ".join(request.environment)
+        if name.startswith("restarts"):
+            continue  # the configuration has a say
+        origin = f"--{name}" if option else header.origins.get(name, "header")
+        if option or (value != getattr(ToolTable(), name) and value):
+            shown[name] = f"{option or value} ({origin})"
+    return shown
+
+
+def _check_placeholders(request: SubmitRequest) -> None:
+    """Raise UsageError for a placeholder in the arguments that no host can fill in."""
+    for name in PLACEHOLDER.findall(" ".join(request.arguments)):
+        if name == "TPUCTL_DATA_DIR" and not request.dataset:
+            text = f"The arguments have {{{name}}}, and the run has no dataset."
+            raise UsageError(text, hint="Name it: --dataset NAME")
+        if name not in PLACEHOLDERS:
+            raise UsageError(
+                f"The arguments have {{{name}}}, which is nothing that hosts know.",
+                hint=f"Known: {', '.join(PLACEHOLDERS)}.",
+            )
 
 
 def on_node(plan: SubmitPlan, node: Node, data_bucket: Bucket) -> SubmitPlan:
@@ -221,10 +332,21 @@ def on_node(plan: SubmitPlan, node: Node, data_bucket: Bucket) -> SubmitPlan:
     )
 
 
-def default_name(script: Path, at: datetime) -> str:
+def default_name(program: SubmitRequest | Run, at: datetime) -> str:
     """Return the name of a run for which the user chose none."""
-    stem = re.sub(r"[^a-z0-9]+", "-", script.stem.lower()).strip("-")[:40] or "run"
+    name = str(program.script)
+    if program.kind == COMMAND:
+        name = _named_program((name, *program.arguments))
+    stem = name if program.kind == MODULE else PurePosixPath(name).stem
+    stem = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:40] or "run"
     return f"{stem}-{at.strftime('%Y%m%d-%H%M%S')}"
+
+
+def _named_program(words: Sequence[str]) -> str:
+    """Return the word of a command line that says best what runs: a module, a script, or its first."""
+    modules = (after.replace(".", "-") for word, after in itertools.pairwise(words) if word == "-m")
+    scripts = (word for word in words if word.endswith((".py", ".sh")))
+    return next(modules, None) or next(scripts, words[0])
 
 
 def require_dataset(bucket: Bucket, record: Run) -> None:
@@ -282,28 +404,6 @@ def _with_header(request: SubmitRequest, table: ToolTable) -> SubmitRequest:
     )
 
 
-def _read(script: Path) -> str:
-    if not script.is_file():
-        return ""  # `bundles.pack` says so
-    if script.suffix == ".ipynb":  # its JSON is valid Python, which fails on the hosts
-        raise UsageError(
-            f"{script} is a notebook.",
-            hint="Run a cell of it by %%tpu, or make a script of it: jupyter nbconvert --to script "
-            + quoted_path(str(script)),
-        )
-    with script.open("rb") as stream:
-        data = stream.read(job_header.LONGEST_SCRIPT + 1)
-    if len(data) > job_header.LONGEST_SCRIPT:
-        raise UsageError(
-            f"{script} is larger than {job_header.LONGEST_SCRIPT >> 20} MiB: no script is.",
-            hint="Give the path of a Python script; data travels by --include, or by 'tpuctl data upload'.",
-        )
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{script} is not a text file.", hint="Give the path of a Python script.") from error
-
-
 def _run(
     name: str, request: SubmitRequest, arguments: tuple[str, ...], code: bundles.Bundle, header: Header,
     node: Node, dataset: PinnedDataset | None, git: Git | None, at: datetime,
@@ -332,11 +432,12 @@ def _run(
         setup=masked(request.setup or "", (*_setup_values(request), *_unstored_values(request))),
         git=git,
         unpacked_size=code.unpacked_size,
-        wheelhouse=locks.wheelhouse(request.script, request.wheelhouse),
         setup_timeout=request.setup_timeout,
         not_kept=resumption.not_kept(request.environment, request.secrets),
         seeds=seeds_of(arguments, request.environment, request.secrets),
         of_header=of_header(request.environment, header.tpuctl),
+        kind=code.kind,
+        directory=code.directory,
     )
 
 

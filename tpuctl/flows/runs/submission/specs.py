@@ -57,6 +57,8 @@ def _spec(
         tpu_uid=node.uid,
         framework=run.framework,
         script=run.script,
+        kind=run.kind,
+        directory=run.directory,
         arguments=launch.arguments,
         dependencies=installed.requirements,
         choice=installed.reason,

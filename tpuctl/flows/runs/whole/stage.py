@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from tpuctl.errors import ConflictError, NotFoundError
 from tpuctl.flows.nodes.plan import NODE_NAME
@@ -70,16 +70,17 @@ def require_same(run: StoredRun, request: SubmitRequest) -> None:
     except NotFoundError:
         return
     arguments = masked_arguments(request.arguments).arguments
-    if (PurePosixPath(record.script).name, record.arguments) != (request.script.name, arguments):
+    names = [PurePosixPath(str(script)).name for script in (record.script, request.script)]
+    if names[0] != names[1] or record.arguments != arguments:
         raise ConflictError(
             f"There is a run '{run.name}' already, of {record.script} or with other arguments.",
             hint="Choose another --name, or none.",
         )
 
 
-def new_name(script: Path, at: datetime) -> str:
+def new_name(request: SubmitRequest, at: datetime) -> str:
     """Return a name for a run that nobody else chooses at the same second, also for the same script."""
-    return f"{default_name(script, at)}-{secrets.token_hex(2)}"
+    return f"{default_name(request, at)}-{secrets.token_hex(2)}"
 
 
 def node_name(run: str) -> str:

@@ -1,35 +1,70 @@
-"""Runs the script as a process group: stops it by SIGTERM, kills it if it ignores that."""
+"""Runs the program as a process group: stops it by SIGTERM, kills it if it ignores that."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
-import sys
 import time
-from typing import Dict, Optional, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence
 
 from tpuctl.host import timing
 from tpuctl.host.worker.attempt_lock import hold
+from tpuctl.host.worker.records import (
+    CELLS_FILE,
+    CODE,
+    COMMAND,
+    EXECUTED,
+    MODULE,
+    NOTEBOOK,
+    PLACEHOLDER,
+    PLACEHOLDERS,
+    SHELL,
+    Spec,
+)
 
 STOP_CODES = tuple(code for number in (signal.SIGTERM, signal.SIGKILL) for code in (-number, 128 + number))
 """Return codes of a script that was stopped from outside, or that reports so itself."""
+
+
+def command(spec: Spec, variables: Mapping[str, str], python: str) -> List[str]:
+    """Return what is started in the working folder; arguments have variables in place of their names."""
+    arguments = [_filled(text, variables) for text in spec.arguments]
+    if spec.kind == COMMAND:
+        return [_filled(spec.script, variables), *arguments]
+    if spec.kind == MODULE:
+        return [python, "-u", "-m", spec.script, *arguments]
+    script = os.path.relpath(spec.script, spec.directory or ".")
+    if spec.kind == NOTEBOOK:
+        code = os.path.join(CODE, spec.directory)
+        written = os.path.join(EXECUTED, os.path.basename(spec.script))
+        program, target = os.path.relpath(CELLS_FILE, code), os.path.relpath(written, code)
+        return [python, "-u", program, script, target, *arguments]
+    start = ["/bin/bash", "--"] if spec.kind == SHELL else [python, "-u", "--"]
+    return [*start, script, *arguments]
+
+
+def _filled(text: str, variables: Mapping[str, str]) -> str:
+    """Return text with the values of the variables that it names in braces."""
+    return PLACEHOLDER.sub(
+        lambda match: variables[match[1]] if match[1] in PLACEHOLDERS and match[1] in variables else match[0],
+        text,
+    )
 
 
 class Script:
     """One running script; its output goes to the end of the file `log`."""
 
     def __init__(
-        self, command: Sequence[str], folder: str, environment: Dict[str, str], log: str, lock: str,
-        python: str = sys.executable,
-    ) -> None:  # fmt: skip
-        """Start it by `python` in `folder`; it holds the file `lock` as long as it lives."""
+        self, command: Sequence[str], folder: str, environment: Dict[str, str], log: str, lock: str
+    ) -> None:
+        """Start it in `folder`; it holds the file `lock` as long as it lives."""
         descriptor = hold(lock)
         try:
             with open(log, "ab") as output:
                 os.utime(output.fileno())  # what was printed before was not by the script
                 self._process = subprocess.Popen(
-                    [python, "-u", "--", *command],
+                    command,
                     cwd=folder,
                     env=environment,
                     stdin=subprocess.DEVNULL,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import pkgutil
 import shutil
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from tpuctl.host import gcs, timing
 from tpuctl.host.worker.preparation import environment, interpreters, old_runs, packages
 from tpuctl.host.worker.preparation.environment import Prepared
 from tpuctl.host.worker.preparation.tar_files import FILE, FOLDER, Member, TarError, TarReader, TooMuchError
-from tpuctl.host.worker.records import OWN, Spec
+from tpuctl.host.worker.records import CELLS_FILE, CODE, COMMAND, EXECUTED, NOTEBOOK, OWN, SHELL, Spec
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -164,8 +165,6 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 ERRORS = (BundleError, interpreters.PythonError, packages.PackageError, SetupError)
 """What ends the preparation besides GcsError and OSError."""
-CODE = "code"
-"""The folder of the script inside an attempt's."""
 
 
 def prepare(bucket: gcs.Bucket, spec: Spec, folder: str, log: str, reports: str) -> Prepared:
@@ -181,10 +180,23 @@ def prepare(bucket: gcs.Bucket, spec: Spec, folder: str, log: str, reports: str)
     needs_packages = spec.dependencies or spec.requirements
     installed = _installed(spec, folder, code, log, base) if needs_packages else ""
     prepared = Prepared(interpreters.environment(base, spec, folder), installed)
+    if spec.kind in (SHELL, COMMAND):
+        environment.write_commands(code, prepared.interpreter)
+    if spec.kind == NOTEBOOK:
+        os.makedirs(os.path.join(folder, EXECUTED), exist_ok=True)
+        with open(os.path.join(folder, CELLS_FILE), "wb") as program:
+            program.write(pkgutil.get_data("tpuctl.host.worker.job", CELLS_FILE) or b"")
     if spec.setup:
-        variables = environment.of_job(spec, prepared, reports)
-        run(spec.setup, code, variables, log, spec.setup_timeout)
+        variables = environment.of_job(spec, prepared, reports, code)
+        run(spec.setup, working_folder(spec, code), variables, log, spec.setup_timeout)
     return prepared
+
+
+def working_folder(spec: Spec, code: str) -> str:
+    """Return the folder in which the program runs; the bundle has no empty ones."""
+    folder = os.path.join(code, spec.directory) if spec.directory else code
+    os.makedirs(folder, exist_ok=True)
+    return folder
 
 
 def _installed(spec: Spec, folder: str, code: str, log: str, python: str) -> str:

@@ -10,7 +10,16 @@ from typing import Callable, List, Optional
 
 from tpuctl.host import gcs, timing
 from tpuctl.host.worker.errand import Errand
-from tpuctl.host.worker.records import FINISHED, REPORTS_FOLDER, RUNNING, Spec, WorkerStatus, attempt_folder
+from tpuctl.host.worker.records import (
+    EXECUTED,
+    FINISHED,
+    NOTEBOOK,
+    REPORTS_FOLDER,
+    RUNNING,
+    Spec,
+    WorkerStatus,
+    attempt_folder,
+)
 from tpuctl.host.worker.reporting.logs import LogShipper, say
 from tpuctl.host.worker.reporting.status import AnotherSupervisorError, StatusWriter
 from tpuctl.host.worker.signals import Signals
@@ -151,3 +160,19 @@ class Reporter:
 
     def _ship_reports(self) -> None:
         ship(self._bucket, self._spec.folder + REPORTS_FOLDER, self.reports)
+        first = min(self._spec.participants or (self._spec.worker,))
+        if self._spec.kind == NOTEBOOK and self._spec.worker == first:
+            self._ship_notebook(os.path.basename(self._spec.script))
+
+    def _ship_notebook(self, name: str) -> None:
+        """Write the notebook with its outputs among the run's; that of another attempt has its number."""
+        path = os.path.join(os.path.dirname(self.reports), EXECUTED, name)
+        if not os.path.exists(path):
+            return
+        with open(path, "rb") as stream:
+            data = stream.read()
+        stem, number = os.path.splitext(name)[0], self._spec.attempt
+        written = name if number == 1 else "%s-attempt%d.ipynb" % (stem, number)
+        place = "runs/%s/outputs/%s" % (self._spec.run, written)
+        if not self._bucket.create(place, data, "application/x-ipynb+json"):
+            say("another program has written %s" % place)
