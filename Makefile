@@ -3,7 +3,7 @@ BIN := .venv/bin
 # many tests wait for a program or a server that they start, so that more processes than cores keep the cores busy
 PROCESSES = $$(n=$$(($$(getconf _NPROCESSORS_ONLN) + 2)); echo $$((n < 6 ? n : 6)))
 
-.PHONY: help demo test test-fast test-all daily every accept-terraform checkov test-tensorflow test-beam mutate contract check audit bench house clean
+.PHONY: help demo test test-fast test-all daily every accept-terraform checkov test-tensorflow test-jax test-beam mutate contract check audit bench house clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)$$/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r target text; do \
@@ -38,6 +38,9 @@ checkov: .checkov/ready  ## judge terraform/ by the rules of checkov, in an envi
 
 test-tensorflow: .venv/ready  ## test the emulated TPU with every TensorFlow from 2.16 on; installs each
 	$(BIN)/python tests/sim/guest/tensorflow_versions.py
+
+test-jax: .venv/ready  ## test the emulated TPU with releases of JAX up to the newest, on Python 3.12; installs each
+	$(BIN)/python tests/sim/guest/jax_versions.py
 
 test-beam: .beam/ready  ## test datasets made by Apache Beam, also on a Dask cluster; needs other versions of packages
 	.beam/bin/python -m pytest tests/flows/datasets/beam
@@ -84,4 +87,4 @@ house: .venv/ready  ## print how heavy the package is: files, lines, imports, to
 	@touch $@
 
 clean:  ## delete all environments and what the demo wrote
-	rm -rf .venv .demo .tensorflow .beam .checkov
+	rm -rf .venv .demo .tensorflow .jax .beam .checkov

@@ -54,7 +54,7 @@ def test_contributing_lists_every_target_of_make() -> None:
 
 def texts() -> Iterator[tuple[Path, str]]:
     """Yield the files of the checkout that people and programs read, with their text."""
-    generated = {".git", ".venv", ".demo", ".tensorflow", ".beam"}
+    generated = {".git", ".venv", ".demo", ".tensorflow", ".jax", ".beam"}
     generated |= {".hypothesis", ".pytest_cache", ".mypy_cache", ".ruff_cache"}
     suffixes = {".py", ".md", ".toml", ".txt", ".yml", ".tf", ".hcl", ".ipynb", ".sh", ""}
     for top in ROOT.iterdir():

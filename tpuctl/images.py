@@ -118,7 +118,8 @@ def image(runtime: str) -> Image | None:
     keras = _KERAS.get(version.rpartition(".")[0], version)
     return Image(
         runtime, "Ubuntu 22.04", "3.10", TENSORFLOW, version, generations, bool(pod), HOLDER if pod else "",
-        {**_UBUNTU, "tensorflow": version, "keras": keras}, libtpu=True,
+        {**_UBUNTU, "tensorflow": version, "keras": keras, "tensorboard": f"{version.rpartition('.')[0]}.0"},
+        libtpu=True,
     )  # fmt: skip
 
 

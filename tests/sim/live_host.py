@@ -43,11 +43,12 @@ class User:
         accelerator: str = "v3-8",
         metadata: dict[str, str] | None = None,
         parent: str = PARENT,
+        runtime: str = "tpu-ubuntu2204-base",
     ) -> Any:
         """Create a spot node over gRPC, whose metadata is the key alone unless given, and wait for READY."""
         node = tpu_v2.Node(
             accelerator_type=accelerator,
-            runtime_version="tpu-ubuntu2204-base",
+            runtime_version=runtime,
             scheduling_config=tpu_v2.SchedulingConfig(spot=True),
             network_config=tpu_v2.NetworkConfig(enable_external_ips=True),
             metadata={"ssh-keys": self.key_line} if metadata is None else metadata,
@@ -78,6 +79,10 @@ class User:
             text, errors = out.read().decode(), err.read().decode()
             assert out.channel.recv_exit_status() == 0, errors
         return text
+
+    def install(self, hosts_file: Path, address: str, *requirements: str) -> None:
+        """Install packages on the host, as a user of a real one has to."""
+        self.run(hosts_file, address, f"python3 -m pip install {shlex.join(requirements)}")
 
     def run_script(
         self, hosts_file: Path, address: str, script: str, *, before: str = "", after: str = ""

@@ -145,6 +145,7 @@ def test_a_file_says_where_every_service_of_a_simulator_is(simulator: RunningSim
         "egress": "pass",
         "external_ips": True,
         "iam": "",
+        "python": "machine",
     }
     bucket = simulator.gcs.store.buckets.get("sim-project-tpuctl")
     assert (bucket.project, bucket.location) == ("sim-project", "EUROPE-WEST4")

@@ -63,7 +63,7 @@ def test_a_pause_lasts_for_the_rest_of_a_transition(now: float, slept: list[floa
 
 SERVED = {
     "speed": "instant", "idle": 3600.0, "key_delay": None, "egress": "pass", "external_ips": True,
-    "iam": None, "iam_user": None, "scenario": None,
+    "iam": None, "iam_user": None, "python": "machine", "scenario": None,
 }  # fmt: skip
 """What a simulator is started with unless options say otherwise."""
 
@@ -93,6 +93,7 @@ def started(patch: pytest.MonkeyPatch, *options: str, error: TpuctlError | None 
         (("--egress", "refuse"), {"egress": "refuse"}),
         (("--no-external-ips",), {"external_ips": False}),
         (("--iam",), {"iam": ""}),
+        (("--python", "image"), {"python": "image"}),
         (("--iam", "iam.json", "--iam-user", "user:a@b"), {"iam": "iam.json", "iam_user": "user:a@b"}),
         (("--scenario", "bad-day.toml"), {"scenario": Path("bad-day.toml")}),
     ],

@@ -14,7 +14,7 @@ from pathlib import Path
 from tpuctl.errors import TpuctlError
 from tpuctl.faults import load_scenario
 from tpuctl.sim.iam.enforcement import DEFAULT_ACCOUNTS, enforcement
-from tpuctl.sim.settings import DELAYS, EGRESS, FIREWALLS, PASS
+from tpuctl.sim.settings import DELAYS, EGRESS, FIREWALLS, MACHINE, PASS, PYTHONS
 
 UNLIMITED = (resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_DATA, resource.RLIMIT_AS)
 """What a login on Ubuntu limits by no more than the hard limit."""
@@ -65,6 +65,12 @@ def main() -> None:
         default="open",
         help="open: as of a new network `default`; closed: without its rule for SSH",
     )
+    parser.add_argument(
+        "--python",
+        choices=PYTHONS,
+        default=MACHINE,
+        help="run this machine's Python on hosts, with links to its packages, or that of their image",
+    )
     parser.add_argument("--scenario", type=Path, help="a TOML file with the faults to start with")
     arguments = parser.parse_args()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -88,6 +94,7 @@ async def serve(
     iam_user: str | None = None,
     default_account: str = "editor",
     firewall: str = "open",
+    python: str = MACHINE,
 ) -> None:
     """Run a simulator until SIGTERM or SIGINT, or until it was idle for `idle` seconds (0: for ever)."""
     from tpuctl.sim.simulator import Simulator  # noqa: PLC0415  # after `_use_plain_letters`
@@ -109,6 +116,7 @@ async def serve(
         external_ips=external_ips,
         iam=enforced,
         firewall=firewall,
+        python=python,
         orphans_live=ORPHANS_LIVE,
     )
     os.dup(simulator.lock)  # keeps the folder locked until the process has ended

@@ -37,8 +37,6 @@ class HostEnvironment:
     """URL"""
     ca_file: Path
     own_ca_file: Path
-    packages: Path
-    """Folder of the distributions that every host has."""
     egress: str = PASS
     chip_look: float = 120.0
     """Seconds after the start of a script until its host looks whether it holds a chip."""
@@ -63,14 +61,13 @@ class HostEnvironment:
 
     def _tpu(self, host: Host) -> dict[str, str]:
         cores = os.environ.get("TPUCTL_SIM_CORES")
-        variables = guest.environment(
+        return guest.environment(
             host.accelerator_type,
             node=host.node_id,
             cores=int(cores) if cores else None,
             checks=os.environ.get("TPUCTL_SIM_CHECKS", ""),
             slices=len(host.slices),
         )
-        return {**variables, "PYTHONPATH": os.pathsep.join([variables["PYTHONPATH"], str(self.packages)])}
 
     def _http_proxy(self, address: str) -> dict[str, str]:
         """Send http through the proxy, too, which refuses it.

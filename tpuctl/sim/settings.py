@@ -38,6 +38,10 @@ EGRESS = (PASS, REFUSE)
 FIREWALLS = ("open", "closed")
 """Whether the network `default` of a project has the rule for SSH that a new one has."""
 
+MACHINE, IMAGE = "machine", "image"
+PYTHONS = (MACHINE, IMAGE)
+"""The Python of hosts: this machine's with packages of this machine, or that of their image with its own."""
+
 
 @dataclass(frozen=True)
 class Profile:

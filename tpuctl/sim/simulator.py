@@ -12,7 +12,7 @@ import stat
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
@@ -36,10 +36,10 @@ from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.server import RUNNER_OPTIONS, GcsServer
 from tpuctl.sim.gcs.storage.policies import apply_terraform, project_and_policy
 from tpuctl.sim.host_environment import HostEnvironment
-from tpuctl.sim.hosts import tpu_library
 from tpuctl.sim.hosts.connections import can_tell
 from tpuctl.sim.hosts.isolation import NetworkIsolation
 from tpuctl.sim.hosts.pool import HostPool
+from tpuctl.sim.hosts.programs import login
 from tpuctl.sim.hosts.programs.processes import node_uid_of
 from tpuctl.sim.iam.access import Access
 from tpuctl.sim.iam.callers import Callers
@@ -53,7 +53,7 @@ from tpuctl.sim.network.proxy import ConnectProxy
 from tpuctl.sim.network.web_servers import WebServers, sent_json
 from tpuctl.sim.orphan_cleanup import OrphanWatch
 from tpuctl.sim.records import Host
-from tpuctl.sim.settings import PASS, profile
+from tpuctl.sim.settings import IMAGE, MACHINE, PASS, profile
 from tpuctl.sim.state.database import Database
 from tpuctl.sim.state.folder_lock import lock_folder
 from tpuctl.sim.state.private_file import write_private
@@ -101,6 +101,7 @@ class Endpoints(TypedDict, total=False):
     iam: str
     default_account: str
     firewall: str
+    python: str
     environment: dict[str, str]
     tpu_rest: str
     tpu_grpc: str
@@ -114,7 +115,8 @@ class Simulator:
     seconds, and publish their guest attributes after `publish_delay` (None: by `speed`). The Cloud TPU API,
     hosts and faults use `clock`; Cloud Storage uses the machine's. `egress` and `external_ips` are
     explained in `settings.Profile`, `firewall` in `settings.FIREWALLS`, `aliases` in `hosts.network.Network`,
-    `iam` in `iam.enforcement`: without it every caller may do everything.
+    `iam` in `iam.enforcement`: without it every caller may do everything. `python` is explained in
+    `settings.PYTHONS`; raises UsageError where this machine does not have that of the images.
     """
 
     def __init__(
@@ -130,8 +132,11 @@ class Simulator:
         external_ips: bool = True,
         iam: Enforcement | None = None,
         firewall: str = "open",
+        python: str = MACHINE,
         orphans_live: int = 0,
     ) -> None:
+        interpreters = login.interpreters() if python == IMAGE else {}
+        self._python = python
         self.folder = folder = folder.absolute()  # programs on hosts have other working folders
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._files = files = SimulatorFolder(folder)
@@ -175,6 +180,7 @@ class Simulator:
             clock=clock.now,
             sleep=clock.sleep,
             events=self.events,
+            interpreters=interpreters,
         )
         self._isolation = NetworkIsolation(self.hosts.offline)
         self.world = World(self._database, settings, self.hosts, self.faults, self.events)
@@ -274,20 +280,16 @@ class Simulator:
             if not self._iam or self._iam.state.policies.default_account
             else "none",
             "firewall": self._firewall,
+            "python": self._python,
             "environment": self._clients.environment(proxy, storage, self._authority, self.hosts.ssh_config),
         }
-
-    @cached_property
-    def _packages(self) -> Path:
-        """The distributions of every host, once there is one."""
-        return tpu_library.install(self.folder / "packages")
 
     def _host_environment(self, host: Host) -> Mapping[str, str]:
         """The variables of every program on a host; read when a host starts, which is after the services."""
         proxy, storage = self.endpoints["proxy"], self.endpoints["storage"]
         files = (self._authority.ca_file, self._authority.own_file)
         settings = self._profile.egress, self._profile.seconds("chips")
-        return HostEnvironment(proxy, storage, *files, self._packages, *settings).of(host)
+        return HostEnvironment(proxy, storage, *files, *settings).of(host)
 
     async def _on_request(self, server: str, request: web.Request) -> None:
         self._note_use()

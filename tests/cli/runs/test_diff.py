@@ -13,7 +13,7 @@ from tpuctl.cloud.storage import Bucket
 Tpuctl = Callable[..., CommandResult]
 JOB = """\
 # /// script
-# dependencies = []
+# dependencies = ["google-cloud-storage"]
 # ///
 import os, sys
 from google.cloud import storage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Callable
 
@@ -21,7 +22,7 @@ def cells(text: str) -> list[list[str]]:
 def test_the_state_of_a_simulator(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
     status = tpuctl("sim", "status", "--json").json
     fields = "schema running pid project bucket tpu_grpc tpu_rest storage egress external_ips iam "
-    fields += "default_account firewall folder"
+    fields += "default_account firewall python folder"
     assert " ".join(status) == fields
     assert (status["running"], status["project"], status["bucket"]) == (
         True,
@@ -43,6 +44,8 @@ def test_the_state_of_a_simulator(tpuctl: Tpuctl, simulator: RunningSimulator) -
         "iam": "not enforced",
         "default_account": "editor",
         "firewall": "open",
+        "python": f"{platform.python_version()}, this machine's; that of images is 3.10: "
+        "tpuctl sim start --python image",
         "folder": status["folder"],
     }
 

@@ -1,3 +1,8 @@
+# /// script
+# dependencies = ["tensorflow"]
+# [tool.tpuctl]
+# framework = "tensorflow"
+# ///
 """Runs every job for a few steps in one process, each with its own output folders; prints JSON.
 
 The datasets in the bucket are those that `test_on_the_simulator.py` uploads.

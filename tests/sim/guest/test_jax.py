@@ -39,7 +39,7 @@ FOREIGN = ("JAX_", "XLA_", "TPU", "PYTHON", "PJRT_")
 def run(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     return subprocess.run(
-        [sys.executable, *map(str, arguments)],
+        [os.environ.get("TPUCTL_TEST_JAX") or sys.executable, *map(str, arguments)],
         env=inherited | variables,
         capture_output=True,
         text=True,
@@ -137,6 +137,12 @@ def test_hosts_without_an_address_of_their_own_still_join(guest: ModuleType) -> 
 
 def test_a_program_that_asks_for_the_cpu_gets_one_device_as_on_a_tpu_host() -> None:
     assert output(run("-c", COUNT, **environment("v3-8"), JAX_PLATFORMS="cpu")) == "1\n"
+
+
+def test_without_libtpu_it_is_the_hosts_cpu_with_jaxs_own_warning() -> None:
+    alone = run("-c", COUNT, **environment("v3-8"), TPUCTL_SIM_RUNTIME="tpu-ubuntu2204-base")
+    assert output(alone) == "1\n"
+    assert "Falling back to cpu." in alone.stderr
 
 
 def test_children_of_a_program_see_the_same_devices() -> None:

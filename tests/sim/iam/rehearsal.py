@@ -19,7 +19,13 @@ Start = Callable[..., RunningSimulator]
 RECORDED = ROOT / "tests/terraform/recorded"
 PROJECT = "demo-project-1"
 ADA = "user:ada@example.com"
-HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# accelerator = "v3-8"\n# ///\n'
+HEADER = """\
+# /// script
+# dependencies = {dependencies}
+# [tool.tpuctl]
+# accelerator = "v3-8"
+# ///
+"""
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,7 @@ def grant(kind: str, role: str, *, bucket: str = "", member: str = "") -> Callab
     return matches
 
 
-def job(body: str, name: str = "job.py") -> str:
-    """Write a job and return its path."""
-    Path(name).write_text(HEADER + body)
+def job(body: str, name: str = "job.py", *dependencies: str) -> str:
+    """Write a job that requires packages, and return its path."""
+    Path(name).write_text(HEADER.format(dependencies=json.dumps(dependencies)) + body)
     return name

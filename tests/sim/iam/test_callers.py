@@ -55,11 +55,11 @@ except GoogleAPICallError as error:
 """
 
 
-def lines(tpuctl: Tpuctl, body: str, **variables: str) -> list[str]:
-    """Run a job on a new node and return what it prints."""
+def lines(tpuctl: Tpuctl, body: str, *dependencies: str, **variables: str) -> list[str]:
+    """Run a job on a new node and return the lines of its log."""
     assert tpuctl("up", "v3-8", "--name", "n1", "--yes").code == 0
     settings = [text for name, value in variables.items() for text in ("--env", f"{name}={value}")]
-    assert tpuctl("submit", job("import os\n" + body), *settings).code == 0
+    assert tpuctl("submit", job("import os\n" + body, "job.py", *dependencies), *settings).code == 0
     followed = tpuctl("logs", "-f")
     assert followed.code == 0, followed.out + followed.err
     return str(followed.out).splitlines()
@@ -82,7 +82,7 @@ def test_a_connection_that_is_closed_at_once_is_nobodys(rehearse: Start, tpuctl:
 
 def test_the_cloud_tpu_api_knows_the_hosts_account(rehearse: Start, tpuctl: Tpuctl) -> None:
     rehearse()
-    assert lines(tpuctl, APIS, NODE="n1") == [
+    assert lines(tpuctl, APIS, "google-cloud-tpu", NODE="n1")[-2:] == [
         "get READY",
         f"stop Permission 'tpu.nodes.stop' denied on 'projects/{PROJECT}/locations/europe-west4-a/nodes/n1' "
         "(or it may not exist).",

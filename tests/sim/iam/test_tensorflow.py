@@ -82,7 +82,7 @@ def test_a_job_of_this_repository_keeps_all_checkpoints_where_they_are_protected
 def test_checkpoints(rehearse: Start, tpuctl: Tpuctl, example: Example, keep: str, lines: list[str]) -> None:
     rehearse(example)
     assert tpuctl("up", "v3-8", "--framework", "tensorflow", "--yes").code == 0
-    assert tpuctl("submit", job(BODY), "--env", f"KEEP={keep}").code == 0
+    assert tpuctl("submit", job(BODY, "job.py", "tensorflow"), "--env", f"KEEP={keep}").code == 0
     followed = tpuctl("logs", "-f")
     assert followed.code == 0, followed.out + followed.err
     assert [line for line in followed.out.splitlines() if line.startswith(("saved", "refused"))] == lines

@@ -108,6 +108,7 @@ def test_where_egress_is_refused_http_is_too_and_the_simulated_services_are_not(
     home: Path, tmp_path: Path
 ) -> None:
     with host(tmp_path, "refuse") as run:
+        run("python3 -m pip install google-cloud-storage")
         output = run(f"python3 -c {shlex.quote(HTTP)}").splitlines()
     refusal = "403 packages.example: outside the simulator, which was started with --egress refuse"
     assert output == [refusal, "one"]

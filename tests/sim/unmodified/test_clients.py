@@ -142,10 +142,9 @@ def test_a_program_on_a_host_needs_no_argument_either(simulator: RunningSimulato
     endpoints = simulator.simulator.endpoints
     metadata = {"ssh-keys": user.key_line, "colour": "red"}
     node = user.create(endpoints["tpu_grpc"], metadata=metadata)
-    command = f"python3 -c {shlex.quote(ON_HOST)}"
-    lines = user.run(
-        Path(endpoints["hosts_file"]), node.network_endpoints[0].ip_address, command
-    ).splitlines()
+    hosts, address = Path(endpoints["hosts_file"]), node.network_endpoints[0].ip_address
+    user.install(hosts, address, "google-cloud-storage", "google-cloud-tpu")
+    lines = user.run(hosts, address, f"python3 -c {shlex.quote(ON_HOST)}").splitlines()
     assert lines[:3] == ["tpu.googleapis.com READY red", "busy", "sim-project hello"]
     assert lines[3].count(".") == 2, "a signed token"
 

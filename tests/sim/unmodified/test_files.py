@@ -67,13 +67,11 @@ EXPECTED: dict[str, dict[str, Any]] = {
 
 def test_over_ssh(simulator: RunningSimulator, tmp_path: Path) -> None:
     endpoints, user = simulator.simulator.endpoints, User(tmp_path)
-    node = user.create(endpoints["tpu_grpc"])
-    address = node.network_endpoints[0].ip_address
+    node = user.create(endpoints["tpu_grpc"], runtime="tpu-vm-tf-2.17.0-pjrt")
+    address, hosts = node.network_endpoints[0].ip_address, Path(endpoints["hosts_file"])
+    user.install(hosts, address, "google-cloud-storage", "gcsfs", "tensorstore")
     reports = {
-        name: json.loads(
-            user.run_script(Path(endpoints["hosts_file"]), address, (PROGRAMS / name).read_text())
-        )
-        for name in EXPECTED
+        name: json.loads(user.run_script(hosts, address, (PROGRAMS / name).read_text())) for name in EXPECTED
     }
     assert reports == EXPECTED
 

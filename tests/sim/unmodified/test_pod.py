@@ -68,9 +68,11 @@ def test_worker_0_has_the_replicas_of_every_host(
 def test_tensorflows_own_resolver_asks_the_api(simulator: RunningSimulator, tmp_path: Path) -> None:
     """Without the emulation, on any worker: by googleapiclient and oauth2client, as images for TPUs have."""
     endpoints, user = simulator.simulator.endpoints, User(tmp_path)
-    node = user.create(endpoints["tpu_grpc"], "pod", "v3-32")
+    node = user.create(endpoints["tpu_grpc"], "pod", "v3-32", runtime="tpu-vm-tf-2.17.0-pod-pjrt")
     addresses = [endpoint.ip_address for endpoint in node.network_endpoints]
+    hosts = Path(endpoints["hosts_file"])
+    user.install(hosts, addresses[1], "google-api-python-client", "oauth2client", "pysocks")
     before = "env -u TPUCTL_SIM_TPU TPU_NAME=pod TPU_LOAD_LIBRARY=0"
-    report = json.loads(user.run_script(Path(endpoints["hosts_file"]), addresses[1], REAL, before=before))
+    report = json.loads(user.run_script(hosts, addresses[1], REAL, before=before))
     assert report["workers"] == [f"{address}:8470" for address in addresses]
     assert "nodes/elsewhere' was not found" in report["refusal"]

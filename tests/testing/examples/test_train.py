@@ -50,7 +50,8 @@ def start(sim: Simulator, key: Path, address: str, steps: int) -> subprocess.Pop
     """Start the loop on the host, its text on standard input."""
     ssh = ["ssh", "-F", str(sim.endpoints.ssh_config), "-i", str(key), "-l", "me"]
     options = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"]
-    command = f"python3 - {sim.endpoints.bucket} run-1 {steps}"
+    install = "python3 -m pip install --quiet google-cloud-storage </dev/null >&2"
+    command = f"{install} && python3 - {sim.endpoints.bucket} run-1 {steps}"
     with SCRIPT.open() as script:
         return subprocess.Popen(
             [*ssh, *options, address, command], stdin=script, stdout=subprocess.PIPE, text=True

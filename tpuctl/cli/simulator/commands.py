@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -26,6 +27,7 @@ from tpuctl.cloud.simulator.log import SimulatorLog
 from tpuctl.cloud.simulator.log_cursor import follow as following
 from tpuctl.cloud.simulator.log_cursor import last as last_of
 from tpuctl.errors import StateError, UsageError
+from tpuctl.images import IMAGES
 from tpuctl.simulator_folder import PROGRAMS
 
 LABELS = {
@@ -34,6 +36,12 @@ LABELS = {
     "storage": "Cloud Storage",
 }
 """Field of the JSON form -> its label in the text form, where they differ."""
+OF_IMAGES = ", ".join(sorted({each.python for each in IMAGES.values()}))
+PYTHONS = {
+    "machine": f"{platform.python_version()}, this machine's; that of images is {OF_IMAGES}: "
+    "tpuctl sim start --python image",
+    "image": f"{OF_IMAGES}, that of each image; jobs really install what they require",
+}
 
 
 @click.command()
@@ -70,12 +78,14 @@ def show_endpoints(endpoints: simulator.PublishedEndpoints, *, as_json: bool) ->
         "iam": endpoints.iam or None,
         "default_account": endpoints.default_account,
         "firewall": endpoints.firewall,
+        "python": endpoints.python,
         "folder": str(simulator_folder()),
     }
     if as_json:
         output.json(fields)
     else:
         fields["iam"] = f"enforced, this shell as {endpoints.iam}" if endpoints.iam else "not enforced"
+        fields["python"] = PYTHONS[endpoints.python]
         output.facts({LABELS.get(name, name): value for name, value in fields.items()})
 
 
@@ -125,6 +135,12 @@ def show_endpoints(endpoints: simulator.PublishedEndpoints, *, as_json: bool) ->
     type=click.Choice(["open", "closed"]),
     help="Let SSH from outside in, as a new network does (default), or not, until a rule does.",
 )
+@click.option(
+    "--python",
+    type=click.Choice(["machine", "image"]),
+    help="Give hosts this machine's Python, with links to packages of this machine (default), or that of "
+    "their image, which really installs what a job requires; until the simulator stops.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Show the result as JSON.")
 def start(
     scenario: Path | None,
@@ -134,6 +150,7 @@ def start(
     no_external_ips: bool,
     iam: str | None,
     iam_user: str | None,
+    python: str | None,
     as_json: bool,
 ) -> None:
     """Start the simulator, if it does not run; other commands start it by themselves.
@@ -143,13 +160,16 @@ def start(
       tpuctl sim start --scenario rehearsal.toml
       tpuctl sim start --no-external-ips
       tpuctl sim start --default-account none --firewall closed
+      tpuctl sim start --python image
       tpuctl sim start --iam iam.json --iam-user user:ada@example.com
       tpuctl sim start
     """
     if iam_user is not None and iam is None:
         raise UsageError("--iam-user is for roles that are enforced.", hint="Add --iam.")
     rehearsed = faults.load_scenario(scenario) if scenario else None  # its mistakes, before anything starts
-    modes = {"egress": egress, "default_account": default_account, "firewall": firewall}
+    modes = {
+        "egress": egress, "default_account": default_account, "firewall": firewall, "python": python
+    }  # fmt: skip
     options = {"--iam": _absolute(iam), "--iam-user": iam_user}
     options |= {f"--{name.replace('_', '-')}": value for name, value in modes.items()}
     given = [f"{name}={value}" for name, value in options.items() if value is not None]
@@ -159,6 +179,8 @@ def start(
     if no_external_ips and endpoints.external_ips:
         raise _runs_already("and gives external addresses")
     _check_iam(iam, iam_user, endpoints.iam)
+    if python not in (None, endpoints.python):
+        raise _runs_already(f"with --python {endpoints.python}")
     if rehearsed:
         added = ControlClient(simulator_folder()).add(rehearsed.faults, rehearsed.name)
         show_faults(added, err=True)

@@ -34,6 +34,8 @@ class PublishedEndpoints(msgspec.Struct, frozen=True):
     """`editor` or `none`: the role of a project's default service account."""
     firewall: str = "open"
     """`open` or `closed`: whether the network `default` has its rule for SSH."""
+    python: str = "machine"
+    """`machine` or `image`: whose Python hosts run."""
     environment: dict[str, str] = {}
     """Variables that point unmodified clients outside of its hosts to the simulator."""
     schema: int = 1

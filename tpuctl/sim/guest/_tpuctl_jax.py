@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import errno
 import socket
+import warnings
 import zlib
 from collections.abc import Callable, MutableMapping
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Protocol
 
 import _tpuctl_chips  # type: ignore[import-not-found]  # its name on a host
 from _tpuctl_tpu.slices import Slice  # type: ignore[import-not-found]  # its name on a host
 
-TESTED = "0.5 to 0.10"
+TESTED = "0.5 to 0.12"
 HERE = ("[::]", "0.0.0.0", "localhost", "127.0.0.1", "[::1]")  # noqa: S104  addresses to recognise
 """Names of every interface, or of loopback, on a real host, which is a machine of its own."""
 OTHER_PORTS = range(20_000, 30_000)
@@ -42,6 +44,8 @@ def prepare(environ: Environ) -> Callable[[], None]:
         devices = devices_of_host(environ)
     except ValueError as error:
         raise SystemExit(f"tpuctl simulator: {error}") from None
+    if "TPUCTL_SIM_RUNTIME" in environ and find_spec("libtpu") is None:
+        return _say_why_cpu
     wants_tpu = environ.get("JAX_PLATFORMS") != "cpu"  # else it gets the host's CPU, which is one device
     if wants_tpu:
         environ["JAX_PLATFORMS"] = "cpu"
@@ -59,6 +63,15 @@ def prepare(environ: Environ) -> Callable[[], None]:
         _listen_on_own_address(environ.get("TPUCTL_SIM_ADDRESS", ""))
 
     return finish
+
+
+def _say_why_cpu() -> None:
+    """Warn as JAX does where it sees the chips (xla_bridge.py): it finds none here, and is the host's CPU."""
+    warnings.warn(
+        "A Google TPU may be present on this machine, but either a TPU-enabled jaxlib or libtpu is not "
+        "installed. Falling back to cpu.",
+        stacklevel=2,
+    )
 
 
 def devices_of_host(environ: Environ) -> int:

@@ -41,7 +41,7 @@ class _TensorFlowHook:
         loader.exec_module = load_with_tpu
 
     def prepare(self):  # type: ignore[no-untyped-def]
-        return _emulate_tpu
+        return _emulate_tpu if _is_built_for_tpu() else lambda: None
 
 
 class _JaxHook(_TensorFlowHook):
@@ -68,12 +68,34 @@ class _TorchHook(_TensorFlowHook):
         return lambda: take(os.environ)
 
 
+class _PipHook(_TensorFlowHook):
+    """The same for pip, which takes packages from this machine."""
+
+    package = "pip"
+
+    def prepare(self):  # type: ignore[no-untyped-def]
+        _reach_guest()
+        from _tpuctl_pip import offer  # type: ignore[import-not-found]  # noqa: PLC0415  only in pip
+
+        return offer
+
+
 def _find_spec(name, path, target):  # type: ignore[no-untyped-def]
     for finder in sys.meta_path:
         spec = finder.find_spec(name, path, target)
         if spec is not None:
             return spec
     return None
+
+
+def _is_built_for_tpu() -> bool:
+    """Whether this host's TensorFlow drives chips: that of an image, or the distribution for TPUs."""
+    runtime = os.environ.get("TPUCTL_SIM_RUNTIME")
+    if not runtime or "-tf-" in runtime:
+        return True
+    from importlib import metadata  # noqa: PLC0415  only in programs that use TensorFlow
+
+    return any(metadata.distributions(name="tensorflow-tpu"))
 
 
 def _emulate_tpu() -> None:
@@ -111,5 +133,7 @@ finally:
         from _tpuctl_disk import install as _watch_disk  # type: ignore[import-not-found]
 
         _watch_disk(os.environ["TPUCTL_SIM_DISK"])
+    if os.environ.get("TPUCTL_SIM_PACKAGES"):
+        sys.meta_path.insert(0, _PipHook())
     if os.environ.get("TPUCTL_SIM_TPU"):
         sys.meta_path[:0] = [_TensorFlowHook(), _JaxHook(), _TorchHook()]

@@ -24,6 +24,7 @@ class HostDisk:
         self.folder = pool / host.node_uid / f"w{host.worker}"
         self.home = self.folder / "home"
         self.tmp = self.folder / "tmp"
+        self.python = self.folder / "python"
         self.view = self.folder / "root"
         """Stands for the root of its file system where a program looks for what the host has of its own."""
         self.etc_hosts = self.folder / "etc-hosts"

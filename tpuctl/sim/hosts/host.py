@@ -13,12 +13,14 @@ import platform
 import shlex
 import shutil
 import socket
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
+from types import MappingProxyType
 
 import asyncssh
 
@@ -31,8 +33,16 @@ from tpuctl.sim.hosts.metadata.identity import Identity, Signer
 from tpuctl.sim.hosts.metadata.server import MetadataServer
 from tpuctl.sim.hosts.metadata.tree import Instance, metadata_tree
 from tpuctl.sim.hosts.network import HostListener, Network
+from tpuctl.sim.hosts.packages import Packages
 from tpuctl.sim.hosts.programs.disk_full import is_full
-from tpuctl.sim.hosts.programs.login import BECOME, command_line, search_path, write_profile
+from tpuctl.sim.hosts.programs.login import (
+    BECOME,
+    command_line,
+    installed,
+    make_python,
+    search_path,
+    write_profile,
+)
 from tpuctl.sim.hosts.programs.login import SHELL as LOGIN_SHELL
 from tpuctl.sim.hosts.programs.namespaces import ETC_HOSTS, Namespaces, enterer, make
 from tpuctl.sim.hosts.programs.own_ports import HostPorts
@@ -120,6 +130,7 @@ class RunningHost:
         events: Events,
         clock: Callable[[], float] = time.time,
         publish_delay: float = 0.0,
+        interpreters: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.host = host = instance.host
         self.mark = host_mark(pool, host)
@@ -133,6 +144,8 @@ class RunningHost:
         self._metadata_endpoint: Endpoint = (host.address, 0)
         self._simulator_environment = environment
         self._path = ""
+        self._interpreters = interpreters
+        self._packages = pool.absolute().with_name("packages")
         self._instance = instance
         self._keys = keys_from(accepted_keys(instance.metadata, instance.project_metadata))
         self._identity = identity = Identity(self.disk.access_token, signer)
@@ -168,7 +181,7 @@ class RunningHost:
         self._network = network
         self.disk.prepare()
         await self.faults.recover()
-        self._path = f"{install(self.disk.folder)}:{search_path(self.disk.folder)}"
+        self._path = f"{install(self.disk.folder)}:{search_path(self.disk.python)}"
         write_profile(self.disk.home, self._path)
         key = self.disk.host_key()
         self.public_key = key.export_public_key().decode()
@@ -298,8 +311,13 @@ class RunningHost:
         """Whether machines outside of the network reach its SSH server."""
         return self.host.external and network.admits_ssh(self.host.project)
 
+    def _links(self) -> dict[str, str]:
+        """What has pip take packages from this machine."""
+        return {"TPUCTL_SIM_PACKAGES": str(self._packages), "TPUCTL_SIM_PYTHON": sys.executable}
+
     async def _furnish(self) -> Enter:
-        """Give the programs the names and the ports of a host, where the system allows it."""
+        """Give the programs a Python, and the names and the ports of a host where the system allows it."""
+        await asyncio.to_thread(self._make_python)
         if self._network is not None:
             self._ports = await asyncio.to_thread(self._network.ports_of, self.host.address)
         if self._ports is not None:
@@ -314,6 +332,14 @@ class RunningHost:
         self.disk.write_etc_hosts(etc_hosts(self.host, address, ETC_HOSTS.read_text()))
         self._namespaces = await asyncio.to_thread(self._make_namespaces)
         return self._namespaces.enter
+
+    def _make_python(self) -> None:
+        found = images.image(self.host.runtime_version)
+        interpreter = self._interpreters.get(found.python) if found else None
+        if found and interpreter:
+            make_python(self.disk.python, installed(self._packages, found, interpreter), interpreter)
+        else:
+            make_python(self.disk.python, Packages(self._packages).image(found.packages if found else ()))
 
     def _make_namespaces(self) -> Namespaces:
         return make(self.host.hostname, self.disk.etc_hosts, lambda: of_host(self.mark, set()))
@@ -341,6 +367,8 @@ class RunningHost:
             "GCE_METADATA_ROOT": metadata,  # its name in tensorstore and in oauth2client
             "TPUCTL_SIM_DISK": str(self.disk.folder),
             "TPUCTL_HOST_ROOT": str(self.disk.view),
+            "TPUCTL_SIM_RUNTIME": self.host.runtime_version,
+            **({} if self._interpreters else self._links()),
             **self._simulator_environment(self.host),
             MARK: self.mark,
         }

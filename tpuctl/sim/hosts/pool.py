@@ -58,6 +58,7 @@ class HostPool:
     project show. With `aliases` hosts listen on addresses of their own (None: where the system can). Keys
     added to a running node are accepted after `key_delay` seconds of `clock`. `sleep` waits by that clock.
     A host publishes its guest attributes `publish_delay` seconds of the machine's clock after it is up.
+    `interpreters` are those of the images, by version; without them hosts have this machine's.
 
     `hosts_file` is written as JSON: `{address: [host, port]}`, where the SSH server of each address really
     listens; ports stay the same over a restart, where free. `ssh_config` is the same for OpenSSH, with the
@@ -78,6 +79,7 @@ class HostPool:
         clock: Callable[[], float] = time.monotonic,
         sleep: Sleep = asyncio.sleep,
         events: Events | None = None,
+        interpreters: Mapping[str, str] | None = None,
     ) -> None:
         self.hosts_file = folder.with_name(f"{folder.name}.json")
         self.ssh_config = folder.with_name(f"{folder.name}.ssh_config")
@@ -91,6 +93,7 @@ class HostPool:
         self._clock = clock
         self._sleep = sleep
         self._events = Events() if events is None else events
+        self._interpreters = interpreters or {}
         self._ports = Ports(folder.with_name(f"{folder.name}-ports.json"))
         self._owners = ConnectionOwners(world_mark(folder))
         self._network = Network(self._ports, guard, aliases, self._is_of_a_host, admits_ssh)
@@ -241,6 +244,7 @@ class HostPool:
             self._events,
             self._clock,
             self._publish_delay,
+            self._interpreters,
         )
 
     async def _end(

@@ -15,7 +15,7 @@ from tpuctl.provenance.records import HostEnvironment
 
 JOB = """\
 # /// script
-# dependencies = []
+# dependencies = ["google-cloud-storage"]
 # [tool.tpuctl]
 # env = { DATA_SEED = "5", RATE = "0.1", MODE = "fast" }
 # ///
@@ -40,7 +40,7 @@ def test_it_has_seeds_packages_and_results(
     name = run.paths.environment(1, 0)
     environment = runs.decode(bucket.read(name), HostEnvironment, name)
     assert environment.python == ".".join(map(str, sys.version_info[:3]))
-    assert environment.image["google-cloud-storage"]
+    assert environment.installed["google-cloud-storage"]
     record = results.read(bucket, run.paths)
     assert record
     assert (record.outcome, [file.name for file in record.listed_files]) == (

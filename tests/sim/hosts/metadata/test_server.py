@@ -367,6 +367,7 @@ def test_google_auth_finds_its_credentials_on_a_host(site: Site, hosts: list[Hos
     for host in hosts[:2]:
         with site.fabric(host) as connection:
             connection.put(_file(script), "who.py")
+            connection.run("python3 -m pip install google-auth")
             project, account, token = connection.run("python3 who.py").stdout.split()
         assert (project, account) == (
             "demo",

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tpuctl.sim.hosts.programs import login
-from tpuctl.sim.hosts.programs.login import Peer, command_line, login_environment, search_path, write_profile
+from tpuctl.sim.hosts.programs.login import (
+    Peer,
+    command_line,
+    login_environment,
+    make_python,
+    search_path,
+    write_profile,
+)
 from tpuctl.sim.hosts.programs.programs import Command
 
 BASH = Path("/bin/bash")
@@ -71,19 +77,18 @@ def test_the_variables_of_a_login() -> None:
     assert login_environment("ada", PEER, {})["LANG"] == "C.UTF-8"
 
 
-def test_the_python_with_the_packages_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for folder in ("venv", "other", "host"):
-        (tmp_path / folder).mkdir()
-    for python in ("venv/python", "venv/python3", "other/python"):
-        (tmp_path / python).write_text("#!/bin/sh\n")
-        (tmp_path / python).chmod(0o700)
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "venv" / "python"))
-    assert search_path(tmp_path / "host") == f"{tmp_path / 'venv'}:{SYSTEM}"
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "other" / "python"))
-    assert search_path(tmp_path / "host") == f"{tmp_path / 'host' / 'bin'}:{SYSTEM}"
-    script = tmp_path / "host" / "bin" / "python3"
-    assert script.read_text() == f'#!/bin/sh\nexec {tmp_path / "other" / "python"} "$@"\n'
-    assert os.access(script, os.X_OK)
+def test_a_host_has_a_python_with_other_packages_than_this_machine(tmp_path: Path) -> None:
+    packages, python = tmp_path / "packages", tmp_path / "host" / "python"
+    (packages / "bin").mkdir(parents=True)
+    (packages / "bin" / "hello").write_text("#!/usr/bin/env python3\nimport only_here\n")
+    (packages / "bin" / "hello").chmod(0o700)
+    (packages / "only_here.py").write_text("import sys; print(sys.prefix)")
+    for _ in range(2):  # at each boot
+        make_python(python, packages)
+    shown = Command("/bin/sh", ["sh", "-c", "hello"], {"PATH": search_path(python)}, tmp_path)
+    assert output(shown) == str(python)
+    hidden = "import importlib.util as u; print(u.find_spec('asyncssh'))"
+    assert output(Command(str(python / "bin/python3"), ["python3", "-c", hidden], {}, tmp_path)) == "None"
 
 
 def test_a_profile_keeps_the_search_path_until_it_is_changed(tmp_path: Path) -> None:

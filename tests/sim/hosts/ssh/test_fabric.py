@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import socket
-import sys
 from pathlib import Path
 
 import fabric
@@ -90,6 +89,7 @@ def test_the_environment_is_what_sshd_would_give_and_no_more(
         *("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TMPDIR", "HOSTNAME"),
         *("SSH_CLIENT", "SSH_CONNECTION", "GCE_METADATA_HOST", "GCE_METADATA_IP", "GCE_METADATA_ROOT"),
         *("ASSEMBLY", "TPUCTL_SIM_DISK", "TPUCTL_SIM_HOST", "TPUCTL_HOST_ROOT"),
+        *("TPUCTL_SIM_PACKAGES", "TPUCTL_SIM_PYTHON", "TPUCTL_SIM_RUNTIME"),
     }
     assert variables["HOSTNAME"] == variables["ASSEMBLY"] == host.hostname
     assert Path(variables["TMPDIR"]).is_dir()
@@ -104,13 +104,11 @@ def test_only_locale_variables_are_taken_from_the_client(connection: fabric.Conn
 
 
 @pytest.mark.parametrize("shell", ["", "bash -lc "])
-def test_python3_is_the_interpreter_that_has_the_packages(connection: fabric.Connection, shell: str) -> None:
-    command = (
-        f"{shell}'python3 -c \"import asyncssh, sys; print(sys.prefix)\"'"
-        if shell
-        else ('python3 -c "import asyncssh, sys; print(sys.prefix)"')
-    )
-    assert connection.run(command).stdout.strip() == sys.prefix
+def test_python3_has_the_packages_of_the_image_alone(connection: fabric.Connection, shell: str) -> None:
+    program = 'python3 -c "import sys, yaml; print(sys.prefix); import asyncssh"'
+    ended = connection.run(f"{shell}'{program}'" if shell else program, warn=True)
+    assert Path(ended.stdout.strip()).parts[-2:] == ("w0", "python")
+    assert ended.stderr.endswith("ModuleNotFoundError: No module named 'asyncssh'\n")
 
 
 @pytest.mark.contract("ssh.public key", client="fabric")

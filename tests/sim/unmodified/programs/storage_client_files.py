@@ -1,3 +1,6 @@
+# /// script
+# dependencies = ["google-cloud-storage"]
+# ///
 """google-cloud-storage as programs use it on a TPU VM, without an argument; prints what it saw as JSON."""
 
 from __future__ import annotations
