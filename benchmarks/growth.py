@@ -6,18 +6,23 @@ import math
 import os
 import sqlite3
 import sys
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 from benchmarks.following import JOB, NOW, Workers
 from benchmarks.measure import show, side_by_side
 from benchmarks.own_simulator import own_simulator
+from tpuctl.bucket_layout import RunPaths
 from tpuctl.cloud.endpoints import Cloud, connect
 from tpuctl.cloud.simulator.event_log import EventLog
 from tpuctl.config import load
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission.plan import attempt_on
+from tpuctl.host import gcs
 from tpuctl.host.worker.records import FINISHED, WorkerStatus, encode, status_type
+from tpuctl.host.worker.reporting.logs import LogShipper
 from tpuctl.parallel import fanout
 from tpuctl.recovery.records import Machine
 from tpuctl.runs import BY_WORKERS, SUCCEEDED, Run, Verdict
@@ -73,6 +78,7 @@ def _measure(sizes: list[int], folder: Path) -> list[Growth]:
         workers = Workers(cloud.bucket, f"pieces-{size}", 1)
         for _ in range(size):
             workers.print(b"step 1: loss 0.5\n" * LINES)
+        _join(cloud, RunPaths(f"pieces-{size}").attempt_folder(1))
         workers.beat(FINISHED, 0)
         _run("runs", "--limit", "1")  # the run of the log has ended
         _make_old(folder)
@@ -84,6 +90,15 @@ def _measure(sizes: list[int], folder: Path) -> list[Growth]:
         _run("wait", f"new-{size}")
     cloud.close()
     return [_growth(name, measured, sizes) for name, measured in costs.items()]
+
+
+def _join(cloud: Cloud, folder: str) -> None:
+    """Join the pieces of a log, as its worker does."""
+    os.environ[gcs.EMULATOR] = cloud.bucket._client.api_endpoint
+    with closing(gcs.Bucket(cloud.bucket.name)) as bucket:
+        bucket._token = SimpleNamespace(header=lambda: "Bearer token")  # type: ignore[assignment]
+        LogShipper(bucket, folder, 0, "").join(is_over=True)
+    del os.environ[gcs.EMULATOR]
 
 
 def _commands(size: int, job: str) -> dict[str, list[str]]:

@@ -20,8 +20,6 @@ from tpuctl.nodes import NodeId
 ATTEMPT_FOLDER = re.compile(r"[1-9][0-9]{0,3}")
 LOG_CHUNK = re.compile(r"(?!0{6})[0-9]{6}\.log")
 """Names that tpuctl gives; what else lies beside them is not its own."""
-ORDERED_LOG_CHUNK = re.compile(r"[0-9]{8}T[0-9]{6}-([0-9]{4})-(?!0{6})([0-9]{6})\.log")
-"""Name of a piece of a log in an attempt's folder: time, worker, number."""
 BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 DATASETS = "datasets/"
 RUNS = "runs/"

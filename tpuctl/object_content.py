@@ -10,6 +10,8 @@ import google_crc32c
 import msgspec
 
 _BLOCK = 1 << 20
+MD5, METADATA = "md5Hash", "metadata"
+"""What a listing of a bucket says of each object where it is asked for."""
 
 
 def crc32c(data: bytes) -> int:

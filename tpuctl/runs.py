@@ -9,7 +9,7 @@ from __future__ import annotations
 import getpass
 import platform
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, TypeVar
 
@@ -323,6 +323,8 @@ LARGEST: dict[type, int] = {
 """Record -> most bytes of its object."""
 
 
+Record = TypeVar("Record")
+
 OPEN = "application/json; restarts=1"
 """Content type of a verdict that another attempt may follow: a listing tells by it."""
 
@@ -353,6 +355,51 @@ def verdict_type(verdict: Verdict) -> str:
     return label if _VERDICT_TYPE.fullmatch(label) else "application/json"
 
 
+LABELS, SPENT = "tpuctl-labels", "tpuctl-spent"
+"""Metadata of run.json and of verdict.json: a listing tells by them what a run has cost, and to whom."""
+_SPENT = ("attempt", "decided", "tpu", "price", "started", "begun", "ended", "cause")
+MOST_METADATA = 4096
+"""Bytes of one entry; the service takes 8 KiB in all."""
+
+
+def run_metadata(run: Run) -> dict[str, str]:
+    """Return the metadata of run.json: the labels of its machine."""
+    return _entry(LABELS, dict(run.machine.labels) if run.machine else {})
+
+
+def verdict_metadata(verdict: Verdict) -> dict[str, str]:
+    """Return the metadata of verdict.json: what a run with one attempt has used; else none."""
+    if verdict.attempt > 1:
+        return {}
+    return _entry(SPENT, {name: getattr(verdict, name) for name in _SPENT})
+
+
+def _entry(key: str, value: object) -> dict[str, str]:
+    text = msgspec.json.encode(value)
+    return {key: text.decode()} if len(text) <= MOST_METADATA else {}
+
+
+def read_run_metadata(metadata: Mapping[str, str]) -> dict[str, str] | None:
+    """Return the labels that the metadata of a run's record say; None where they say none."""
+    return _read_entry(metadata.get(LABELS, ""), dict[Label, Label])
+
+
+def read_verdict_metadata(metadata: Mapping[str, str], run: str, outcome: str) -> Verdict | None:
+    """Return as much of a verdict as its metadata say; None where they say nothing."""
+    said = _read_entry(metadata.get(SPENT, ""), dict[str, object])
+    try:
+        return msgspec.convert({**(said or {}), "run": run, "outcome": outcome, "evidence": ""}, Verdict)
+    except (msgspec.ValidationError, ValueError):
+        return None
+
+
+def _read_entry(text: str, kind: type[Record]) -> Record | None:
+    try:
+        return msgspec.json.decode(text.encode(), type=kind)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
 def read_verdict_type(text: str) -> tuple[str, str] | None:
     """Return outcome and basis in a verdict's content type; None for any other type."""
     match = _VERDICT_TYPE.fullmatch(text)
@@ -363,9 +410,6 @@ class _Versioned(msgspec.Struct):
     """The field that every record has, also one of another schema."""
 
     schema: int
-
-
-Record = TypeVar("Record")
 
 
 def encode(record: object) -> bytes:

@@ -7,7 +7,6 @@ import pytest
 from tpuctl.bucket_layout import (
     ATTEMPT_FOLDER,
     LOG_CHUNK,
-    ORDERED_LOG_CHUNK,
     RUN_ON_NODE,
     NodePaths,
     RunPaths,
@@ -17,6 +16,7 @@ from tpuctl.bucket_layout import (
     split_gs,
 )
 from tpuctl.errors import UsageError
+from tpuctl.host.worker.records import ORDERED_LOG
 
 PATHS = RunPaths("r1")
 NODE = NodePaths("example.com:p", "us-central2-b", "n1", "42")
@@ -103,7 +103,7 @@ def test_a_piece_of_a_log_has_its_number() -> None:
         (ATTEMPT_FOLDER, ["1", "9999"], ["0", "01", "10000", "", "x"]),
         (LOG_CHUNK, ["000001.log", "100000.log"], ["000000.log", "1.log", "0000001.log", "000001xlog"]),
         (
-            ORDERED_LOG_CHUNK,
+            ORDERED_LOG,
             ["20260131T235959-0003-000004.log"],
             ["20260131T235959-0003-000000.log", "20260131T235959-3-000004.log", "000004.log"],
         ),

@@ -56,7 +56,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._forward(wire, body, fault)
 
-    do_POST = do_GET
+    do_POST = do_DELETE = do_GET
 
     def _forward(self, wire: FaultyWire, body: bytes, fault: str) -> None:
         upstream = http.client.HTTPConnection(wire.upstream.hostname or "", wire.upstream.port)

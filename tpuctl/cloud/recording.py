@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 from collections.abc import Mapping
 
 import requests
@@ -16,8 +15,6 @@ UNKNOWN_GENERATION = -1
 """The generation of every object that was never sent; `GENERATION` where a recorded URL has it."""
 _EMPTY = {"size": "0", "crc32c": "AAAAAA==", "generation": str(UNKNOWN_GENERATION)}
 """What the service would say of an object without content."""
-_METADATA = re.compile(rb"\{[^{}]*\}")
-"""The first part of an upload: its only JSON object, since no content follows."""
 
 
 class Recorder(BaseAdapter):
@@ -54,5 +51,5 @@ def _body(request: requests.PreparedRequest) -> dict[str, str] | None:
     """The name that the metadata of an upload gives the object; the content is not known yet."""
     if request.method != "POST" or not isinstance(request.body, bytes):
         return None
-    metadata = _METADATA.search(request.body)
-    return {"name": str(json.loads(metadata[0])["name"])} if metadata else None
+    _, brace, rest = request.body.decode(errors="replace").partition("{")
+    return {"name": str(json.JSONDecoder().raw_decode(brace + rest)[0]["name"])} if brace else None

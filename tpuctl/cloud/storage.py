@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -81,6 +81,8 @@ class Object:
     content_type: str = ""
     md5: str = field(default="", compare=False)
     """MD5 in base64, where it was asked for and the object was not composed of parts."""
+    metadata: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """What its writer has added to it, where it was asked for."""
 
     @property
     def size(self) -> int:
@@ -213,13 +215,16 @@ class Bucket:
         ]
 
     def objects(
-        self, prefix: str, *, most: int | None = None, start: str = "", glob: str = "", md5: bool = False
+        self, prefix: str, *, most: int | None = None, start: str = "", glob: str = "", more: str = ""
     ) -> list[Object]:
-        """Return the objects whose names begin with `prefix`, in order; `start` and `glob` narrow them."""
+        """Return the objects whose names begin with `prefix`, in order; `start` and `glob` narrow them.
+
+        `more` is another field that the listing says of each: MD5 or METADATA.
+        """
         with self._translated(prefix):
             blobs = self._bucket.list_blobs(
                 prefix=prefix or None, max_results=most, start_offset=start or None, match_glob=glob or None,
-                fields=LISTED_FIELDS.replace("crc32c", "crc32c,md5Hash") if md5 else LISTED_FIELDS,
+                fields=LISTED_FIELDS.replace("crc32c", f"crc32c,{more}") if more else LISTED_FIELDS,
             )  # fmt: skip
             return [_object(blob) for blob in blobs]
 
@@ -273,10 +278,17 @@ class Bucket:
         except NotFoundError:
             return None
 
-    def create(self, name: str, data: bytes, content_type: str = "application/json") -> None:
+    def create(
+        self,
+        name: str,
+        data: bytes,
+        content_type: str = "application/json",
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
         """Write an object that must not exist yet; raises ConflictError when it does."""
         with self._translated(name):
             blob = self._bucket.blob(name)
+            blob.metadata = metadata or None
             try:
                 blob.upload_from_string(data, content_type=content_type, if_generation_match=0)
             except PreconditionFailed as error:
@@ -285,10 +297,17 @@ class Bucket:
                         f"{gs(self.name, name)} exists already.", hint="Another process was first."
                     ) from error
 
-    def replace(self, item: Object, data: bytes, content_type: str = "application/json") -> None:
+    def replace(
+        self,
+        item: Object,
+        data: bytes,
+        content_type: str = "application/json",
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
         """Write an object over one generation of it; raises ConflictError when it has another by now."""
         with self._translated(item.name):
             blob = self._bucket.blob(item.name)
+            blob.metadata = metadata or None
             blob.upload_from_string(data, content_type=content_type, if_generation_match=item.generation)
 
     def upload(
@@ -431,6 +450,7 @@ def _object(blob: Blob) -> Object:
         updated=blob.updated.strftime("%Y-%m-%dT%H:%M:%SZ") if blob.updated else "",
         content_type=blob.content_type or "",
         md5=blob.md5_hash or "",
+        metadata=blob.metadata or {},
     )
 
 

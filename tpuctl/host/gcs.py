@@ -9,7 +9,7 @@ import json
 import os
 import time
 import urllib.parse
-from typing import IO, Iterator, NamedTuple, Tuple
+from typing import IO, Iterator, Mapping, NamedTuple, Sequence, Tuple
 
 from tpuctl.host import timing
 from tpuctl.host.wire import Answer, Wire, ask_metadata
@@ -68,6 +68,9 @@ class Item(NamedTuple):
     """Seconds since it was written, by the service's clock."""
     size: int = 0
     """Bytes."""
+    updated: str = ""
+    """When it was written, to the second: ISO-8601, UTC."""
+    metadata: Mapping[str, str] = {}
 
 
 class Token:
@@ -186,18 +189,42 @@ class Bucket:
             stream.write(data)
         return digest.hexdigest()
 
-    def list(self, prefix: str, glob: str = "", most: int = 1_000_000) -> Iterator[Item]:
+    def compose(self, sources: Sequence[Item], content_type: str, metadata: Mapping[str, str]) -> None:
+        """Make one object of at most 32, in their order, over the first; the others stay.
+
+        PreconditionError if one of them has changed, FileNotFoundError if one is gone.
+        """
+        target = "%s/compose?ifGenerationMatch=%d" % (self._target(sources[0].name), sources[0].generation)
+        parts = [
+            {"name": item.name, "objectPreconditions": {"ifGenerationMatch": str(item.generation)}}
+            for item in sources
+        ]
+        made = {"contentType": content_type, "metadata": dict(metadata)}
+        body = json.dumps({"sourceObjects": parts, "destination": made}).encode()
+        self._call("POST", target, body, {"Content-Type": "application/json"})
+
+    def delete(self, item: Item) -> None:
+        """Delete an object, unless it is gone or has another generation."""
+        try:
+            self._call("DELETE", "%s?ifGenerationMatch=%d" % (self._target(item.name), item.generation))
+        except (FileNotFoundError, PreconditionError):
+            pass
+
+    def list(self, prefix: str, glob: str = "", most: int = 1_000_000, start: str = "") -> Iterator[Item]:
         """Yield the objects whose names begin with `prefix`, in order; one request for each 1,000."""
-        query = {"prefix": prefix, "fields": "items(name,generation,updated,size),nextPageToken"}
+        query = {"prefix": prefix, "fields": "items(name,generation,updated,size,metadata),nextPageToken"}
         if glob:
             query["matchGlob"] = glob
+        if start:
+            query["startOffset"] = start
         while most > 0:
             page = json.loads(self._call("GET", self._listing + urllib.parse.urlencode(query)))
             now = self.now()
             for item in page.get("items", ()):
                 most -= 1
                 age = max(0.0, now - _moment(item["updated"]))
-                yield Item(item["name"], int(item["generation"]), age, int(item["size"]))
+                written, more = item["updated"][:19] + "Z", item.get("metadata", {})
+                yield Item(item["name"], int(item["generation"]), age, int(item["size"]), written, more)
             query["pageToken"] = page.get("nextPageToken", "")
             if not query["pageToken"]:
                 return

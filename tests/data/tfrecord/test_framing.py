@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpuctl.data.tfrecord.framing import OVERHEAD, frame, read_records
+from tpuctl.data.tfrecord.framing import OVERHEAD, frame, read_frames, read_records
 from tpuctl.errors import UsageError
 
 
@@ -17,11 +17,18 @@ class Dribble(io.BytesIO):
         return super().read(min(size, 3) if size and size > 0 else size)
 
 
+def in_frames(data: bytes, part: int = 50) -> list[bytes]:
+    """Read the records of a file many at a time."""
+    batches = read_frames(Dribble(data), len(data), part)
+    return [batch[begin:end] for batch, bounds in batches for begin, end in bounds]
+
+
 @given(st.lists(st.binary(max_size=200), max_size=8))
 def test_what_is_framed_reads_back(records: list[bytes]) -> None:
     data = b"".join(map(frame, records))
     assert list(read_records(io.BytesIO(data))) == records
     assert list(read_records(Dribble(data))) == records
+    assert in_frames(data) == records
     assert len(data) == sum(map(len, records)) + OVERHEAD * len(records)
 
 
@@ -41,6 +48,9 @@ def test_any_flipped_bit_is_noticed_at_the_offset_of_its_record(
     with pytest.raises(UsageError) as caught:
         list(read_records(io.BytesIO(bytes(whole))))
     assert caught.value.facts["offset"] == max(start for start in starts if start <= place)
+    with pytest.raises(UsageError) as also:
+        in_frames(bytes(whole))
+    assert also.value.message == caught.value.message
 
 
 @pytest.mark.parametrize("size", [1, 8, 11, 12, 15, 24, 27])
@@ -50,3 +60,5 @@ def test_a_file_that_ends_inside_its_second_record_says_where_that_begins(size: 
     assert next(stream) == b"one"
     with pytest.raises(UsageError, match=rf"record at byte {len(first)} is damaged.*ends in the middle"):
         next(stream)
+    with pytest.raises(UsageError, match=rf"record at byte {len(first)} is damaged.*ends in the middle"):
+        in_frames(first + second[:size])

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.flows.nodes.memory_provider import MemoryProvider
 from tests.flows.nodes.memory_provider import node as made
 from tests.flows.runs.records import CREATED, TPU, write_run
+from tests.running_simulator import RunningSimulator
 from tpuctl import clock, runs
 from tpuctl.catalogue.prices import Price, unknown
 from tpuctl.catalogue.recorded_price import RecordedPrice
@@ -104,6 +105,32 @@ def test_two_runs_one_after_the_other_and_the_time_between(site: Site) -> None:
     assert report.total.short == "80.00 USD"
     assert sums(report, "node") == {"n1 in us-central1-b": "80.00 USD"}
     assert report.gaps == []
+
+
+def test_a_listing_tells_what_runs_have_cost_that_have_ended(site: Site, simulator: RunningSimulator) -> None:
+    """What an earlier version wrote has to be read, and is the same."""
+    node = site.node("n1", 10)
+
+    def requests() -> int:
+        return len(simulator.events.find(kind="request", service="storage"))
+
+    def report() -> tuple[CostReport, int]:
+        before = requests()
+        return site.report(), requests() - before
+
+    for number in range(3):
+        site.run(f"r{number}", node, 9 - number, 8.5 - number, None if number else EIGHT, team="vision")
+    listed, few = report()
+    for number in range(3):
+        for name in ("run.json", "verdict.json"):
+            item = site.bucket.stat(f"runs/r{number}/{name}")
+            assert item
+            site.bucket.replace(item, site.bucket.read(item.name), item.content_type)
+    read, many = report()
+    assert listed.entries == read.entries
+    assert sums(listed, "label").keys() == {"team=vision", "no label"}
+    assert (few, many) == (1, 1 + 2 * 3)
+    assert site.warnings == []
 
 
 def test_a_run_without_a_recorded_price_and_an_unused_node_have_the_present_one(site: Site) -> None:

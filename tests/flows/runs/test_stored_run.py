@@ -417,7 +417,7 @@ class TestInMemory:
     def test_a_verdict_that_keeps_changing_is_an_error(self, memory: CountingBucket) -> None:
         run, tries = self.run(memory), list[str]()
 
-        def fail(name: str, data: bytes, content_type: str = "") -> None:
+        def fail(name: str, *_: object) -> None:
             tries.append(name)
             raise ConflictError(f"{name} exists already.")
 

@@ -263,7 +263,7 @@ class TestList:
         monkeypatch.setattr(worker_bucket, "now", lambda: 1_769_904_009.0)
         items = list(worker_bucket.list("a b"))
         assert [item.name for item in items] == ["2", "3", "4", "5", "6", "7"]
-        assert items[0] == gcs.Item("2", 7, 10.0, 3)
+        assert items[0] == gcs.Item("2", 7, 10.0, 3, "2026-01-31T23:59:59Z")
         assert [target.partition("pageToken=")[2] for target in targets] == ["", "page+2", "page+3"]
         assert all(
             target.startswith(f"/storage/v1/b/{BUCKET}/o?prefix=a+b&fields=items") for target in targets

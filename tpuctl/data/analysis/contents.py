@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tpuctl.data.analysis.fingerprints import fingerprint
 from tpuctl.data.analysis.moments import Moments, Series
@@ -14,7 +15,9 @@ from tpuctl.data.images.decoding import decodable
 from tpuctl.data.images.header import InvalidImage
 from tpuctl.data.options import TOKENS
 from tpuctl.data.schema.features import Feature, Image, Label, Tensor, Text
+from tpuctl.data.tfrecord.column_decoding import Column, Columns
 from tpuctl.data.tfrecord.example_decoding import Values, decode
+from tpuctl.data.tfrecord.texts import Texts
 
 # Measures one picture: its size, the moments of each channel, and a hash of what it looks like.
 _MODES = {"1": "L", "P": "RGB", "PA": "RGBA", "CMYK": "RGB", "YCbCr": "RGB"}
@@ -160,6 +163,39 @@ class Contents:
                 series.flush()
         for name, picture in record.pictures.items():
             self.pictures.setdefault(name, PictureSums()).add(picture)
+
+    def add_columns(self, columns: Columns) -> None:
+        """Add records that have one value of each field."""
+        self.records += len(columns.bounds[0])
+        for name in self._labels:
+            counts = self.classes.setdefault(name, Counter())
+            numbers, times = np.unique(_numbers(columns.values[name]), return_counts=True)
+            counts.update(dict(zip(numbers.tolist(), times.tolist(), strict=True)))
+        for name in self._numbers:
+            self.numbers.setdefault(name, Series()).add_all(_numbers(columns.values[name]))
+
+
+def has_columns(features: Mapping[str, Feature]) -> bool:
+    """Return whether records have one value of each field, as those of a table."""
+    return (
+        bool(features)
+        and TOKENS not in features
+        and all(
+            isinstance(feature, Label | Text) or (isinstance(feature, Tensor) and feature.shape == ())
+            for feature in features.values()
+        )
+    )
+
+
+def _numbers(column: Column) -> NDArray[np.number]:
+    """Return numbers, or how many characters texts have."""
+    if not isinstance(column, Texts):
+        return column
+    counts = column.sizes.copy()
+    wide = np.concatenate(([0], np.cumsum(column.data > 127)))
+    rows = np.flatnonzero(wide[column.begins + column.sizes] > wide[column.begins])
+    counts[rows] = [len(cell.decode(errors="replace")) for cell in column.chosen(rows).cells()]
+    return counts
 
 
 def _numbers_of(name: str, feature: Feature) -> Callable[[Values], list[float]] | None:

@@ -6,15 +6,19 @@ The hashes lie in a temporary file, and are compared a part at a time: memory do
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
+from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tpuctl.data.files.temp_files import TempFile
-from tpuctl.data.schema.features import Feature, Image, Label
+from tpuctl.data.schema.features import Feature, Image, Kind, Label
+from tpuctl.data.tfrecord.column_decoding import Columns
 from tpuctl.data.tfrecord.example_decoding import Values, decode
+from tpuctl.data.tfrecord.example_encoding import entry_of
 
 ROW = np.dtype(
     [("key", "<u8"), ("more", "<u8"), ("rest", "<u8"), ("looks", "<u8"), ("origin", "<u4"), ("index", "<u4")]
@@ -23,8 +27,6 @@ ROW = np.dtype(
 _PART = 1 << 20
 """Rows compared at once, about."""
 _HELD = 4096
-_NUMBERS = 4096
-"""Numbers of a field that are hashed at once."""
 
 
 class Fingerprints:
@@ -44,6 +46,15 @@ class Fingerprints:
         self._count += 1
         if len(self._recent) >= _HELD:
             self._flush()
+
+    def add_all(self, contents: NDArray[np.uint64], origin: int, indices: NDArray[np.int64]) -> None:
+        """Add records without pictures: what `column_fingerprints` returns, and where they are."""
+        self._flush()
+        rows = np.zeros(len(contents), ROW)
+        rows["key"], rows["more"], rows["rest"] = contents.T
+        rows["origin"], rows["index"] = origin, indices
+        self._file.append(rows.tobytes())
+        self._count += len(rows)
 
     @property
     def part_count(self) -> int:
@@ -92,6 +103,37 @@ def fingerprint(values: Mapping[str, Values], features: Mapping[str, Feature]) -
     )
 
 
+def column_fingerprints(data: bytes, columns: Columns, features: Mapping[str, Feature]) -> NDArray[np.uint64]:
+    """Return the same three numbers of many records whose columns are in some bytes, without pictures."""
+    bounds = [places.tolist() for places in columns.bounds]
+    spans = {name: (bounds[place], bounds[place + 1]) for place, name in enumerate(columns.values)}
+    names = [name for name in spans if not isinstance(features[name], Label)] or list(spans)
+    rest = [name for name in spans if name not in names]
+    contents = _column_hashes(data, [spans[name] for name in names], None)
+    both = np.frombuffer(b"".join(contents), "<u8").reshape(-1, 2)
+    whole = _column_hashes(data, [spans[name] for name in rest], contents) if rest else contents
+    return np.column_stack((both, np.frombuffer(b"".join(whole), "<u8")[::2]))
+
+
+def _column_hashes(
+    data: bytes, spans: Sequence[tuple[Sequence[int], Sequence[int]]], before: Sequence[bytes] | None
+) -> list[bytes]:
+    """Return the hash of each record's entries, which stand behind what was `before`."""
+    joined = list[tuple[Sequence[int], Sequence[int]]]()
+    for begins, ends in spans:
+        if joined and joined[-1][1] is begins:
+            joined[-1] = joined[-1][0], ends
+        else:
+            joined.append((begins, ends))
+    parts: Iterable[bytes] = (data[begin:end] for begin, end in zip(*joined[0], strict=True))
+    for begins, ends in joined[1:]:
+        more = zip(parts, begins, ends, strict=True)
+        parts = (part + data[begin:end] for part, begin, end in more)
+    if before is not None:
+        parts = map(add, before, parts)
+    return [blake2b(part, digest_size=16).digest() for part in parts]
+
+
 def hashes(record: bytes, features: Mapping[str, Feature]) -> tuple[int, int, int]:
     """Return the same of a serialised record; raises UsageError if it is no Example."""
     return fingerprint(decode(record), features)
@@ -107,13 +149,13 @@ def first_of_each(rows: NDArray[np.void]) -> NDArray[np.bool_]:
 def _hash(values: Mapping[str, Values], names: list[str], before: bytes = b"") -> bytes:
     digest = blake2b(before, digest_size=16)
     for name in sorted(names):
-        listed = values[name]
-        digest.update(f"{name}\0{len(listed)}\0".encode())
-        if listed and isinstance(listed[0], bytes):
-            for value in listed:
-                digest.update(len(value).to_bytes(8, "little"))
-                digest.update(value)
-            continue
-        for start in range(0, len(listed), _NUMBERS):
-            digest.update(repr(listed[start : start + _NUMBERS]).encode())
+        first = next(iter(values[name]), b"")
+        kind: Kind = "bytes" if isinstance(first, bytes) else "int64" if isinstance(first, int) else "float"
+        digest.update(_entry(name, kind)(values[name]))
     return digest.digest()
+
+
+@lru_cache(1 << 16)
+def _entry(name: str, kind: Kind) -> Callable[[Values], bytes]:
+    """Return what encodes a field, as `ColumnEncoder` does: `column_fingerprints` are of the same bytes."""
+    return entry_of(name, kind)

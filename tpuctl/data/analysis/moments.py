@@ -89,6 +89,11 @@ class Series:
         if len(self._recent) >= _HELD:
             self.flush()
 
+    def add_all(self, values: NDArray[np.number]) -> None:
+        """Add many numbers."""
+        self.flush()
+        self._total += Moments.of(values)
+
     @property
     def moments(self) -> Moments:
         """Those of all numbers so far."""

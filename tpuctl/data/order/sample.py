@@ -22,6 +22,13 @@ class Sample:
         """Return the place of the record that is the `number`th of the sample."""
         return number if self.places is None else int(self.places[number])
 
+    def within(self, first: int, count: int) -> NDArray[np.int64]:
+        """Return which of so many records from `first` on are in the sample, counted from 0."""
+        if self.places is None:
+            return np.arange(count)
+        bounds = np.searchsorted(self.places, (first, first + count))
+        return self.places[bounds[0] : bounds[1]] - first
+
     def filter(self, records: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the records of the sample; after the last of them no more are read."""
         if self.places is None:

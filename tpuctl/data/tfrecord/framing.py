@@ -9,9 +9,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
 
 from tpuctl.errors import UsageError
 
@@ -26,6 +28,10 @@ _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 MASK_DELTA = 0xA282EAD8
 """Added to each checksum, rotated by 15 bits, modulo 2**32."""
+
+
+Frames: TypeAlias = tuple[bytes, NDArray[np.int64]]
+"""Bytes, and for each record in them a row: where it begins and ends."""
 
 
 class Readable(Protocol):
@@ -78,6 +84,47 @@ def read_records(stream: Readable, size: int = LONGEST) -> Iterator[bytes]:
             raise _damaged(offset, "the checksum of its data does not match")
         yield record
         offset += len(record) + OVERHEAD
+
+
+def read_frames(stream: Readable, size: int, part: int) -> Iterator[Frames]:
+    """Yield the same records many at a time.
+
+    About `part` bytes at once; raises as `read_records`, for all records of those at the same time.
+    """
+    data, offset, needed = b"", 0, OVERHEAD
+    while more := _read_some(stream, max(part, needed - len(data))):
+        data += more
+        at, needed, bounds = 0, OVERHEAD, list[tuple[int, int]]()
+        while len(data) - at >= OVERHEAD:
+            (count,), begin = _LENGTH.unpack_from(data, at), at + HEAD
+            if data[at:begin] != frame_head(count):
+                raise _damaged(offset + at, "the checksum of its length does not match")
+            if count > LONGEST:
+                raise _damaged(offset + at, f"it would have {count} bytes, and at most {LONGEST} are read")
+            if count > size:
+                raise _damaged(offset + at, "the file ends in the middle of it")
+            end = begin + count
+            if end + _CHECKSUM.size > len(data):
+                needed = count + OVERHEAD
+                break
+            if data[end : end + _CHECKSUM.size] != _checksum(data[begin:end]):
+                raise _damaged(offset + at, "the checksum of its data does not match")
+            bounds.append((begin, end))
+            at = end + _CHECKSUM.size
+        if bounds:
+            yield data, np.array(bounds, np.int64)
+        data, offset = data[at:], offset + at
+    if data:
+        raise _damaged(offset, "the file ends in the middle of it")
+
+
+def _read_some(stream: Readable, size: int) -> bytes:
+    """Read so many bytes, or what is left."""
+    parts, left = list[bytes](), size
+    while left and (part := stream.read(left)):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
 
 
 @lru_cache(1 << 14)

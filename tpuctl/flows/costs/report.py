@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -24,8 +24,9 @@ from tpuctl.flows.runs.lookup import ListedRun, listed_runs
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.summaries import read_state
 from tpuctl.nodes import History, Node, NodeId, PastChange
+from tpuctl.object_content import METADATA
 from tpuctl.parallel import fanout, values
-from tpuctl.runs import Run, Tpu
+from tpuctl.runs import Tpu, Verdict, read_run_metadata, read_run_type, read_verdict_metadata
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
@@ -149,7 +150,8 @@ def take_costs(
     """Return the costs since a moment, by the bucket's clock; what does not answer is said in the result."""
     now = bucket.now()
     start, end = clock.iso(since), clock.iso(now)
-    listed = [run for run in listed_runs(bucket, warn) if run.is_open or run.ended >= start]
+    every = listed_runs(bucket, warn, METADATA)
+    listed = [run for run in every if run.is_open or run.ended >= start]
     read = fanout(lambda run: _run_entries(bucket, run, witnesses, price_of, now, warn), listed, width=WIDTH)
     runs = [entry for entries in values(read) for entry in entries]
     known, gaps = _lives(provider, end)
@@ -163,6 +165,10 @@ def _run_entries(
     bucket: Bucket, listed: ListedRun, witnesses: Witnesses, price_of: PriceOf, now: datetime, warn: Warn
 ) -> list[Entry]:
     run = StoredRun(bucket, listed.name, warn)
+    costs = RunCosts(run, price_of, listed.record.updated)
+    owner, labels = read_run_type(listed.record.content_type), read_run_metadata(listed.record.metadata)
+    if owner and labels is not None and (verdict := _listed_verdict(listed)):
+        return _entries(run.name, owner, labels, [costs.of(verdict)], now)
     try:
         record = run.record
     except (NotFoundError, RecordMissingError):
@@ -171,32 +177,49 @@ def _run_entries(
         warn(error.message)
         return []
     state = read_state(run, witnesses)
-    costs = known_costs(RunCosts(run, price_of, listed.record.updated), state, now)
+    attempts = known_costs(costs, state, now)
+    owner = record.machine.owner if record.machine else record.submitter
+    labels = dict(record.machine.labels) if record.machine else {}
+    return _entries(run.name, owner, labels, attempts, now)
+
+
+def _listed_verdict(listed: ListedRun) -> Verdict | None:
+    """Return what the listing tells of a verdict that stands for good; None where it does not tell enough."""
+    if not listed.verdict or not listed.outcome:
+        return None
+    return read_verdict_metadata(listed.verdict.metadata, listed.name, listed.outcome)
+
+
+def _entries(
+    run: str, user: str, labels: Mapping[str, str], attempts: Iterable[AttemptCost], now: datetime
+) -> list[Entry]:
     return [
-        _entry(record, attempt, now, node)
-        for attempt in costs
+        _entry(run, user, labels, attempt, now, node)
+        for attempt in attempts
         if not attempt.is_unused
         for node in (attempt.tpu.id.parts if attempt.tpu else [None])
     ]
 
 
-def _entry(record: Run, attempt: AttemptCost, now: datetime, node: NodeId | None) -> Entry:
+def _entry(
+    run: str, user: str, labels: Mapping[str, str], attempt: AttemptCost, now: datetime, node: NodeId | None
+) -> Entry:
     """Return the time of one node of an attempt: of several slices each has its part of the price."""
-    part, machine = 1 / Decimal(len(attempt.tpu.id.parts) if attempt.tpu else 1), record.machine
+    part = 1 / Decimal(len(attempt.tpu.id.parts) if attempt.tpu else 1)
     return Entry(
-        run=record.run,
+        run=run,
         attempt=attempt.attempt,
         node=node.name if node else "",
         zone=node.zone if node else "",
         uid=node.uid if node else "",
-        user=machine.owner if machine else record.submitter,
+        user=user,
         began=attempt.began,
         ended=attempt.ended or clock.iso(now),
         seconds=attempt.seconds,
         price=attempt.price.times(part),
         is_present=attempt.is_present,
         cost=attempt.cost.times(part),
-        labels=machine.labels if machine else {},
+        labels=labels,
         goes_on=not attempt.ended,
         is_preempted=attempt.is_preempted,
     )

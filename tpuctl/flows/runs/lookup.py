@@ -35,15 +35,23 @@ class ListedRun:
     name: str
     record: Object
     """run.json, which is written when the run is submitted, and never again."""
-    has_verdict: bool
+    verdict: Object | None = None
     is_open: bool = True
     """Whether it has not ended, or is to be started again."""
     outcome: str = ""
     """How it ended, for good; empty where the listing does not tell that."""
     notes: Object | None = None
     """notes.json, if anybody has written tags or notes."""
-    ended: str = ""
-    """When its verdict was written last, by the bucket's clock; empty without one."""
+
+    @property
+    def has_verdict(self) -> bool:
+        """Whether it has one, also one that another attempt follows."""
+        return self.verdict is not None
+
+    @property
+    def ended(self) -> str:
+        """When its verdict was written last, by the bucket's clock; empty without one."""
+        return self.verdict.updated if self.verdict else ""
 
 
 def readers_of(bucket: Bucket, data_bucket: str, ref: DatasetRef) -> list[str]:
@@ -58,19 +66,20 @@ def readers_of(bucket: Bucket, data_bucket: str, ref: DatasetRef) -> list[str]:
     return [result.item for result in fanout(reads, names, width=WIDTH) if result.value]
 
 
-def listed_runs(bucket: Bucket, warn: Report = silent) -> list[ListedRun]:
-    """Return all runs of a bucket by one listing, oldest first.
+def listed_runs(bucket: Bucket, warn: Report = silent, more: str = "") -> list[ListedRun]:
+    """Return all runs of a bucket by one listing, oldest first; `more` is as in `Bucket.objects`.
 
     `warn` gets a line about each folder that is none, and each run that is being removed.
     """
-    return runs_in(bucket.objects(RUNS, glob=f"{RUNS}*/{{run,verdict,notes}}.json"), bucket.now(), warn)
+    objects = bucket.objects(RUNS, glob=f"{RUNS}*/{{run,verdict,notes}}.json", more=more)
+    return runs_in(objects, bucket.now(), warn)
 
 
 def runs_in(objects: Sequence[Object], now: datetime, warn: Report = silent) -> list[ListedRun]:
     """Return the runs whose records are among listed objects, oldest first; `warn` is as above."""
     objects = [item for item in objects if item.name.count("/") == 2]
-    ended = {item.name.split("/")[1]: item.updated for item in objects if item.name.endswith("/verdict.json")}
-    closed = ended.keys() - {item.name.split("/")[1] for item in objects if item.content_type == runs.OPEN}
+    verdicts = {item.name.split("/")[1]: item for item in objects if item.name.endswith("/verdict.json")}
+    closed = verdicts.keys() - {item.name.split("/")[1] for item in objects if item.content_type == runs.OPEN}
     outcomes = outcomes_in(objects, now)
     notes = {item.name.split("/")[1]: item for item in objects if item.name.endswith("/notes.json")}
     listed = []
@@ -83,12 +92,9 @@ def runs_in(objects: Sequence[Object], now: datetime, warn: Report = silent) -> 
         elif record.content_type == REMOVAL_TYPE:
             warn(f"Run '{name}' is being removed; 'tpuctl rm {name}' completes it.")
         else:
-            listed.append(
-                ListedRun(
-                    name, record, name in ended, name not in closed, outcomes.get(name, ""), notes.get(name),
-                    ended.get(name, ""),
-                )
-            )  # fmt: skip
+            outcome = outcomes.get(name, "")
+            is_open = name not in closed
+            listed.append(ListedRun(name, record, verdicts.get(name), is_open, outcome, notes.get(name)))
     return listed
 
 

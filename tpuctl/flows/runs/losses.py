@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from tpuctl.errors import TpuctlError
 from tpuctl.flows.runs.stored_attempt import LogChunk, StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.runs import Verdict
-
-if TYPE_CHECKING:
-    from tpuctl.cloud.storage import Bucket
 
 STEP = re.compile(rb"(?<![a-z])step\b\W{0,3}(\d{1,15})", re.IGNORECASE)
 NUMBER = re.compile(r"\d{1,15}\Z")
@@ -32,8 +28,8 @@ def steps_lost(run: StoredRun, verdict: Verdict) -> int | None:
     of a script which counts its saves is no step.
     """
     try:
-        before = _steps(run.bucket, run.attempt(verdict.attempt), is_end=True)
-        after = _steps(run.bucket, run.attempt(verdict.attempt + 1), is_end=False)
+        before = _steps(run.attempt(verdict.attempt), is_end=True)
+        after = _steps(run.attempt(verdict.attempt + 1), is_end=False)
     except TpuctlError:
         return None
     if not before or not after:
@@ -57,7 +53,7 @@ def first_step(run: StoredRun, number: int) -> str:
     attempt = run.attempt(number)
     worker = attempt.record.workers[0]
     for chunk in [chunk for chunk in attempt.ordered_chunks() if chunk.worker == worker][:MOST_PIECES]:
-        if STEP.search(_read(run.bucket, chunk, is_end=False)):
+        if STEP.search(_read(attempt, chunk, is_end=False)):
             return chunk.item.updated
     return ""
 
@@ -82,16 +78,16 @@ def _interval(before: list[int], after: list[int]) -> int:
     return max((distance for distance in distances if distance > 0), default=1)
 
 
-def _steps(bucket: Bucket, attempt: StoredAttempt, *, is_end: bool) -> list[int]:
+def _steps(attempt: StoredAttempt, *, is_end: bool) -> list[int]:
     """Return the steps that the first worker tells at the begin or the end of its log, in order."""
     worker = attempt.record.workers[0]
     chunks = [chunk for chunk in attempt.ordered_chunks() if chunk.worker == worker]
     chosen = chunks[-MOST_PIECES:] if is_end else chunks[:MOST_PIECES]
-    text = b"".join(_read(bucket, chunk, is_end=is_end) for chunk in chosen)
+    text = b"".join(_read(attempt, chunk, is_end=is_end) for chunk in chosen)
     return [int(step) for step in STEP.findall(text)]
 
 
-def _read(bucket: Bucket, chunk: LogChunk, *, is_end: bool) -> bytes:
+def _read(attempt: StoredAttempt, chunk: LogChunk, *, is_end: bool) -> bytes:
     size = chunk.item.size
     start = max(0, size - MOST_BYTES) if is_end else 0
-    return bucket.read_range(chunk.item, start, min(size, start + MOST_BYTES))
+    return attempt.read_log(chunk, start, min(size, start + MOST_BYTES))

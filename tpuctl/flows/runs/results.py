@@ -8,6 +8,7 @@ from tpuctl import clock
 from tpuctl.bucket_layout import RunPaths
 from tpuctl.errors import ConflictError, TpuctlError
 from tpuctl.flows.runs.stored_attempt import find_record
+from tpuctl.object_content import MD5
 from tpuctl.provenance.records import ResultFile, Results, digest_of, first_that_fit
 from tpuctl.runs import Verdict, encode
 
@@ -68,7 +69,7 @@ def ensured(bucket: Bucket, paths: RunPaths, verdict: Verdict | None) -> Results
 def listed(bucket: Bucket, paths: RunPaths, verdict: Verdict) -> Results:
     """Return the results as the bucket lists them now."""
     folders = (paths.checkpoints, paths.outputs, paths.tensorboard)
-    objects = bucket.objects(paths.folder, start=folders[0], md5=True)  # logs come before
+    objects = bucket.objects(paths.folder, start=folders[0], more=MD5)  # logs come before
     files = [
         ResultFile(
             item.name.removeprefix(paths.folder), item.size, item.content.crc32c or None, item.md5,

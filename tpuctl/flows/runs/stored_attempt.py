@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
+from itertools import accumulate
+from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tpuctl import clock, runs
-from tpuctl.bucket_layout import LOG_CHUNK, ORDERED_LOG_CHUNK, chunk_number
+from tpuctl.bucket_layout import LOG_CHUNK, chunk_number
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import NotFoundError
 from tpuctl.flows.runs.evidence.signs import RecordMissingError, sign_of
 from tpuctl.flows.runs.evidence.words import WorkerWord
-from tpuctl.host.worker.records import UNKNOWN, WorkerStatus, read_status_type
+from tpuctl.host.worker.records import (
+    ORDERED_LOG,
+    PIECES,
+    UNKNOWN,
+    WorkerStatus,
+    read_pieces,
+    read_status_type,
+)
+from tpuctl.object_content import METADATA, Content
 from tpuctl.parallel import fanout, values
-from tpuctl.runs import Attempt, decode
+from tpuctl.runs import ORDERED_LOGS, Attempt, decode
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object
@@ -29,8 +40,13 @@ class LogChunk(NamedTuple):
     """A piece of one worker's log."""
 
     item: Object
+    """As it was written: `StoredAttempt.read_log` finds it where it is by now."""
     worker: int
     number: int
+    holder: Object | None = None
+    """The object that it was joined into with others."""
+    start: int = 0
+    """Where it begins in that one."""
 
 
 class Look(NamedTuple):
@@ -51,6 +67,9 @@ class StoredAttempt:
         """Worker -> the object of its newest status, and the status."""
         self._made: Object | None = None
         """The object of the record, once `words` has listed it."""
+        self._finding = Lock()
+        self._found = dict[tuple[str, int], LogChunk]()
+        """Name and generation of a piece that was joined with others -> where it is by now."""
 
     @cached_property
     def record(self) -> Attempt:
@@ -114,7 +133,7 @@ class StoredAttempt:
         """
         folder, logs = self.run.paths.attempt_folder(self.number), self.run.paths.ordered_logs(self.number)
         glob = f"{folder}{{log/*,workers/*/status.json}}"
-        listed = self.run.bucket.objects(folder, start=f"{logs}{after}", glob=glob)
+        listed = self.run.bucket.objects(folder, start=f"{logs}{after}", glob=glob, more=METADATA)
         chunks = [item for item in listed if item.name.startswith(logs)]
         return Look(self._statuses(listed), self._chunks(chunks))
 
@@ -170,7 +189,7 @@ class StoredAttempt:
     def ordered_chunks(self, after: str = "") -> list[LogChunk]:
         """Return the chunks of all workers' logs from a time on, in order of time, by one listing."""
         folder = self.run.paths.ordered_logs(self.number)
-        return self._chunks(self.run.bucket.objects(folder, start=f"{folder}{after}"))
+        return self._chunks(self.run.bucket.objects(folder, start=f"{folder}{after}", more=METADATA))
 
     def chunks_of(self, workers: Iterable[int]) -> list[LogChunk]:
         """Return all chunks of some workers' logs in the older layout, a listing each."""
@@ -178,14 +197,45 @@ class StoredAttempt:
         return [LogChunk(item, worker, chunk_number(item.name)) for worker, items in listed for item in items]
 
     def _chunks(self, objects: Iterable[Object]) -> list[LogChunk]:
-        folder, chunks = self.run.paths.ordered_logs(self.number), list[LogChunk]()
-        for item in objects:
-            match = ORDERED_LOG_CHUNK.fullmatch(item.name.removeprefix(folder))
-            if match:
-                chunks.append(LogChunk(item, int(match[1]), int(match[2])))
-            else:
+        folder, chunks, listed = self.run.paths.ordered_logs(self.number), list[LogChunk](), list(objects)
+        joined = joined_pieces(listed)
+        left = left_behind(listed, joined)
+        for item in listed:
+            match = ORDERED_LOG.fullmatch(item.name.removeprefix(folder))
+            if match and item.name not in left:
+                parts = joined.get(item.name, [item])
+                worker, number = int(match[1]), int(match[2])
+                starts = accumulate((part.size for part in parts), initial=0)
+                chunks += (
+                    LogChunk(part, worker, number + place, item if len(parts) > 1 else None, start)
+                    for place, (part, start) in enumerate(zip(parts, starts, strict=False))
+                )
+            elif not match:
                 self.run.warn(BadObjectError(item.name, "is no chunk of a log").message)
         return chunks
+
+    def read_log(self, chunk: LogChunk, start: int, end: int) -> bytes:
+        """Return bytes of a piece of a log, also of one that was joined with others since it was listed.
+
+        Raises NotFoundError for one that was deleted or replaced.
+        """
+        try:
+            return self._range(chunk, start, end)
+        except NotFoundError:
+            if chunk.holder or self.record.log_layout < ORDERED_LOGS:
+                raise
+            key = chunk.item.name, chunk.item.generation
+            with self._finding:
+                if key not in self._found:
+                    joined = [later for later in self.ordered_chunks() if later.holder]
+                    self._found = {(later.item.name, later.item.generation): later for later in joined}
+            if key not in self._found:
+                raise
+            return self._range(self._found[key], start, end)
+
+    def _range(self, chunk: LogChunk, start: int, end: int) -> bytes:
+        holder = chunk.holder or chunk.item
+        return self.run.bucket.read_range(holder, chunk.start + start, chunk.start + end)
 
     def _status(self, worker: int) -> WorkerStatus | None:
         """Return what a worker wrote last; None where that is of another run of the same name."""
@@ -200,6 +250,46 @@ class StoredAttempt:
 
     def _check_status(self, worker: int) -> Callable[[WorkerStatus], None]:
         return lambda status: runs.check_status(status, self.number, worker)
+
+
+def joined_pieces(objects: Collection[Object]) -> dict[str, list[Object]]:
+    """Return the pieces of logs that listed objects were joined from, as they were written, by their names.
+
+    Who may create objects alone can hide no piece of a log: one that says to have such pieces, beside another
+    with the number of its first, is one piece.
+    """
+    numbers = Counter(map(_number, objects))
+    pieces = {item.name: _pieces(item) for item in objects if item.metadata and numbers[_number(item)] == 1}
+    return {name: parts for name, parts in pieces.items() if len(parts) > 1}
+
+
+def left_behind(objects: Iterable[Object], joined: Mapping[str, Sequence[Object]]) -> set[str]:
+    """Return the names of listed objects that were joined into others, and were to be deleted."""
+    held = {(piece.name, piece.generation) for pieces in joined.values() for piece in pieces[1:]}
+    return {item.name for item in objects if (item.name, item.generation) in held}
+
+
+def _number(item: Object) -> str:
+    """Return which piece of which log an object begins with: folder, worker and number of its name."""
+    folder, _, file = item.name.rpartition("/")
+    match = ORDERED_LOG.fullmatch(file)
+    return f"{folder}/{match[1]}-{match[2]}" if match else item.name
+
+
+def _pieces(item: Object) -> list[Object]:
+    folder, slash, file = item.name.rpartition("/")
+    pieces = read_pieces(item.metadata.get(PIECES, ""), file, item.size)
+    try:
+        times = [clock.iso(clock.parse(piece.updated)) for piece in pieces]
+    except ValueError:  # none that a clock shows
+        return []
+    return [
+        replace(
+            item, name=f"{folder}{slash}{piece.file}", content=Content(piece.size, ""), updated=time,
+            generation=piece.generation, metadata={},
+        )
+        for piece, time in zip(pieces, times, strict=True)
+    ]  # fmt: skip
 
 
 def find_record(

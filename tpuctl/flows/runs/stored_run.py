@@ -29,7 +29,9 @@ from tpuctl.runs import (
     Verdict,
     decode,
     encode,
+    run_metadata,
     run_type,
+    verdict_metadata,
     verdict_type,
 )
 from tpuctl.upkeep.notes import Notes
@@ -273,7 +275,9 @@ class StoredRun:
         if self.bucket.objects(self.paths.folder, most=1) and not self.bucket.stat(self.paths.record):
             raise self._left()
         try:
-            self.bucket.create(self.paths.record, self._encoded(record), run_type(record))
+            self.bucket.create(
+                self.paths.record, self._encoded(record), run_type(record), run_metadata(record)
+            )
         except ConflictError as error:
             raise ConflictError(
                 f"There is a run '{self.name}' already: its record exists.", hint="Choose another --name."
@@ -333,19 +337,20 @@ class StoredRun:
         `is_refuted` says of another verdict whether its evidence has turned out wrong: it gives way to any.
         """
         verdict = msgspec.structs.replace(verdict, evidence=verdict.evidence[:MOST_CHARACTERS])
+        written = encode(verdict), verdict_type(verdict), verdict_metadata(verdict)
         for _ in range(REPLACEMENTS):
             try:
                 item = self.bucket.stat(self.paths.verdict)
                 other = find_record(self.bucket, self.paths.verdict, Verdict, self._check) if item else None
                 if item is None or other is None:
-                    self.bucket.create(self.paths.verdict, encode(verdict), verdict_type(verdict))
+                    self.bucket.create(self.paths.verdict, *written)
                     results.write(self.bucket, self.paths, verdict)
                 elif other.attempt > verdict.attempt or (
                     other.attempt == verdict.attempt and other.rank >= verdict.rank and not is_refuted(other)
                 ):
                     verdict = other
                 else:
-                    self.bucket.replace(item, encode(verdict), verdict_type(verdict))
+                    self.bucket.replace(item, *written)
                     results.write(self.bucket, self.paths, verdict)
             except ConflictError:
                 continue  # another reader was first: what it wrote may be better

@@ -198,7 +198,7 @@ def summary_of(
     run.record  # noqa: B018  read for its error
     notes = bucket.stat(run.paths.notes)
     reader = _Reader(bucket, witnesses, warn, EVERY_RUN, price_of)
-    summary = reader.summary(ListedRun(name, item, has_verdict=False, notes=notes))
+    summary = reader.summary(ListedRun(name, item, notes=notes))
     if summary is None:
         raise run.not_found()
     return summary

@@ -7,7 +7,7 @@ import json
 import re
 import zlib
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Mapping, Optional, Sequence, TextIO, Tuple, Union
+from typing import List, Mapping, NamedTuple, Optional, Sequence, TextIO, Tuple, Union
 
 SCHEMA = 1
 
@@ -77,6 +77,8 @@ MOST_LABEL = 256
 LOG_FOLDER = "log/"
 REPORTS_FOLDER = "reports/"
 """Names inside a worker's folder in the bucket."""
+PIECES = "tpuctl-pieces"
+"""Metadata of an object of which several pieces of a log were made: which ones."""
 
 
 def log_file(chunk: int) -> str:
@@ -95,6 +97,45 @@ def ordered_log_file(time: str, worker: int, chunk: int) -> str:
 def python_archive(sha256: str) -> str:
     """Return the object that holds the interpreter with this hash, as a tar.gz with one folder."""
     return "pythons/%s.tar.gz" % sha256
+
+
+ORDERED_LOG = re.compile(r"[0-9]{8}T[0-9]{6}-([0-9]{4})-(?!0{6})([0-9]{6})\.log")
+"""What `ordered_log_file` gives, without the folder: time, worker, number."""
+
+
+class Piece(NamedTuple):
+    """A piece of a log that was joined with those behind it: the object has the name of the first."""
+
+    file: str
+    """The name that it had, without the folder."""
+    generation: int
+    size: int
+    """Bytes."""
+    updated: str
+    """When it was written: ISO-8601, UTC."""
+
+
+def pieces_text(pieces: Sequence[Piece]) -> str:
+    """Return what the metadata PIECES of a joined object say: all of its pieces, in order."""
+    return ",".join("%s %d %d %s" % piece for piece in pieces)
+
+
+def read_pieces(text: str, file: str, size: int) -> List[Piece]:
+    """Return the pieces that the metadata of an object of so many bytes say; empty unless they make it up."""
+    entries, first = [_PIECE.match(entry) for entry in text.split(",")], ORDERED_LOG.fullmatch(file)
+    pieces = [Piece(match[1], int(match[2]), int(match[3]), match[4]) for match in entries if match]
+    if not first or len(pieces) < len(entries) or pieces[0].file != file:
+        return []
+    is_whole = all(
+        piece.file.endswith("-%s-%06d.log" % (first[1], number))
+        for number, piece in enumerate(pieces, int(first[2]))
+    )
+    return pieces if is_whole and sum(piece.size for piece in pieces) == size else []
+
+
+_PIECE = re.compile(
+    r"([0-9]{8}T[0-9]{6}-[0-9]{4}-[0-9]{6}\.log) ([0-9]{1,19}) ([0-9]{1,12}) ([0-9T:-]{19}Z)\Z"
+)
 
 
 def attempt_folder(folder: str) -> str:

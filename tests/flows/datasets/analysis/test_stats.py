@@ -41,9 +41,11 @@ ROWS = {"train": [(0, "aa"), (1, "b"), (1, ""), (5, "c"), (-1, "d")], "test": [(
 """Class and text of each record."""
 
 
-@pytest.fixture
-def result() -> DatasetStats:
+@pytest.fixture(params=["by columns", "one by one"])
+def result(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> DatasetStats:
     """The figures of a bucket in memory."""
+    if request.param == "one by one":
+        monkeypatch.setattr(stats, "has_columns", lambda _: False)
     bucket, entries = MemoryBucket(), {}
     for split, rows in ROWS.items():
         records = [encode({"label": label, "text": text.encode()}) for label, text in rows]

@@ -92,7 +92,7 @@ class MemoryBucket:
         return self._object(name) if name in self._objects else None
 
     def objects(
-        self, prefix: str, *, most: int | None = None, start: str = "", glob: str = "", md5: bool = False
+        self, prefix: str, *, most: int | None = None, start: str = "", glob: str = "", more: str = ""
     ) -> list[Object]:
         self.meanwhile()
         pattern = compile_glob(glob) if glob else re.compile(".*", re.DOTALL)
@@ -104,7 +104,7 @@ class MemoryBucket:
         below = (name.removeprefix(prefix) for name in self._objects if name.startswith(prefix))
         return sorted({name.partition("/")[0] for name in below if "/" in name})
 
-    def create(self, name: str, data: bytes, content_type: str = "") -> None:
+    def create(self, name: str, data: bytes, content_type: str = "", metadata: object = None) -> None:
         self.meanwhile()
         if name in self._objects:
             if self._objects[name].data != data:
@@ -112,7 +112,7 @@ class MemoryBucket:
             return  # as the real one: an answer that was lost is no conflict
         self.put(name, data, content_type)
 
-    def replace(self, item: Object, data: bytes, content_type: str = "") -> None:
+    def replace(self, item: Object, data: bytes, content_type: str = "", metadata: object = None) -> None:
         self.meanwhile()
         stored = self._objects.get(item.name)
         if stored is None or stored.generation != item.generation:
@@ -123,7 +123,7 @@ class MemoryBucket:
         self.meanwhile()
         del self._objects[item.name]
 
-    def put(self, name: str, data: bytes, content_type: str = "") -> None:
+    def put(self, name: str, data: bytes, content_type: str = "", metadata: object = None) -> None:
         self._generation += 1
         self._objects[name] = Stored(data, self._generation, self.time, content_type)
         self.history.append((name, data))

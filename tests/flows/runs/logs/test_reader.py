@@ -18,7 +18,7 @@ from tpuctl.errors import UsageError
 from tpuctl.flows.runs.logs import reader as logs
 from tpuctl.flows.runs.logs.reader import Line, LogReader, _Cursor
 from tpuctl.flows.runs.logs.startup_lines import hides_startup_lines, is_startup_line
-from tpuctl.flows.runs.stored_attempt import StoredAttempt
+from tpuctl.flows.runs.stored_attempt import LogChunk, StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.host.worker.records import FINISHED, encode, ordered_log_file, status_type
 from tpuctl.runs import ORDERED_LOGS
@@ -239,11 +239,12 @@ def test_a_chunk_that_is_written_again_between_listing_and_reading_is_read(attem
     write_chunk(attempt, 0, 1, "a\n")
     bucket, listed = attempt.run.bucket, attempt.log_chunks(0)
     write_chunk(attempt, 0, 1, "a\n")
-    assert list(reader._blocks(listed[0], _Cursor(0))) == [b"a\n"]
+    chunk = LogChunk(listed[0], 0, 1)
+    assert list(reader._blocks(chunk, _Cursor(0))) == [b"a\n"]
     bucket.remove(attempt.log_chunks(0)[0])
     warnings: list[str] = []
     attempt.run.warn = warnings.append
-    assert list(reader._blocks(listed[0], _Cursor(0))) == []
+    assert list(reader._blocks(chunk, _Cursor(0))) == []
     assert "000001.log" in warnings[0]
 
 

@@ -22,7 +22,6 @@ from tests.flows.runs.matrix.phases import BARRIER, ENDING, HELD_BY, PREPARING, 
 from tests.forks import commands
 from tests.paths import ROOT
 from tests.running_simulator import CommandResult, RunningSimulator
-from tpuctl.bucket_layout import ORDERED_LOG_CHUNK
 from tpuctl.cloud import google_clients
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.errors import BucketMissingError, DeadlineError
@@ -34,7 +33,7 @@ from tpuctl.flows.runs.submission import launch
 from tpuctl.host.worker.attempt_lock import is_held_in
 from tpuctl.host.worker.job import processes
 from tpuctl.host.worker.job.leftovers import variable
-from tpuctl.host.worker.records import LOCK_FILE, StopRequest, encode
+from tpuctl.host.worker.records import LOCK_FILE, ORDERED_LOG, StopRequest, encode
 from tpuctl.host.worker.reporting.status import read_last
 from tpuctl.nodes import NodeState
 from tpuctl.polling import Backoff, poll
@@ -379,7 +378,7 @@ class Site:
             names = [item.name for item in self.cloud.bucket.objects(folder)]
         except BucketMissingError:
             return b""
-        matches = [(name, ORDERED_LOG_CHUNK.fullmatch(name.removeprefix(folder))) for name in names]
+        matches = [(name, ORDERED_LOG.fullmatch(name.removeprefix(folder))) for name in names]
         own = sorted((int(match[2]), name) for name, match in matches if match and int(match[1]) == worker)
         return b"".join(self.cloud.bucket.read(name) for _, name in own)
 

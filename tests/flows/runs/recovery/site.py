@@ -64,17 +64,17 @@ class WorldBucket(MemoryBucket):
         return self.world.send("bucket.stat", lambda: MemoryBucket.stat(self, name))
 
     def objects(
-        self, prefix: str, *, most: int | None = None, start: str = "", glob: str = "", md5: bool = False
+        self, prefix: str, *, most: int | None = None, start: str = "", glob: str = "", more: str = ""
     ) -> list[Object]:
         def answer() -> list[Object]:
-            return MemoryBucket.objects(self, prefix, most=most, start=start, glob=glob, md5=md5)
+            return MemoryBucket.objects(self, prefix, most=most, start=start, glob=glob, more=more)
 
         return self.world.send("bucket.list", answer)
 
-    def create(self, name: str, data: bytes, content_type: str = "") -> None:
+    def create(self, name: str, data: bytes, content_type: str = "", metadata: object = None) -> None:
         self.world.send("bucket.create", lambda: MemoryBucket.create(self, name, data))
 
-    def replace(self, item: Object, data: bytes, content_type: str = "") -> None:
+    def replace(self, item: Object, data: bytes, content_type: str = "", metadata: object = None) -> None:
         self.world.send("bucket.replace", lambda: MemoryBucket.replace(self, item, data))
 
 

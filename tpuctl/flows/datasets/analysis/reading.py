@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from tpuctl.data.output.manifest import Manifest
-from tpuctl.data.tfrecord.framing import read_records
+from tpuctl.data.tfrecord.framing import Frames, read_frames
 from tpuctl.errors import NotFoundError, StateError
 
 if TYPE_CHECKING:
@@ -26,15 +26,22 @@ _BATCH, _BATCH_BYTES = 256, 16 << 20
 
 def split_records(bucket: Bucket, manifest: Manifest, split: str) -> Iterator[bytes]:
     """Yield every record of a split; raises NotFoundError, StateError where a shard is not as uploaded."""
+    for data, bounds in split_frames(bucket, manifest, split):
+        for begin, end in bounds.tolist():
+            yield data[begin:end]
+
+
+def split_frames(bucket: Bucket, manifest: Manifest, split: str) -> Iterator[Frames]:
+    """Yield the same many at a time, as `read_frames`."""
     hint = f"See: tpuctl data verify {manifest.ref}"
     for entry in manifest.splits[split].shards:
         shard = bucket.stat(manifest.ref.folder + entry.file)
         if shard is None:
             raise NotFoundError(f"{entry.file} is missing.", hint=hint)
         count = 0
-        for record in read_records(bucket.stream(shard, _PART), shard.size):
-            yield record
-            count += 1
+        for frames in read_frames(bucket.stream(shard, _PART), shard.size, _PART):
+            yield frames
+            count += len(frames[1])
         if count != entry.records:
             difference = f"has {count} records, and its manifest says {entry.records}"
             raise StateError(f"{entry.file} {difference}.", hint=hint)

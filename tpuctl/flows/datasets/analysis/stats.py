@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tpuctl.data.analysis.contents import Contents, PictureSums, measured
+from tpuctl.data.analysis.contents import Contents, PictureSums, has_columns, measured
 from tpuctl.data.analysis.duplicates import Duplicates, find_duplicates
-from tpuctl.data.analysis.fingerprints import Fingerprints
+from tpuctl.data.analysis.fingerprints import Fingerprints, column_fingerprints
 from tpuctl.data.analysis.moments import Moments
-from tpuctl.data.order.sample import sample_of
+from tpuctl.data.order.sample import Sample, sample_of
 from tpuctl.data.output.manifest import Manifest
-from tpuctl.data.schema.features import Image, Label
+from tpuctl.data.schema.features import Image, Label, example_kinds
+from tpuctl.data.tfrecord.column_decoding import ColumnDecoder
 from tpuctl.datasets import DatasetRef
-from tpuctl.flows.datasets.analysis.reading import ReportRecords, in_parallel, split_records
+from tpuctl.flows.datasets.analysis.reading import ReportRecords, in_parallel, split_frames, split_records
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket
@@ -79,23 +81,60 @@ def stats(
     """
     splits = list(manifest.splits)
     total = sum(_most(entry.records, sample) for entry in manifest.splits.values())
-    has_pictures = any(isinstance(feature, Image) for feature in manifest.features.values())
+    decoder = ColumnDecoder(example_kinds(manifest.features)) if has_columns(manifest.features) else None
     done = 0
     results = []
     with closing(Fingerprints()) as prints:
-        for number, split in enumerate(splits):
+        for split in splits:
             contents = Contents(manifest.features)
             chosen = sample_of(manifest.splits[split].records, sample, seed)
-            kept = chosen.filter(split_records(bucket, manifest, split))
-            measure = partial(measured, features=manifest.features)
-            for record in in_parallel(measure, kept) if has_pictures else map(measure, kept):
-                contents.add(record)
-                place = chosen.place(contents.records - 1)
-                prints.add(record.fingerprint, record.looks, number, place)
-                done += 1
+            if decoder:
+                counts = _add_frames(bucket, manifest, split, chosen, contents, prints, decoder)
+            else:
+                counts = _add_records(bucket, manifest, split, chosen, contents, prints)
+            for count in counts:
+                done += count
                 report(done, total)
             results.append(_result(split, manifest, contents))
         return DatasetStats(manifest.ref, tuple(results), find_duplicates(prints, splits))
+
+
+def _add_records(
+    bucket: Bucket, manifest: Manifest, split: str, chosen: Sample, contents: Contents, prints: Fingerprints
+) -> Iterator[int]:
+    """Add the records of a sample one by one, and yield how many were added."""
+    number = list(manifest.splits).index(split)
+    has_pictures = any(isinstance(feature, Image) for feature in manifest.features.values())
+    kept = chosen.filter(split_records(bucket, manifest, split))
+    measure = partial(measured, features=manifest.features)
+    for record in in_parallel(measure, kept) if has_pictures else map(measure, kept):
+        contents.add(record)
+        prints.add(record.fingerprint, record.looks, number, chosen.place(contents.records - 1))
+        yield 1
+
+
+def _add_frames(
+    bucket: Bucket, manifest: Manifest, split: str, chosen: Sample, contents: Contents, prints: Fingerprints,
+    decoder: ColumnDecoder,
+) -> Iterator[int]:  # fmt: skip
+    """Add the same records by columns, and yield how many were added."""
+    number, first = list(manifest.splits).index(split), 0
+    for data, bounds in split_frames(bucket, manifest, split):
+        kept = chosen.within(first, len(bounds))
+        begins, ends = bounds[kept].T
+        columns = decoder.decode(data, begins, ends) if len(kept) else None
+        if columns:
+            contents.add_columns(columns)
+            prints.add_all(column_fingerprints(data, columns, manifest.features), number, first + kept)
+        else:
+            for place, begin, end in zip(kept.tolist(), begins.tolist(), ends.tolist(), strict=True):
+                record = measured(data[begin:end], manifest.features)
+                contents.add(record)
+                prints.add(record.fingerprint, 0, number, first + place)
+        yield len(kept)
+        first += len(bounds)
+        if chosen.places is not None and first > chosen.places[-1]:
+            return
 
 
 def _most(records: int, sample: int | None) -> int:

@@ -99,15 +99,16 @@ class RunCosts:
         numbers = self._run.attempts_before(state.attempt)
         earlier = [self._earlier(number, ended.get(number)) for number in numbers]
         if state.verdict:
-            return (*earlier, self._of(state.verdict))
+            return (*earlier, self.of(state.verdict))
         return (*earlier, self._open(state, now))
 
     def _earlier(self, number: int, verdict: Verdict | None) -> AttemptCost:
         if verdict is None:
             return AttemptCost(number, None, "", "", None, unknown(NO_RECORD.format(number=number)))
-        return self._of(verdict)
+        return self.of(verdict)
 
-    def _of(self, verdict: Verdict) -> AttemptCost:
+    def of(self, verdict: Verdict) -> AttemptCost:
+        """Return the cost of the attempt of a verdict."""
         ended = verdict.ended or verdict.decided
         recorded = verdict.started or (self._submitted if verdict.attempt == 1 else "")
         began = self._began(verdict.begun, recorded, ended)

@@ -183,6 +183,8 @@ class Copy:
         listed = {name for name in look.listing.objects if name not in unfinished}
         folder, places = self._run.paths.folder, self._arrivals.places
         stale = {parts for parts in self._inherited if folder + "/".join(parts) not in listed}
+        joined = {tuple(name.removeprefix(folder).split("/")) for name in look.joined}
+        stale |= {parts for parts in joined if self._local.exists(parts)}
         return stale | (self._arrivals.written - {places[name] for name in listed if name in places})
 
 

@@ -10,7 +10,9 @@ from tpuctl.flows.runs.checkpoints.checkpoint import Checkpoint
 from tpuctl.flows.runs.checkpoints.listing import Listing
 from tpuctl.flows.runs.checkpoints.readers import checkpoints_in
 from tpuctl.flows.runs.local_copy.selection import CHECKPOINTS, Selection
+from tpuctl.flows.runs.stored_attempt import joined_pieces, left_behind
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.object_content import METADATA
 from tpuctl.upkeep.removal import REMOVAL_TYPE
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ class Look:
     """One consistent state of a run in the bucket."""
 
     listing: Listing
+    joined: frozenset[str]
+    """Pieces of logs that files have besides their own: a copy has them once."""
     files: tuple[Object, ...]
     """What is fetched, marks excepted."""
     marks: tuple[Object, ...]
@@ -51,7 +55,11 @@ class Look:
 
 def look_at(run: StoredRun, selection: Selection) -> Look:
     """List a run; raises GoneError if it changes meanwhile, NotFoundError for an unknown run or step."""
-    listing = Listing(run.bucket, run.bucket.objects(run.paths.folder), run.warn)
+    objects = run.bucket.objects(run.paths.folder, more=METADATA)
+    joined = joined_pieces(objects)
+    left = left_behind(objects, joined)
+    away = {piece.name for pieces in joined.values() for piece in pieces[1:]}
+    listing = Listing(run.bucket, (item for item in objects if item.name not in left), run.warn)
     if not listing.objects:
         raise run.not_found()
     record = listing.objects.get(run.paths.record)
@@ -76,6 +84,11 @@ def look_at(run: StoredRun, selection: Selection) -> Look:
     ]
     return Look(
         listing,
+        frozenset(
+            name
+            for name in away - listing.objects.keys()
+            if selection.has_part(name.removeprefix(run.paths.folder))
+        ),
         tuple(item for item in wanted if item.name not in marks),
         tuple(item for item in wanted if item.name in marks),
         chosen,

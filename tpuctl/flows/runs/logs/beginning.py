@@ -130,7 +130,7 @@ def _end(
         end.position = 0 if tail is None else chunk.item.size
         while tail is not None and end.position > 0 and count < tail:
             start, block = max(0, end.position - block), min(2 * block, LARGEST_BLOCK)
-            data = attempt.run.bucket.read_range(chunk.item, start, end.position)
+            data = attempt.read_log(chunk, start, end.position)
             first, *lines = _lines(data + carried.get(chunk.worker, b""))
             if start == 0 and chunk.number == 1:
                 first, lines = b"", [first, *lines]
@@ -182,7 +182,7 @@ def _cut_line(attempt: StoredAttempt, chunks: Sequence[LogChunk], position: int 
         position = None
         while limit > 0 and len(line) < LONGEST_LINE:
             start = max(0, limit - BLOCK)
-            data = attempt.run.bucket.read_range(chunk.item, start, limit)
+            data = attempt.read_log(chunk, start, limit)
             _, newline, after = data.rpartition(b"\n")
             line = after + line
             if newline:

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from tpuctl.bucket_layout import chunk_number
 from tpuctl.errors import NotFoundError, UsageError
@@ -17,9 +16,6 @@ from tpuctl.host.worker.records import read_status_type
 from tpuctl.parallel import WIDTH, fanout, values
 from tpuctl.runs import ORDERED_LOGS
 from tpuctl.text.worker_numbers import ranges
-
-if TYPE_CHECKING:
-    from tpuctl.cloud.storage import Object
 
 BLOCK = 4 << 20
 """Bytes of a chunk that are held at once: those of a whole chunk that a worker writes."""
@@ -190,7 +186,7 @@ class LogReader:
         unread = sorted(self._unread(is_complete=is_complete), key=lambda chunk: chunk.item.generation)
         for chunk, data in self._fetched(unread, {cursor.reading for cursor in self._cursors}):
             cursor = cursors[chunk.worker]
-            for line in self._complete_lines(chunk.item, cursor, data):
+            for line in self._complete_lines(chunk, cursor, data):
                 if self._text not in line.data:
                     continue
                 if self._splits(line.data) and self._hides(line.text):
@@ -262,21 +258,36 @@ class LogReader:
         self, chunks: Sequence[LogChunk], begun: Collection[str]
     ) -> Iterator[tuple[LogChunk, bytes | None]]:
         """Yield chunks with their bytes, several fetched at once; None for one to be read in blocks."""
-        bucket = self.attempt.run.bucket
-        for batch in _batches(chunks):
-            small = [chunk for chunk in batch if chunk.item.size <= BLOCK and chunk.item.name not in begun]
-            results = fanout(lambda chunk: bucket.read_range(chunk.item, 0, chunk.item.size), small)
-            fetched = {result.item.item.name: result.value for result in results}
-            yield from ((chunk, fetched.get(chunk.item.name)) for chunk in batch)
+        fetches = self._fetches(chunks, begun)
+        batches = _batches(list(dict.fromkeys(fetches.values())))
+        for chunk in chunks:
+            fetch = fetches[chunk.item.name]
+            if not fetch.is_done:
+                fanout(_Fetch.fetch, next(batches))
+            yield chunk, fetch.take(chunk)
 
-    def _complete_lines(self, chunk: Object, cursor: _Cursor, data: bytes | None) -> Iterator[Line]:
+    def _fetches(self, chunks: Iterable[LogChunk], begun: Collection[str]) -> dict[str, _Fetch]:
+        """Return what is fetched by one request, by the names of chunks: those together that were joined."""
+        most = MOST_AT_ONCE // max(4, len(self._cursors))
+        """Bytes for each worker: one of its objects is held while those of the others are read."""
+        fetches, joined = dict[str, _Fetch](), dict[str, _Fetch]()
+        for chunk in chunks:
+            holder = (chunk.holder or chunk.item).name
+            fetch = joined.get(holder)
+            if fetch is None or not fetch.add(chunk, most):
+                limit = -1 if chunk.item.name in begun else BLOCK
+                fetch = joined[holder] = _Fetch(self.attempt, [chunk], limit)
+            fetches[chunk.item.name] = fetch
+        return fetches
+
+    def _complete_lines(self, chunk: LogChunk, cursor: _Cursor, data: bytes | None) -> Iterator[Line]:
         """Yield the lines that end in a chunk, and pieces of a longer one than memory should hold."""
         for block in self._blocks(chunk, cursor) if data is None else (data,):
             end = block.rfind(b"\n") + 1
             lines, cursor.partial = (
                 (cursor.partial + block[:end], block[end:]) if end else (b"", cursor.partial + block)
             )
-            cursor.time = chunk.updated
+            cursor.time = chunk.item.updated
             if lines and not self._splits(lines):
                 yield Line(cursor.worker, lines, cursor.time)
             elif lines:
@@ -287,38 +298,79 @@ class LogReader:
                 yield Line(cursor.worker, cursor.partial, cursor.time)
                 cursor.partial = b""
 
-    def _blocks(self, chunk: Object, cursor: _Cursor) -> Iterator[bytes]:
+    def _blocks(self, chunk: LogChunk, cursor: _Cursor) -> Iterator[bytes]:
         """Yield a chunk's bytes in blocks: no more of one that is deleted or replaced while it is read.
 
         One that was replaced before is read as it is now: a worker that lost an answer writes it again.
         After a failure it is read from where it was.
         """
-        bucket = self.attempt.run.bucket
-        if cursor.reading != chunk.name:
-            cursor.reading, cursor.position = chunk.name, 0
-        while cursor.position < chunk.size:
+        item = chunk.item
+        if cursor.reading != item.name:
+            cursor.reading, cursor.position = item.name, 0
+        while cursor.position < item.size:
+            end = min(cursor.position + BLOCK, item.size)
             try:
-                block = bucket.read_range(chunk, cursor.position, min(cursor.position + BLOCK, chunk.size))
+                block = self.attempt.read_log(chunk._replace(item=item), cursor.position, end)
             except NotFoundError as error:
-                current = bucket.stat(chunk.name)
-                if cursor.position or current is None:
+                current = self.attempt.run.bucket.stat(item.name)
+                if cursor.position or chunk.holder or current is None:
                     self.attempt.run.warn(error.message)
                     return
-                chunk = current
+                item = current
                 continue
             cursor.position += len(block)
             yield block
 
 
-def _batches(chunks: Sequence[LogChunk]) -> Iterator[list[LogChunk]]:
-    """Yield chunks that are fetched at once: no more than memory should hold."""
-    batch, size = list[LogChunk](), 0
-    for chunk in chunks:
-        if batch and (len(batch) == WIDTH or size + chunk.item.size > MOST_AT_ONCE):
+class _Fetch:
+    """What one request fetches: a chunk, or several that lie side by side in one object."""
+
+    def __init__(self, attempt: StoredAttempt, chunks: list[LogChunk], limit: int) -> None:
+        self._attempt = attempt
+        self._chunks = chunks
+        self._limit = limit
+        """Most bytes of a single chunk that is not read in blocks."""
+        self.size = chunks[0].item.size
+        self.is_done = False
+        self._data: bytes | None = None
+
+    def add(self, chunk: LogChunk, most: int) -> bool:
+        """Return whether a chunk is fetched with those before: it goes on where they end."""
+        first = self._chunks[0]
+        fits = chunk.start == first.start + self.size and self.size + chunk.item.size <= min(
+            most, self._limit
+        )
+        if fits:
+            self._chunks.append(chunk)
+            self.size += chunk.item.size
+        return fits
+
+    def fetch(self) -> None:
+        """Fetch it, unless it is read in blocks; raises TpuctlError."""
+        self.is_done = True
+        if self.size <= self._limit:
+            self._data = self._attempt.read_log(self._chunks[0], 0, self.size)
+
+    def take(self, chunk: LogChunk) -> bytes | None:
+        """Return a chunk's bytes, or None for one to be read in blocks; the last one taken frees all."""
+        if self._data is None:
+            return None
+        start = chunk.start - self._chunks[0].start
+        data = self._data[start : start + chunk.item.size]
+        if chunk is self._chunks[-1]:
+            self._data = None
+        return data
+
+
+def _batches(fetches: Sequence[_Fetch]) -> Iterator[list[_Fetch]]:
+    """Yield what is fetched at once: no more than memory should hold."""
+    batch, size = list[_Fetch](), 0
+    for fetch in fetches:
+        if batch and (len(batch) == WIDTH or size + fetch.size > MOST_AT_ONCE):
             yield batch
             batch, size = [], 0
-        batch.append(chunk)
-        size += chunk.item.size
+        batch.append(fetch)
+        size += fetch.size
     if batch:
         yield batch
 

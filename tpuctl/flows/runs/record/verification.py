@@ -17,10 +17,11 @@ from tpuctl.errors import TpuctlError, UsageError
 from tpuctl.flows.datasets.lookup import find_manifest
 from tpuctl.flows.runs.code.bundles import PART
 from tpuctl.flows.runs.local_copy.joined_logs import joined_logs
+from tpuctl.flows.runs.stored_attempt import joined_pieces, left_behind
 from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError
 from tpuctl.local.object_names import UnsafeNameError, local_parts
 from tpuctl.local.staged_folder import STAGING
-from tpuctl.object_content import Content, ContentDigest
+from tpuctl.object_content import METADATA, Content, ContentDigest
 from tpuctl.provenance.records import Results, digest_of
 from tpuctl.runs import Run, Verdict, decode
 
@@ -218,7 +219,9 @@ class _Verifier:
     def _check_objects(self, bucket: Bucket, record: Run) -> None:
         """Compare each file with the object that it is a copy of."""
         paths = RunPaths(record.run)
-        objects = {item.name.removeprefix(paths.folder): item for item in bucket.objects(paths.folder)}
+        listed = bucket.objects(paths.folder, more=METADATA)
+        left = left_behind(listed, joined_pieces(listed))
+        objects = {item.name.removeprefix(paths.folder): item for item in listed if item.name not in left}
         if not objects:
             self._checks.append(Check("files", "", f"gs://{bucket.name} has no run {record.run} any more"))
             return

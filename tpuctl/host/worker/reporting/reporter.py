@@ -70,7 +70,7 @@ class Reporter:
         self._shipper = LogShipper(bucket, attempt_folder(spec.folder), spec.worker, self.log)
         self._patience = timing.Patience()
         self._heartbeat = Errand(self.status.due, self._beat)
-        self._shipping = Errand(self._shipper.due, lambda: self.attempt(self._shipper.ship))
+        self._shipping = Errand(self._shipper.due, self._ship)
 
     def start(self) -> None:
         """Write heartbeats, and ship the log, until `finish`."""
@@ -135,7 +135,10 @@ class Reporter:
     def finish_log(self, status: WorkerStatus, deadline: float) -> WorkerStatus:
         """Ship the rest of the log, and the reports; return the status with what could not be shipped."""
         self._shipping.end()
-        if not self.retry(self._shipper.ship, deadline, self.status.keep_refusal) and not status.error:
+        is_whole = self.retry(self._shipper.ship, deadline, self.status.keep_refusal)
+        if is_whole and not self._signals.number:  # a host that is being stopped has no time
+            self.attempt(lambda: self._shipper.join(is_over=True))
+        elif not is_whole and not status.error:
             status = replace(status, error="the end of the log could not be shipped")
         self.attempt(self._ship_reports)  # a by-product: the run ends also without them
         return status
@@ -146,6 +149,10 @@ class Reporter:
         last = replace(status, state=FINISHED, log_chunks=self._shipper.chunks)
         if not self.retry(lambda: self.status.write(last), deadline, self.status.keep_refusal):
             raise gcs.GcsError("the last status could not be written")
+
+    def _ship(self) -> None:
+        if self.attempt(self._shipper.ship) and self._shipper.is_full():
+            self.attempt(self._shipper.join)
 
     def _beat(self) -> None:
         self.update(log_chunks=self._shipper.chunks, quiet=self._quiet())
