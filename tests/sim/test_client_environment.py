@@ -144,6 +144,8 @@ def test_a_file_says_where_every_service_of_a_simulator_is(simulator: RunningSim
         "bucket": "sim-project-tpuctl",
         "egress": "pass",
         "external_ips": True,
+        "default_account": "editor",
+        "firewall": "open",
         "iam": "",
         "python": "machine",
     }

@@ -243,7 +243,7 @@ class TestListing:
         items = list(bucket.list("p/"))
         assert [(item.name, item.generation, item.size) for item in items] == [("p/a", 3, 4), ("p/b", 3, 4)]
         assert [item.age for item in items] == [pytest.approx(7200, abs=600), 0], "by the service's clock"
-        fields = {"prefix": "p/", "fields": "items(name,generation,updated,size),nextPageToken"}
+        fields = {"prefix": "p/", "fields": "items(name,generation,updated,size,metadata),nextPageToken"}
         assert self.queries(service) == [
             fields, {**fields, "pageToken": "next"}, {**fields, "pageToken": "last"},
         ]  # fmt: skip

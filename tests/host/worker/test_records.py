@@ -57,7 +57,7 @@ class TestSpec:
             **REQUIRED, "token": "", "requires_python": "", "requirements": "", "packages": "image",
             "participants": [],
             "line": "", "line_timeout": 0.0, "wheelhouse": "", "setup": "", "setup_timeout": 1800.0,
-            "resumption": None, "chips": 0, "pins": [], "python": "", "python_archives": {},
+            "resumption": None, "choice": "", "chips": 0, "pins": [], "python": "", "python_archives": {},
             "constraints": [], "sources": [], "kind": "script", "directory": "", "schema": 1,
         }  # fmt: skip
 

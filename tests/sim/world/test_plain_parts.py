@@ -209,8 +209,8 @@ def test_a_pause_lasts_for_the_rest_of_the_transition() -> None:
 
 def test_a_profile_has_every_transition_or_none() -> None:
     queue = {"accept", "queue", "retry", "suspend", "dequeue"}
-    assert set(DELAYS["real"]) == {*NODE_TRANSITIONS, "failure", *queue}
-    assert set(profile("instant").delays) == {"retry"}
+    assert set(DELAYS["real"]) == {*NODE_TRANSITIONS, "failure", "chips", *queue}
+    assert set(profile("instant").delays) == {"retry", "chips"}
     with pytest.raises(UsageError, match="slow"):
         profile("slow")
 
