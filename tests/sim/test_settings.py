@@ -62,7 +62,8 @@ def test_a_pause_lasts_for_the_rest_of_a_transition(now: float, slept: list[floa
 
 
 SERVED = {
-    "speed": "instant", "idle": 3600.0, "key_delay": None, "egress": "pass", "external_ips": True, "default_account": "editor", "firewall": "open",
+    "speed": "instant", "idle": 3600.0, "key_delay": None, "egress": "pass", "external_ips": True,
+    "default_account": "editor", "firewall": "open",
     "iam": None, "iam_user": None, "python": "machine", "scenario": None,
 }  # fmt: skip
 """What a simulator is started with unless options say otherwise."""
