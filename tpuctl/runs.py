@@ -316,7 +316,7 @@ LARGEST: dict[type, int] = {
     WorkerStatus: 64 << 10,
     StopRequest: LARGEST_STOP,
     Lease: 16 << 10,
-    notes.Notes: notes.LARGEST,
+    notes.Notes: notes.LARGEST_NOTES,
     HostEnvironment: 512 << 10,
     Results: 16 << 20,  # of names in Chinese, \\u escaped by other writers
 }

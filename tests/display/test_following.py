@@ -11,7 +11,7 @@ import pytest
 
 from tests.display.test_markup import HOSTILE, Reader, check_harmless
 from tpuctl.display.following import (
-    MOST_LINES,
+    NEWEST_LINES,
     FollowScreen,
     RunView,
     concise,
@@ -66,7 +66,7 @@ def test_elsewhere_than_in_a_notebook_lines_are_printed(capsys: pytest.CaptureFi
 
 def test_a_notebook_gets_one_display_with_the_newest_lines(notebook: Handle) -> None:
     screen = FollowScreen(labels=False)
-    for number in range(MOST_LINES + 5):
+    for number in range(NEWEST_LINES + 5):
         screen.line(0, f"line {number}")
     for _ in range(2):
         screen.update(RunView("r1", "running", {"step": 7, "loss": "0.5"}))
@@ -77,7 +77,7 @@ def test_a_notebook_gets_one_display_with_the_newest_lines(notebook: Handle) -> 
     assert first["text/plain"] == "r1: running, step 7, loss 0.5"
     text = Reader(first["text/html"]).text
     assert text.startswith("r1: ● runningstep7loss0.5... 5 lines before\nline 5\n")
-    assert text.endswith(f"line {MOST_LINES + 4}")
+    assert text.endswith(f"line {NEWEST_LINES + 4}")
     assert "run.pull()" in notebook.documents[1]["text/html"]
 
 
@@ -145,14 +145,14 @@ def test_lines_that_have_no_end_yet_are_shown_last_and_replaced(notebook: Handle
 
 def test_lines_before_the_newest_are_counted(notebook: Handle) -> None:
     screen = FollowScreen(labels=False)
-    for number in range(MOST_LINES):
+    for number in range(NEWEST_LINES):
         screen.line(0, f"line {number}")
     assert "before" not in document(notebook, screen)
     screen.line(0, "last but one")
     screen.line(0, "last")
     shown = document(notebook, screen).splitlines()
     assert shown[0].endswith("... 2 lines before")
-    assert shown[1:] == [*(f"line {number}" for number in range(2, MOST_LINES)), "last but one", "last"]
+    assert shown[1:] == [*(f"line {number}" for number in range(2, NEWEST_LINES)), "last but one", "last"]
 
 
 def test_a_run_that_has_printed_nothing_has_no_block_of_lines(notebook: Handle) -> None:

@@ -22,7 +22,7 @@ from tpuctl.polling import Backoff, Sleep
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Object, StorageClient
 
-ReportBytes = Callable[[int], None]
+ReportCount = Callable[[int], None]
 """Takes the number of bytes that have arrived since it was called last; what it raises ends the download."""
 
 CONNECTIONS = 8
@@ -48,7 +48,7 @@ class ObjectDownloads:
         self._slots = threading.BoundedSemaphore(CONNECTIONS)
         self._sleep = sleep
 
-    def fetch(self, item: Object, path: Path, report: ReportBytes = silent) -> None:
+    def fetch(self, item: Object, path: Path, report: ReportCount = silent) -> None:
         """Fetch one generation of an object, as it is stored, into a file that does not exist yet.
 
         Raises DataCorruption where its checksum is another, errors of google.api_core and requests, OSError.
@@ -103,7 +103,7 @@ class ObjectDownloads:
 class _Part:
     """A range of an object on its way into its place in a file."""
 
-    def __init__(self, item: Object, start: int, end: int, descriptor: int, report: ReportBytes) -> None:
+    def __init__(self, item: Object, start: int, end: int, descriptor: int, report: ReportCount) -> None:
         self.item = item
         self.position = start
         """The first byte that is not there yet."""

@@ -23,7 +23,7 @@ from tpuctl.catalogue.holdings import Usage
 from tpuctl.catalogue.regions import BucketLocation
 from tpuctl.cloud.error_mapping import translated
 from tpuctl.cloud.error_table import Row, Service
-from tpuctl.cloud.object_downloads import ObjectDownloads, ReportBytes, silent
+from tpuctl.cloud.object_downloads import ObjectDownloads, ReportCount, silent
 from tpuctl.cloud.recording import Recorder
 from tpuctl.cloud.server_time import AnswerClock
 from tpuctl.cloud.streams import BoundedBuffer, BufferFullError, ChunkStream, ObjectStream
@@ -384,7 +384,7 @@ class Bucket:
         except (NotFoundError, ConflictError):
             pass  # deleted by another process, or replaced
 
-    def download(self, item: Object, path: Path, report: ReportBytes = silent) -> None:
+    def download(self, item: Object, path: Path, report: ReportCount = silent) -> None:
         """Fetch one generation of an object, as it is stored, into a file that does not exist yet.
 
         Verifies its checksum on the way, and deletes the file if anything is raised. What is stored

@@ -12,7 +12,7 @@ from tpuctl.display.markup import coloured_state, escaped, facts, joined, lines
 from tpuctl.errors import TpuctlError
 from tpuctl.text import printable
 
-MOST_LINES = 15
+NEWEST_LINES = 15
 """Lines of the log that a notebook shows."""
 
 
@@ -41,7 +41,7 @@ class FollowScreen:
         """Take `labels`, which says whether each line begins with its worker; `live` chooses the display."""
         self._display = Display() if (is_notebook() if live is None else live) else None
         self._labels = labels
-        self._newest: deque[str] = deque(maxlen=MOST_LINES)
+        self._newest: deque[str] = deque(maxlen=NEWEST_LINES)
         self._unfinished: Sequence[str] = ()
         self._count = 0
         self._state = ""

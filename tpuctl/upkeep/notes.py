@@ -14,7 +14,7 @@ from tpuctl.bucket_objects.fields import Label, Line
 from tpuctl.errors import UsageError
 
 SCHEMA = 1
-LARGEST = 1 << 20
+LARGEST_NOTES = 1 << 20
 """Bytes of the object."""
 MOST_TAGS = 64
 """As many as Google Cloud allows labels of a resource."""

@@ -12,7 +12,7 @@ from tpuctl.bucket_objects.fields import AttemptNumber, Label
 
 MOST_RECORD = 12 << 20
 """Characters of the record that is kept, in base64."""
-LARGEST = MOST_RECORD + (256 << 10)
+LARGEST_REMOVAL = MOST_RECORD + (256 << 10)
 """Bytes of the object."""
 REMOVAL_TYPE = "application/json; removal=1"
 """Content type: a listing tells by it."""

@@ -55,7 +55,7 @@ def test_records_are_read_together_up_to_a_number_of_bytes(
     tmp_path: Path, block: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A record of one digit has 17 bytes in the file: 16 are its frame's."""
-    monkeypatch.setattr(record_cache, "_BLOCK", block)
+    monkeypatch.setattr(record_cache, "_PAGE", block)
     rows = tmp_path / "rows"
     rows.touch()
     source = CachedSource(

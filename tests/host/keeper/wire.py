@@ -24,7 +24,12 @@ NODE = "projects/p/locations/z/nodes/n1"
 ADDRESS = "10.0.0.2"
 CREATED = 1_767_268_800.0  # 2026-01-01T12:00:00Z
 HANG = 0
-PATIENCE = {"metadata": metadata.TIMEOUT, "api": api.TIMEOUT, "guests": api.TIMEOUT, "bucket": wire.TIMEOUT}
+PATIENCE = {
+    "metadata": metadata.METADATA_TIMEOUT,
+    "api": api.API_TIMEOUT,
+    "guests": api.API_TIMEOUT,
+    "bucket": wire.TIMEOUT,
+}
 """Seconds that a client waits for an answer that does not come."""
 PROXIES = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 

@@ -51,7 +51,7 @@ def cost(session: Session, since: int, by: By, is_now: bool) -> None:
     report = steps.costs(session.context, since)
     groups = grouped(report.entries, by)
     if session.as_json:
-        _print_json(report, groups, by)
+        _print_cost(report, groups, by)
         return
     _show(report, groups, by)
 
@@ -121,7 +121,7 @@ def _prices(group: Group) -> str:
     return "; ".join(origins) or "-"
 
 
-def _print_json(report: CostReport, groups: list[Group], by: By) -> None:
+def _print_cost(report: CostReport, groups: list[Group], by: By) -> None:
     output.json(
         {
             "since": report.since,
@@ -136,7 +136,7 @@ def _print_json(report: CostReport, groups: list[Group], by: By) -> None:
                 }
                 for group in groups
             ],
-            "entries": [_fields(entry) for entry in report.entries],
+            "entries": [_cost_fields(entry) for entry in report.entries],
             "missing": list(report.gaps),
         }
     )  # fmt: skip
@@ -148,7 +148,7 @@ def _total(total: Total) -> dict[str, object]:
     return {"amounts": amounts, "unknown": list(total.reasons)}
 
 
-def _fields(entry: Entry) -> dict[str, object]:
+def _cost_fields(entry: Entry) -> dict[str, object]:
     return {
         "run": entry.run or None, "attempt": entry.attempt or None, "node": entry.node or None,
         "zone": entry.zone or None, "uid": entry.uid or None, "user": entry.user,

@@ -12,7 +12,7 @@ from tpuctl.cli.price_fields import price_fields
 from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import ACCELERATOR
 
-COLUMNS = ("REGION", "ON DEMAND/HOUR", "SPOT/HOUR", "SOURCE")
+PRICE_COLUMNS = ("REGION", "ON DEMAND/HOUR", "SPOT/HOUR", "SOURCE")
 
 
 @click.command()
@@ -41,10 +41,10 @@ def price(session: Session, accelerator: str, spot: bool, slices: int) -> None:
         zone: [session.prices.price(kind, zone, spot=term, slices=slices) for term in terms] for zone in zones
     }
     if session.as_json:
-        _print_json(kind, slices, by_zone, spot=spot)
+        _print_prices(kind, slices, by_zone, spot=spot)
         return
-    columns = [column for column in COLUMNS if not (spot and column.startswith("ON"))]
-    output.table(columns, [_row(zone, prices) for zone, prices in by_zone.items()])
+    columns = [column for column in PRICE_COLUMNS if not (spot and column.startswith("ON"))]
+    output.table(columns, [_price_row(zone, prices) for zone, prices in by_zone.items()])
     _note_unknown([price for prices in by_zone.values() for price in prices])
 
 
@@ -53,7 +53,7 @@ def _zone_of_each_region(kind: Accelerator) -> list[str]:
     return list({accelerators.region(zone): zone for zone in reversed(kind.zones)}.values())[::-1]
 
 
-def _row(zone: str, prices: list[Price]) -> tuple[object, ...]:
+def _price_row(zone: str, prices: list[Price]) -> tuple[object, ...]:
     sources = dict.fromkeys(price.origin for price in prices if price.is_known)
     return accelerators.region(zone), *(price.short for price in prices), "; ".join(sources) or "-"
 
@@ -66,7 +66,7 @@ def _note_unknown(prices: list[Price]) -> None:
         output.note(f"Hint: {hint}")
 
 
-def _print_json(kind: Accelerator, slices: int, by_zone: dict[str, list[Price]], *, spot: bool) -> None:
+def _print_prices(kind: Accelerator, slices: int, by_zone: dict[str, list[Price]], *, spot: bool) -> None:
     terms = ("spot",) if spot else ("on_demand", "spot")
     rows = [
         {

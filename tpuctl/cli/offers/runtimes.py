@@ -9,7 +9,7 @@ from tpuctl.cli.offers.rows import UNKNOWN, note_silent, offer_cells, offer_fiel
 from tpuctl.cli.session import Session, with_session
 from tpuctl.flows.offers.survey import Survey, default_of, survey_runtimes
 
-COLUMNS = ("RUNTIME", "DEFAULT OF", "SOURCE", "ZONES")
+RUNTIME_COLUMNS = ("RUNTIME", "DEFAULT OF", "SOURCE", "ZONES")
 
 
 @click.command()
@@ -25,18 +25,18 @@ def runtimes(session: Session) -> None:
     """
     survey = survey_runtimes(session.cloud.provider, session.from_flag("zone"))
     if session.as_json:
-        rows = [_fields(survey, name) for name in survey.names]
+        rows = [_runtime_fields(survey, name) for name in survey.names]
         output.json({"runtimes": rows, "silent": survey.silent})
     else:
-        output.table(COLUMNS, [_cells(survey, name) for name in survey.names])
+        output.table(RUNTIME_COLUMNS, [_runtime_cells(survey, name) for name in survey.names])
     note_silent(survey)
 
 
-def _fields(survey: Survey, name: str) -> dict[str, object]:
+def _runtime_fields(survey: Survey, name: str) -> dict[str, object]:
     return {"runtime": name, "default_of": default_of(name), **offer_fields(survey, name)}
 
 
-def _cells(survey: Survey, name: str) -> tuple[object, ...]:
+def _runtime_cells(survey: Survey, name: str) -> tuple[object, ...]:
     offer = offer_fields(survey, name)
     sources, zones = offer_cells(offer)
     is_everywhere = len(offer["zones"]) == len(survey.zones) > 1

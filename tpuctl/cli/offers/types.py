@@ -10,7 +10,7 @@ from tpuctl.cli.offers.rows import UNKNOWN, note_silent, offer_cells, offer_fiel
 from tpuctl.cli.session import Session, with_session
 from tpuctl.flows.offers.survey import Survey, survey_types
 
-COLUMNS = ("TYPE", "GENERATION", "CHIPS", "CORES", "HOSTS", "TOPOLOGY", "SOURCE", "ZONES")
+TYPE_COLUMNS = ("TYPE", "GENERATION", "CHIPS", "CORES", "HOSTS", "TOPOLOGY", "SOURCE", "ZONES")
 FACTS = ("generation", "chips", "cores", "hosts", "topology")
 
 
@@ -27,14 +27,14 @@ def types(session: Session) -> None:
     """
     survey = survey_types(session.cloud.provider, session.from_flag("zone"))
     if session.as_json:
-        rows = [_fields(survey, name) for name in survey.names]
+        rows = [_type_fields(survey, name) for name in survey.names]
         output.json({"types": rows, "silent": survey.silent})
     else:
-        output.table(COLUMNS, [_cells(survey, name) for name in survey.names])
+        output.table(TYPE_COLUMNS, [_type_cells(survey, name) for name in survey.names])
     note_silent(survey)
 
 
-def _fields(survey: Survey, name: str) -> dict[str, object]:
+def _type_fields(survey: Survey, name: str) -> dict[str, object]:
     return {"type": name, **_facts(name), **offer_fields(survey, name)}
 
 
@@ -44,6 +44,6 @@ def _facts(name: str) -> dict[str, object]:
     return {fact: getattr(kind, fact, None) for fact in FACTS}
 
 
-def _cells(survey: Survey, name: str) -> tuple[object, ...]:
+def _type_cells(survey: Survey, name: str) -> tuple[object, ...]:
     facts = [UNKNOWN if fact is None else fact for fact in _facts(name).values()]
     return name, *facts, *offer_cells(offer_fields(survey, name))

@@ -15,7 +15,7 @@ from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import OFFERED_ACCELERATOR
 from tpuctl.flows.offers.survey import Survey, ZoneOffer, read_quotas, survey_types
 
-COLUMNS = ("ZONE", "TYPES", "LARGEST", "SOURCE")
+ZONE_COLUMNS = ("ZONE", "TYPES", "LARGEST", "SOURCE")
 OFFERED = {True: "yes", False: "no", None: "unknown"}
 
 
@@ -46,10 +46,10 @@ def _show_zones(session: Session, survey: Survey) -> None:
         listed = [{"zone": zone.zone, "types": zone.names, "source": zone.source} for zone in survey.zones]
         output.json({"zones": listed, "silent": survey.silent})
         return
-    output.table(COLUMNS, [_row(zone) for zone in survey.zones if zone.names])
+    output.table(ZONE_COLUMNS, [_zone_row(zone) for zone in survey.zones if zone.names])
 
 
-def _row(zone: ZoneOffer) -> tuple[object, ...]:
+def _zone_row(zone: ZoneOffer) -> tuple[object, ...]:
     families = dict.fromkeys(name.rpartition("-")[0] for name in zone.names)
     largest = [
         max((name for name in zone.names if name.startswith(f"{family}-")), key=_size) for family in families

@@ -43,14 +43,19 @@ def forward(session: Session, words: tuple[str, ...], worker: str | None) -> Non
         admitted = admit(provider, ssh, hosts, ssh.login_key(), output.note)
         patient = patient_ssh(provider, ssh, admitted.node)
         flow.forward(
-            provider, patient, admitted, listeners, output.note, lambda: _show(session, admitted, listeners)
+            provider,
+            patient,
+            admitted,
+            listeners,
+            output.note,
+            lambda: _show_ports(session, admitted, listeners),
         )
     finally:
         for listener in listeners:
             listener.close()
 
 
-def _show(session: Session, hosts: Hosts, listeners: Sequence[Listener]) -> None:
+def _show_ports(session: Session, hosts: Hosts, listeners: Sequence[Listener]) -> None:
     (worker,), name = hosts.workers, hosts.node.name
     if session.as_json:
         ports = [{"local": item.ports.local, "remote": item.ports.remote} for item in listeners]

@@ -54,7 +54,7 @@ def ssh(
     key = session.cloud.ssh.login_key()
     hosts = find_worker(session, name, worker)
     if dry_run:
-        _show(session, hosts, openssh.command(program, login(session, hosts), words))
+        _show_command(session, hosts, openssh.command(program, login(session, hosts), words))
         return
     with show_steps() as report:
         admitted = admit(session.cloud.provider, session.cloud.ssh, hosts, key, report)
@@ -63,7 +63,7 @@ def ssh(
     hand_over(command)
 
 
-def _show(session: Session, hosts: Hosts, command: list[str]) -> None:
+def _show_command(session: Session, hosts: Hosts, command: list[str]) -> None:
     """Show the request that adds the key, if it is missing, and the command."""
     cloud = session.cloud
     requests = admission_requests(cloud.provider, hosts.node, cloud.ssh.login_key())

@@ -55,7 +55,7 @@ def ssh_config(
     entries = [_entry(session, node, node.zone if node.name in in_zone else "") for node in nodes]
     if install:
         config.install(entries)
-    _show(session, entries, is_installed=install)
+    _show_entries(session, entries, is_installed=install)
     for zone in unreachable:
         output.note(f"Warning: no answer from {zone}: TPUs there get no entry now.")
 
@@ -79,7 +79,7 @@ def _place(session: Session) -> str:
     return f"project {session.config.require('project')}"
 
 
-def _show(session: Session, entries: Sequence[Entry], *, is_installed: bool) -> None:
+def _show_entries(session: Session, entries: Sequence[Entry], *, is_installed: bool) -> None:
     if session.as_json:
         rows = [{"node": item.node, "hosts": item.hosts, "text": item.text} for item in entries]
         output.json({"installed": is_installed, "entries": rows})

@@ -88,7 +88,7 @@ def _finish(session: Session, stored: StoredRun, result: flow.PullResult, state:
     """Show a copy; raises StateError if it is not complete."""
     for refusal in result.refused:
         session.warn(f"{refusal.name} {refusal.reason}: it is left out.")
-    content = _content(stored.name, result, ended=state.verdict is not None)
+    content = _pull_content(stored.name, result, ended=state.verdict is not None)
     if not session.as_json:
         _show(stored.name, result, state)
     elif not result.refused:
@@ -108,7 +108,7 @@ def steps_of(checkpoints: Sequence[flow.Copied]) -> str:
     return f"{count} ({size})" + (f", step {named}" if steps else "")
 
 
-def _content(run: str, result: flow.PullResult, *, ended: bool) -> dict[str, object]:
+def _pull_content(run: str, result: flow.PullResult, *, ended: bool) -> dict[str, object]:
     return {
         "run": run,
         "folder": str(result.folder),

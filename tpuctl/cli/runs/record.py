@@ -130,7 +130,7 @@ def verify(session: Session, folder: Path, offline: bool, partial: bool) -> None
     result = check_folder(folder, bucket, data_bucket, why_not)
     differences = [one for one in result.differences if not (partial and one.kind == MISSING)]
     if session.as_json and not differences:
-        output.json(_content(folder, result, differences))
+        output.json(_record_content(folder, result, differences))
     elif not session.as_json:
         _show_verification(folder, result, differences)
     if differences:
@@ -146,7 +146,7 @@ def _buckets(session: Session) -> tuple[Bucket | None, Bucket | None, str]:
     return session.cloud.bucket, session.cloud.data_bucket, ""
 
 
-def _content(folder: Path, result: Verification, differences: list[Difference]) -> dict[str, object]:
+def _record_content(folder: Path, result: Verification, differences: list[Difference]) -> dict[str, object]:
     return {
         "run": result.run, "folder": str(folder), "outcome": result.outcome or None, "files": result.files,
         "same": not differences, "checks": list(result.checks), "differences": differences,
@@ -172,7 +172,7 @@ def _not_the_run(folder: Path, result: Verification, differences: list[Differenc
         f"{folder} is not what the record of run '{result.run}' says: {count}.",
         hint=f"Download it again: tpuctl pull {result.run} --to ANOTHER_FOLDER",
     )
-    error.result = _content(folder, result, differences)
+    error.result = _record_content(folder, result, differences)
     return error
 
 

@@ -11,7 +11,7 @@ from tpuctl.cli.value_types import LOCAL_PATH
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
-OPTIONS = (
+RESTART_OPTIONS = (
     click.option(
         "--restarts", metavar="N",
         help="Start it again so often after a preemption, a maintenance or a lost host, or 'unlimited', the"

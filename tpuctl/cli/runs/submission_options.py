@@ -156,7 +156,7 @@ OPTIONS = (
     click.option(
         "--setup-timeout", type=DURATION, default="30m", show_default=True, help="Time limit of --setup."
     ),
-    *restart_options.OPTIONS,
+    *restart_options.RESTART_OPTIONS,
 )
 
 

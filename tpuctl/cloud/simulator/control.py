@@ -14,7 +14,7 @@ from tpuctl.faults import Request, Value
 from tpuctl.simulator_folder import SimulatorFolder
 
 FAULTS = "/v1/faults"
-TIMEOUT = 30.0
+ANSWER_TIMEOUT = 30.0
 ERRORS = {400: UsageError, 404: NotFoundError}
 
 
@@ -78,7 +78,7 @@ class ControlClient:
 
     def _send(self, method: str, path: str, content: Mapping[str, object] | None = None) -> _Response:
         body = b"" if content is None else msgspec.json.encode(content)
-        connection = http.client.HTTPConnection(urlsplit(self._server.url).netloc, timeout=TIMEOUT)
+        connection = http.client.HTTPConnection(urlsplit(self._server.url).netloc, timeout=ANSWER_TIMEOUT)
         try:
             connection.request(method, path, body, {"Authorization": f"Bearer {self._server.token}"})
             with connection.getresponse() as reply:

@@ -19,7 +19,7 @@ from tpuctl.simulator_folder import SimulatorFolder, rotated
 from tpuctl.simulator_packages import check_installed
 
 T = TypeVar("T")
-TIMEOUT = 60.0
+START_TIMEOUT = 60.0
 BACKOFF = Backoff(0.05)
 MAX_LOG_SIZE = 8 << 20
 """Bytes; a log that is larger is rotated at the start."""
@@ -139,7 +139,7 @@ def started(folder: SimulatorFolder) -> PublishedEndpoints | None:
 
 def _poll(check: Callable[[], T | None], change: str, folder: SimulatorFolder) -> T:
     awaiting = f"the simulator to {change}"
-    return poll(check, awaiting=awaiting, timeout=TIMEOUT, hint=_hint(folder), backoff=BACKOFF)
+    return poll(check, awaiting=awaiting, timeout=START_TIMEOUT, hint=_hint(folder), backoff=BACKOFF)
 
 
 def _hint(folder: SimulatorFolder) -> str:

@@ -37,7 +37,7 @@ def pair(arrays: Iterable[NamedArray]) -> list[Block]:
         splits = {SPLIT_WORDS[word] for word in named if word in SPLIT_WORDS}
         own = split or (splits.pop() if len(splits) == 1 else "")
         fields = blocks.setdefault((own, group), {})
-        field = _field([word for word in named if word not in SPLIT_WORDS], array)
+        field = _field_name([word for word in named if word not in SPLIT_WORDS], array)
         if field in fields:
             raise UsageError(
                 f"'{fields[field].where}' and '{array.where}' would both be the {field} of the same records.",
@@ -53,7 +53,7 @@ def pair(arrays: Iterable[NamedArray]) -> list[Block]:
     return [Block(split, blocks[split, group]) for split, group in sorted(blocks)]
 
 
-def _field(named: list[str], array: Array) -> str:
+def _field_name(named: list[str], array: Array) -> str:
     if any(word in _TARGETS for word in named):
         return "label"
     if any(word in _INPUTS for word in named):

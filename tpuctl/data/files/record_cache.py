@@ -18,7 +18,7 @@ from tpuctl.data.tfrecord.framing import frame
 
 _BATCH = 4096
 """Offsets held before they are stored."""
-_BLOCK = 4 << 20
+_PAGE = 4 << 20
 """Bytes of records that are read together, besides a last one that is longer."""
 
 
@@ -51,7 +51,7 @@ class CachedSource(Source):
                 self._fill()
         spans = self._offsets.spans(indices)
         size = np.cumsum(spans[:, 1] - spans[:, 0])
-        cuts = np.flatnonzero(np.diff(size // _BLOCK)) + 1
+        cuts = np.flatnonzero(np.diff(size // _PAGE)) + 1
         for chosen in np.split(np.arange(len(indices)), cuts):
             frames = self._frames(spans[chosen])
             bad = (

@@ -149,7 +149,7 @@ def _labels(features: Mapping[str, Feature]) -> Iterator[tuple[str, str, Label]]
     """Yield the name of each label, that of its file of classes, and the label."""
     for name, feature in features.items():
         inner = feature.fields if isinstance(feature, Objects) else {"": feature}
-        for field, item in inner.items():
+        for part, item in inner.items():
             label = item.item if isinstance(item, Several) else item
             if isinstance(label, Label):
-                yield f"{name}/{field}" if field else name, labels_file(name, field), label
+                yield f"{name}/{part}" if part else name, labels_file(name, part), label

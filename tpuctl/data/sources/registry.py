@@ -113,7 +113,7 @@ READERS: dict[str, Reader] = {
     "numpy": _by_name(files.NUMPY, "numpy_files.read_numpy", "NumPy arrays (.npy, .npz)"),
     "idx": _by_name(files.IDX, "idx_files.read_idx", "IDX files, as MNIST's"),
     "text": Reader(
-        lambda names: names.folder and names.has(*files.TEXTS) and not names.has(*PICTURES),
+        lambda names: names.folder and names.has(*files.TEXT_FILES) and not names.has(*PICTURES),
         "text_folders.read_text_files",
         "a folder with one folder of texts (.txt) for each class",
     ),
@@ -180,7 +180,7 @@ def _also(names: SourceNames, chosen: str) -> Iterator[str]:
         if kind != chosen and reader.pattern and names.any(reader.pattern):
             yield kind
     in_folders = [name.lower() for name in names.names if "/" in name]
-    if chosen != "text" and any(name.endswith(files.TEXTS) for name in in_folders):
+    if chosen != "text" and any(name.endswith(files.TEXT_FILES) for name in in_folders):
         yield "text"
 
 

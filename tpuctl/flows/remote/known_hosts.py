@@ -54,7 +54,7 @@ def write_known_hosts(folder: Path, hosts: Hosts, zone: str = "") -> Path:
     lines = [f"{_names(node, worker)} ssh-ed25519 {key}\n" for worker, key in valid.items()]
     path = known_hosts_file(folder, node.id, zone)
     try:
-        _replace(path, "".join(lines).encode())
+        _replace_known(path, "".join(lines).encode())
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}.", hint="Is the disk full?") from error
     return path
@@ -64,7 +64,7 @@ def _names(node: Node, worker: int) -> str:
     return ",".join([key_alias(node, worker), *_entry_names(node.id, worker)])
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _replace_known(path: Path, content: bytes) -> None:
     """Replace a file as a whole, also while another process does, unless it has the content."""
     make_private_folder(path.parent)
     if path.is_file() and path.read_bytes() == content:

@@ -36,7 +36,7 @@ class SshConfig:
             for entry in entries:
                 self._require_free(entry)
                 make_missing_folders(self.folder)
-                _replace(self.folder / entry.file_name, entry.text.encode(), PRIVATE)
+                _replace_config(self.folder / entry.file_name, entry.text.encode(), PRIVATE)
             content = self._content()
             if self._include not in content[: _first_section(content)]:
                 self._write(COMMENT + self._include + content)
@@ -101,7 +101,7 @@ class SshConfig:
         real = self.path.resolve()
         make_missing_folders(real.parent)
         mode = stat.S_IMODE(real.stat().st_mode) if real.exists() else PRIVATE
-        _replace(real, content, mode)
+        _replace_config(real, content, mode)
 
 
 def _first_section(content: bytes) -> int:
@@ -119,7 +119,7 @@ def _title(path: Path) -> str:
         return ""
 
 
-def _replace(path: Path, content: bytes, mode: int) -> None:
+def _replace_config(path: Path, content: bytes, mode: int) -> None:
     """Replace a file unless it has the content, also while another process does."""
     if path.is_file() and path.read_bytes() == content:
         return

@@ -35,7 +35,7 @@ from tpuctl.runs import (
     verdict_type,
 )
 from tpuctl.upkeep.notes import Notes
-from tpuctl.upkeep.removal import LARGEST as LARGEST_REMOVAL
+from tpuctl.upkeep.removal import LARGEST_REMOVAL as LARGEST_REMOVAL
 from tpuctl.upkeep.removal import REMOVAL_TYPE, find_removal
 
 if TYPE_CHECKING:

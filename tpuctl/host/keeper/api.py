@@ -16,7 +16,7 @@ from tpuctl.host.wire import Answer, ask
 URL = "https://tpu.googleapis.com"
 NODE = "projects/%s/locations/%s/nodes/%s"
 QUEUED_RESOURCE = re.compile(r"projects/[^/]+/locations/[^/]+/queuedResources/[^/?#]+")
-TIMEOUT = 20.0
+API_TIMEOUT = 20.0
 
 
 class ApiError(Exception):
@@ -95,7 +95,7 @@ class TpuApi:
         data = None if body is None else json.dumps(body).encode()
         try:
             headers = {"Authorization": self._token.header(), "Content-Type": "application/json"}
-            answer = ask(URL, method, "/v2/" + path, data, headers, TIMEOUT)
+            answer = ask(URL, method, "/v2/" + path, data, headers, API_TIMEOUT)
             if answer.status < 300:
                 return json.loads(answer.body), answer.headers
         except (OSError, gcs.GcsError, ValueError) as error:

@@ -12,7 +12,7 @@ from typing import Dict, Optional
 
 from tpuctl.host.wire import Answer, ask_metadata
 
-TIMEOUT = 10.0
+METADATA_TIMEOUT = 10.0
 _ENVIRONMENT_LINE = re.compile(r"(?<![A-Z_])([A-Z_]+): '([^']*)'")
 
 
@@ -55,7 +55,7 @@ class MetadataServer:
             timeout = str(max(1, int(wait)))
             query.update(wait_for_change="true", last_etag=last.etag, timeout_sec=timeout)
         path = "instance/attributes/?" + urllib.parse.urlencode(query)
-        answer = self._ask(path, timeout=TIMEOUT + wait)
+        answer = self._ask(path, timeout=METADATA_TIMEOUT + wait)
         try:
             date = email.utils.parsedate_to_datetime(answer.headers["Date"]).timestamp()
             return Metadata(dict(json.loads(answer.body)), date, answer.headers.get("ETag", "0"))
@@ -70,7 +70,7 @@ class MetadataServer:
         """Write a guest attribute, which the Cloud TPU API shows."""
         self._ask("instance/guest-attributes/%s/%s" % (namespace, key), value)
 
-    def _ask(self, path: str, data: Optional[bytes] = None, timeout: float = TIMEOUT) -> Answer:
+    def _ask(self, path: str, data: Optional[bytes] = None, timeout: float = METADATA_TIMEOUT) -> Answer:
         try:
             answer = ask_metadata(path, timeout, data)
         except OSError as error:

@@ -10,7 +10,7 @@ from tpuctl.sim.access.guard import Guard
 
 CONNECT_TIMEOUT = 20.0
 """Seconds to reach the server at the other end of a tunnel."""
-LOOPBACK = ("127.0.0.1", "::1")
+LOOPBACKS = ("127.0.0.1", "::1")
 
 Address = tuple[str, int]
 _clients: dict[Address, Address] = {}
@@ -111,7 +111,7 @@ async def open_tunnel(
     """
     loop = asyncio.get_running_loop()
     # a port that is bound is nobody else's; else the system gives it to a client of another server, too
-    own_end = (address[0], 0) if address[0] in LOOPBACK else None
+    own_end = (address[0], 0) if address[0] in LOOPBACKS else None
     connecting = loop.create_connection(
         lambda: _Pump(client, connections, greeting=to_client), *address, local_addr=own_end
     )

@@ -13,7 +13,7 @@ from typing import TypeVar
 SqlValue = str | int | float | bytes | None
 """What a column can hold."""
 
-Record = TypeVar("Record")
+Row = TypeVar("Row")
 
 _log = logging.getLogger(__name__)
 
@@ -75,16 +75,14 @@ class SqliteFile:
             return self._connection.execute(statement, values).rowcount
 
     def rows(
-        self, record: Callable[..., Record], statement: str, values: Sequence[SqlValue] = ()
-    ) -> Iterator[Record]:
+        self, record: Callable[..., Row], statement: str, values: Sequence[SqlValue] = ()
+    ) -> Iterator[Row]:
         """Yield `record(*columns)` for each row of a query; use them before the next change."""
         with self._lock:
             cursor = self._connection.execute(statement, values)
         return (record(*columns) for columns in cursor)
 
-    def row(
-        self, record: Callable[..., Record], statement: str, values: Sequence[SqlValue] = ()
-    ) -> Record | None:
+    def row(self, record: Callable[..., Row], statement: str, values: Sequence[SqlValue] = ()) -> Row | None:
         """Return `record(*columns)` for the first row of a query, or None."""
         with self._lock:
             columns = self._connection.execute(statement, values).fetchone()

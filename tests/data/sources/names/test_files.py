@@ -100,4 +100,4 @@ def test_other_files_are_neither(name: str) -> None:
 def test_the_names_of_other_libraries_are_theirs() -> None:
     assert (files.TFDS_INFO, files.TFDS_FEATURES) == ("dataset_info.json", "features.json")
     assert (files.SAVED_STATE, files.SAVED_DICT) == ("state.json", "dataset_dict.json")
-    assert files.TEXTS == (".txt", ".text")
+    assert files.TEXT_FILES == (".txt", ".text")

@@ -39,7 +39,7 @@ def index_of(*parts: str | list[str]) -> bytes:
 
 class TestFiles:
     def read(self, listing: Listing) -> list[Checkpoint]:
-        return list(files.read(listing, list(listing.objects)))
+        return list(files.read_files(listing, list(listing.objects)))
 
     @pytest.mark.parametrize(
         ("name", "library", "step"),
@@ -110,7 +110,7 @@ class TestFiles:
 class TestOrbax:
     def read(self, *names: str, **contents: bytes) -> dict[str, Checkpoint]:
         listing = listing_of(*names, **contents)
-        steps = orbax.read(listing, list(listing.objects))
+        steps = orbax.read_orbax(listing, list(listing.objects))
         return {one.name.removeprefix(FOLDER): one for one in steps}
 
     def test_a_committed_step_has_all_files_of_its_folder(self) -> None:
@@ -154,7 +154,7 @@ class TestOrbax:
         memory.put(f"{FOLDER}7/_CHECKPOINT_METADATA", metadata)
         bucket = cast("Bucket", memory)
         listing = Listing(bucket, bucket.objects(""))
-        (step,) = orbax.read(listing, list(listing.objects))
+        (step,) = orbax.read_orbax(listing, list(listing.objects))
         assert step.reason == reason
         assert below(step.marks) == ["7/_CHECKPOINT_METADATA"]
 
@@ -164,7 +164,7 @@ class TestOrbax:
         memory.put(f"{FOLDER}7/_CHECKPOINT_METADATA", b'{"commit_timestamp_nsecs": 1}')
         bucket = cast("Bucket", memory)
         listing = Listing(bucket, bucket.objects(""))
-        (step,) = orbax.read(listing, list(listing.objects))
+        (step,) = orbax.read_orbax(listing, list(listing.objects))
         assert step.reason == "it has no commit_success.txt"
 
     def test_a_temporary_name_never_counts_and_keeps_the_final_one_from_it(self) -> None:
@@ -173,7 +173,9 @@ class TestOrbax:
         memory.put(f"{FOLDER}7.orbax-checkpoint-tmp-1/x", b"x")
         bucket = cast("Bucket", memory)
         listing = Listing(bucket, bucket.objects(""))
-        steps = {one.label: (one.step, one.reason) for one in orbax.read(listing, list(listing.objects))}
+        steps = {
+            one.label: (one.step, one.reason) for one in orbax.read_orbax(listing, list(listing.objects))
+        }
         assert steps == {
             "7": (7, "Orbax is renaming it"),
             "7.orbax-checkpoint-tmp-1": (7, "Orbax has not renamed it yet"),

@@ -7,7 +7,7 @@ import pytest
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.runs.checkpoints.listing import Listing
 from tpuctl.flows.runs.checkpoints.readers import checkpoints_in
-from tpuctl.flows.runs.checkpoints.tensorflow import LARGEST
+from tpuctl.flows.runs.checkpoints.tensorflow import LARGEST_STATE
 
 RUN = "runs/r1/"
 FOLDER = f"{RUN}checkpoints/"
@@ -34,7 +34,7 @@ def name_checkpoints(bucket: Bucket, *paths: str, folder: str = FOLDER) -> None:
 
 def test_a_state_file_that_is_too_large_commits_nothing_and_is_named(bucket: Bucket) -> None:
     write(bucket, *files_of("ckpt-1"))
-    write(bucket, f"{FOLDER}checkpoint", text="x" * (LARGEST + 1))
+    write(bucket, f"{FOLDER}checkpoint", text="x" * (LARGEST_STATE + 1))
     warnings: list[str] = []
     (checkpoint,) = checkpoints_in(Listing(bucket, bucket.objects(RUN), warnings.append))
     assert checkpoint.reason == "no state file names it"

@@ -54,7 +54,7 @@ def test_only_finished_plain_files_below_the_limit_are_shipped(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(reporter, "LIMIT", 5)
+    monkeypatch.setattr(reporter, "LARGEST_FILE", 5)
     for name in ("b.txt", "a.json", ".hidden", "draft.json.1.part"):
         (tmp_path / name).write_text("text")
     (tmp_path / "c.txt").write_text("limit")
@@ -79,7 +79,7 @@ def test_a_report_of_another_program_is_left_and_the_rest_is_shipped(
 
 
 def test_a_report_has_32_mib_at_most() -> None:
-    assert reporter.LIMIT == 32 << 20
+    assert reporter.LARGEST_FILE == 32 << 20
 
 
 @pytest.mark.parametrize(

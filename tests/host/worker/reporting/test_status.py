@@ -17,7 +17,7 @@ from tpuctl.host import gcs, timing
 from tpuctl.host.worker.errand import Errand
 from tpuctl.host.worker.records import WorkerStatus, read_status_type
 from tpuctl.host.worker.reporting.reporter import Reporter
-from tpuctl.host.worker.reporting.status import LIMIT, AnotherSupervisorError, StatusWriter, now
+from tpuctl.host.worker.reporting.status import LARGEST_STATUS, AnotherSupervisorError, StatusWriter, now
 from tpuctl.host.worker.signals import Signals
 
 NAME = "runs/r1/attempts/1/workers/0/status.json"
@@ -80,7 +80,7 @@ FOREIGN = [
     b"[" * 60_000,
     b'{"supervisor": "x", "seal": "y"}',
     b'{"supervisor": 1, "seal": "\\ud800"}',
-    b"x" * (LIMIT + 1),
+    b"x" * (LARGEST_STATUS + 1),
 ]
 """What another program may write into the status object."""
 
@@ -125,7 +125,7 @@ def test_a_bucket_that_has_refused_for_minutes_is_told_until_it_takes_one(
 def test_a_large_object_is_replaced_and_not_read(
     writer: StatusWriter, bucket: Bucket, wire: FaultyWire
 ) -> None:
-    bucket.upload(NAME, [b"x" * (LIMIT + 1)], "application/json")
+    bucket.upload(NAME, [b"x" * (LARGEST_STATUS + 1)], "application/json")
     update(writer, state="preparing")
     assert not [request for request in wire.requests if "alt=media" in request]
 

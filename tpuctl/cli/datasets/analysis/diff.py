@@ -41,12 +41,12 @@ def diff(session: Session, a: DatasetRef, b: DatasetRef) -> None:
     with show_count("records read") as report:
         difference = flow.diff(session.cloud.data_bucket, first, second, report)
     if session.as_json:
-        output.json({"diff": {**_fields(difference)}})
+        output.json({"diff": {**_diff_fields(difference)}})
         return
-    _show(difference)
+    _show_diff(difference)
 
 
-def _fields(difference: DatasetDiff) -> dict[str, object]:
+def _diff_fields(difference: DatasetDiff) -> dict[str, object]:
     records = difference.records
     return {
         "a": str(difference.a),
@@ -63,7 +63,7 @@ def _fields(difference: DatasetDiff) -> dict[str, object]:
     }
 
 
-def _show(difference: DatasetDiff) -> None:
+def _show_diff(difference: DatasetDiff) -> None:
     a, b, records = difference.a, difference.b, difference.records
     if difference.is_empty:
         same = f"{count_of_records(records.same)} {'is' if records.same == 1 else 'are'} the same"

@@ -47,13 +47,13 @@ def stats(session: Session, ref: DatasetRef, sample: int, seed: int) -> None:
     with show_count("records read") as report:
         found = flow.stats(session.cloud.data_bucket, manifest, report, sample=sample or None, seed=seed)
     if session.as_json:
-        output.json({"stats": _fields(found)})
+        output.json({"stats": _stats_fields(found)})
         return
-    _show(found)
+    _show_stats(found)
     output.hint(f"tpuctl data describe {manifest.ref}")
 
 
-def _fields(found: DatasetStats) -> dict[str, object]:
+def _stats_fields(found: DatasetStats) -> dict[str, object]:
     duplicates = found.duplicates
     return {
         "dataset": str(found.ref),
@@ -103,7 +103,7 @@ def _moments(moments: Moments) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _show(found: DatasetStats) -> None:
+def _show_stats(found: DatasetStats) -> None:
     rows = [
         (split.name, split.records, split.read, output.format_bytes(split.bytes)) for split in found.splits
     ]

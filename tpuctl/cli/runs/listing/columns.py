@@ -29,7 +29,7 @@ class Line:
     """Read only where a column shows one."""
 
 
-def _metric(name: str) -> Callable[[Line], object]:
+def _metric_value(name: str) -> Callable[[Line], object]:
     def text(line: Line) -> str:
         metric = line.metrics.values.get(name)
         return metric.short if metric else ""
@@ -51,7 +51,7 @@ COLUMNS: dict[str, Callable[[Line], object]] = {
     "dataset": lambda line: line.run.dataset,
     "submitter": lambda line: line.run.submitter,
     "attempt": lambda line: line.run.attempt or "",
-    **{name: _metric(name) for name in METRICS},
+    **{name: _metric_value(name) for name in METRICS},
     "tags": lambda line: line.run.notes.labels if line.run.notes else "",
     "note": lambda line: line.run.notes.notes[-1].text if line.run.notes and line.run.notes.notes else "",
     "exit": lambda line: "" if line.run.exit_code is None else line.run.exit_code,

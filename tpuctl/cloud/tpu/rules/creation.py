@@ -13,7 +13,7 @@ from tpuctl.cloud.tpu.rules.scopes import scope_urls
 from tpuctl.errors import UsageError
 from tpuctl.nodes import CreateNode, Creation, NodeRequest
 
-MOST = 64
+MOST_LABELS = 64
 LONGEST = 63
 """Characters of a key or a value."""
 MOST_BYTES = 128
@@ -67,10 +67,10 @@ def check_labels(labels: Mapping[str, str]) -> None:
             )
         if not _is_allowed(value):
             raise UsageError(f"'{value}' cannot be the value of label '{key}'.", hint=RULE, label=key)
-    if len(labels) > MOST:
+    if len(labels) > MOST_LABELS:
         raise UsageError(
             f"{len(labels)} labels are too many.",
-            hint=f"A TPU has {MOST} at most, tpuctl's own among them.",
+            hint=f"A TPU has {MOST_LABELS} at most, tpuctl's own among them.",
             labels=len(labels),
         )
 

@@ -8,14 +8,16 @@ from collections.abc import Sequence
 from tpuctl.errors import UsageError
 from tpuctl.nodes import DataDisk
 
-URL = re.compile(r"https://(www|compute)\.googleapis\.com/compute/[a-z0-9]+/")
-NAME = r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?"
-SOURCE = re.compile(rf"projects/[a-z0-9.:-]+/zones/(?P<zone>[a-z0-9-]+)/disks/{NAME}|(?P<name>{NAME})")
+DISK_URL = re.compile(r"https://(www|compute)\.googleapis\.com/compute/[a-z0-9]+/")
+DISK_NAME = r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?"
+SOURCE = re.compile(
+    rf"projects/[a-z0-9.:-]+/zones/(?P<zone>[a-z0-9-]+)/disks/{DISK_NAME}|(?P<name>{DISK_NAME})"
+)
 
 
 def disk_name(source: str, project: str, zone: str) -> str:
     """Return `projects/P/zones/Z/disks/D` for D, for the full name, or for its URL."""
-    source = URL.sub("", source)
+    source = DISK_URL.sub("", source)
     return source if "/" in source else f"projects/{project}/zones/{zone}/disks/{source}"
 
 
@@ -35,7 +37,7 @@ def check_disks(disks: Sequence[DataDisk], zone: str, *, hosts: int, slices: int
 
 
 def _check_place(disk: DataDisk, zone: str) -> None:
-    match = SOURCE.fullmatch(URL.sub("", disk.source))
+    match = SOURCE.fullmatch(DISK_URL.sub("", disk.source))
     if match is None:
         raise UsageError(
             f"'{disk.source}' cannot name a disk.",

@@ -10,7 +10,7 @@ from tpuctl.nodes import NodeRequest
 KEY = re.compile(r"[A-Za-z0-9_-]{1,128}")
 LARGEST = 256 << 10
 """Bytes of a value."""
-MOST = 512 << 10
+MOST_METADATA = 512 << 10
 """Bytes of all keys and values."""
 SSH_KEYS = "ssh-keys"
 """The metadata key that the hosts read, a line `USER:KEY` for each key."""
@@ -61,10 +61,10 @@ def _check_total(request: NodeRequest) -> None:
     if request.startup_script:
         items[STARTUP_SCRIPT] = request.startup_script
     total = sum(_bytes(name) + _bytes(value) for name, value in items.items())
-    if total > MOST:
+    if total > MOST_METADATA:
         raise UsageError(
             f"The metadata has {total:,} bytes in all.",
-            hint=f"A TPU has {MOST:,} at most, the SSH key and the startup script included.",
+            hint=f"A TPU has {MOST_METADATA:,} at most, the SSH key and the startup script included.",
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tpuctl.cloud.tpu.names import RESERVATION, RESERVATION_FORM
 from tpuctl.errors import UsageError
 
-NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+NODE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 """Of nodes, queued resources and tags (RFC 1035)."""
 LONGEST = 63
 MOST_TAGS = 64
@@ -17,7 +17,7 @@ MOST_TAGS = 64
 def check_node_name(name: str, slices: int) -> None:
     """Raise UsageError for a name that a node, or the last one of several slices, cannot have."""
     last = f"{name}-{slices - 1}" if slices > 1 else name
-    if not NAME.fullmatch(name):
+    if not NODE_NAME.fullmatch(name):
         raise UsageError(
             f"'{name}' cannot name a node.",
             hint="Use lower-case letters, digits and dashes, a letter first, 63 at most.",
@@ -48,7 +48,7 @@ def check_reservation(reservation: str, zone: str) -> None:
 def check_tags(tags: Sequence[str]) -> None:
     """Raise UsageError for what cannot be a network tag, and for too many."""
     for tag in tags:
-        if not NAME.fullmatch(tag):
+        if not NODE_NAME.fullmatch(tag):
             raise UsageError(
                 f"'{tag}' cannot be a network tag.",
                 hint="Use lower-case letters, digits and dashes, a letter first, 63 at most.",

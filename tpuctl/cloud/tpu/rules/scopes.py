@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tpuctl.errors import UsageError, nearest
 
 AUTH = "https://www.googleapis.com/auth/"
-URL = re.compile(r"https://(www\.googleapis\.com/auth/[\w./-]+|mail\.google\.com/)", re.ASCII)
+SCOPE_URL = re.compile(r"https://(www\.googleapis\.com/auth/[\w./-]+|mail\.google\.com/)", re.ASCII)
 CLOUD_PLATFORM = f"{AUTH}cloud-platform"
 """All that the roles of the account allow."""
 ALIASES = {
@@ -50,7 +50,7 @@ def scope_urls(scopes: Sequence[str]) -> tuple[str, ...]:
     """Return the URLs of scopes, each once; raises UsageError for what is neither URL nor alias."""
     urls: dict[str, None] = {}
     for scope in scopes:
-        if URL.fullmatch(scope):
+        if SCOPE_URL.fullmatch(scope):
             urls[scope] = None
         elif scope in ALIASES:
             urls |= dict.fromkeys(AUTH + end for end in ALIASES[scope])

@@ -10,7 +10,7 @@ PICTURES = (
 """Endings of the names of pictures, in small letters."""
 SOUNDS = (".wav", ".flac")
 """Endings of the names of sounds, in small letters."""
-TEXTS = (".txt", ".text")
+TEXT_FILES = (".txt", ".text")
 """Endings of the names of texts, in small letters."""
 
 TFDS_INFO, TFDS_FEATURES = "dataset_info.json", "features.json"

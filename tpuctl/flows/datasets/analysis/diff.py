@@ -76,7 +76,7 @@ def _facts(a: Manifest, b: Manifest) -> list[Difference]:
     for name in dict.fromkeys((*a.splits, *b.splits)):
         counts = [manifest.splits[name].records if name in manifest.splits else None for manifest in (a, b)]
         if counts[0] != counts[1]:
-            facts.append(Difference(f"split {name}", *(_records(count) for count in counts)))
+            facts.append(Difference(f"split {name}", *(_records_text(count) for count in counts)))
     return facts
 
 
@@ -97,5 +97,5 @@ def _names(own: tuple[str, ...], others: tuple[str, ...]) -> str:
     return f"{count}, with {named}" if more else count
 
 
-def _records(count: int | None) -> str | None:
+def _records_text(count: int | None) -> str | None:
     return None if count is None else f"{count} record{'s' * (count != 1)}"

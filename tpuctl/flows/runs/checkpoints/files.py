@@ -34,7 +34,7 @@ INDEXES = {
     ".bin.index.json": "PyTorch",
     ".weights.json": "Keras",
 }
-LARGEST = 64 << 20
+LARGEST_INDEX = 64 << 20
 """Most bytes of an index: a line for each tensor of a model."""
 MOST_TENSORS = 1_000_000
 """In an index: names of a few bytes each would fill the memory."""
@@ -49,7 +49,7 @@ class Index(msgspec.Struct, frozen=True):
     """The file, or files, of each tensor."""
 
 
-def read(listing: Listing, names: Collection[str]) -> Iterator[Checkpoint]:
+def read_files(listing: Listing, names: Collection[str]) -> Iterator[Checkpoint]:
     """Yield the checkpoints of whole files among some names; raises GoneError."""
     parts: set[str] = set()
     for name in names:
@@ -77,7 +77,7 @@ def _indexed(listing: Listing, name: str, suffix: str, names: Collection[str]) -
     folder = name.rpartition("/")[0]
     step = step_of(name, suffix)
     try:
-        data = listing.read(name, LARGEST) or b""
+        data = listing.read(name, LARGEST_INDEX) or b""
         if data.count(b'"') > 4 * MOST_TENSORS:
             raise DecodeError("it names too many tensors")
         index = decode(data, Index)

@@ -23,7 +23,7 @@ from tpuctl.flows.runs.checkpoints.listing import FOLDER, Listing
 COMMITTED = "commit_success.txt"
 METADATA = "_CHECKPOINT_METADATA"
 TEMPORARY = ".orbax-checkpoint-tmp"
-LARGEST = 4 << 20
+LARGEST_METADATA = 4 << 20
 """Most bytes of `_CHECKPOINT_METADATA`, in which a user may store more."""
 _FILES = frozenset({COMMITTED, METADATA, "_METADATA", "manifest.ocdbt", "_sharding"})
 _FOLDERS = re.compile(r"ocdbt\.process_\d+|array_metadatas")
@@ -37,10 +37,10 @@ class StepMetadata(msgspec.Struct, frozen=True):
     commit_timestamp_nsecs: int | None
 
 
-def read(listing: Listing, names: Collection[str]) -> Iterator[Checkpoint]:
+def read_orbax(listing: Listing, names: Collection[str]) -> Iterator[Checkpoint]:
     """Yield the checkpoints among some names; raises GoneError."""
     folders: set[str] = set()
-    for folder in sorted({*map(_folder, names)} - {""}, key=len):
+    for folder in sorted({*map(_step_folder, names)} - {""}, key=len):
         if folders.isdisjoint(_above(folder)):
             folders.add(folder)
     ordered = sorted(names)
@@ -74,13 +74,13 @@ def _reason(listing: Listing, folder: str, files: Sequence[str], names: Sequence
 
 def _is_finished(listing: Listing, name: str) -> bool:
     try:
-        metadata = decode(listing.read(name, LARGEST) or b"{}", StepMetadata)
+        metadata = decode(listing.read(name, LARGEST_METADATA) or b"{}", StepMetadata)
     except DecodeError:
         return False
     return metadata.commit_timestamp_nsecs is not None
 
 
-def _folder(name: str) -> str:
+def _step_folder(name: str) -> str:
     """Return the folder of the checkpoint that a file shows there is; empty for other files."""
     above, checkpoints, below = name.partition(FOLDER)
     *parts, file = below.split("/")

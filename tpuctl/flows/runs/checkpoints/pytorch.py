@@ -11,14 +11,14 @@ from collections.abc import Collection, Iterator
 from tpuctl.flows.runs.checkpoints.checkpoint import Checkpoint, step_of
 from tpuctl.flows.runs.checkpoints.listing import Listing
 
-_PART = ".distcp"
+_DISTRIBUTED_PART = ".distcp"
 _METADATA = ".metadata"
 
 
-def read(listing: Listing, names: Collection[str]) -> Iterator[Checkpoint]:
+def read_pytorch(listing: Listing, names: Collection[str]) -> Iterator[Checkpoint]:
     """Yield the distributed checkpoints among some names."""
     folders: dict[str, list[str]] = {
-        name.rpartition("/")[0]: [] for name in sorted(names) if name.endswith(_PART)
+        name.rpartition("/")[0]: [] for name in sorted(names) if name.endswith(_DISTRIBUTED_PART)
     }
     for name in names:
         if (folder := name.rpartition("/")[0]) in folders:

@@ -12,7 +12,13 @@ from tpuctl.flows.runs.checkpoints.listing import FOLDER, GoneError, Listing
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket
 
-READERS = (orbax.read, saved_model.read, pytorch.read, tensorflow.read, files.read)
+READERS = (
+    orbax.read_orbax,
+    saved_model.read_saved_model,
+    pytorch.read_pytorch,
+    tensorflow.read_tensorflow,
+    files.read_files,
+)
 """Orbax first, whose folders may hold a file `checkpoint`; a SavedModel has files of TensorFlow's format."""
 LOOKS = 10
 """Listings after which a bucket counts as one that changes faster than it is read."""

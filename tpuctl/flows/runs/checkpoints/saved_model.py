@@ -16,10 +16,10 @@ _PROGRAMS = ("saved_model.pb", "saved_model.pbtxt")
 _VARIABLES = "variables/variables"
 
 
-def read(listing: Listing, names: Collection[str]) -> Iterator[Checkpoint]:
+def read_saved_model(listing: Listing, names: Collection[str]) -> Iterator[Checkpoint]:
     """Yield the SavedModels among some names."""
     ordered = sorted(names)
-    for folder in sorted({folder for folder in map(_folder, names) if folder}):
+    for folder in sorted({folder for folder in map(_model_folder, names) if folder}):
         files = below(ordered, folder)
         programs = [f"{folder}{program}" for program in _PROGRAMS if f"{folder}{program}" in files]
         variables = [name for name in files if name.startswith(f"{folder}{_VARIABLES}.")]
@@ -30,7 +30,7 @@ def read(listing: Listing, names: Collection[str]) -> Iterator[Checkpoint]:
         yield Checkpoint(name, "SavedModel", step_of(name), tuple(files), tuple(programs), reason)
 
 
-def _folder(name: str) -> str:
+def _model_folder(name: str) -> str:
     """Return the folder of the SavedModel that a file shows there is, with its slash; empty for others."""
     folder, _, file = name.rpartition("/")
     if file in _PROGRAMS:

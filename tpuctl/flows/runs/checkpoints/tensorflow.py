@@ -15,7 +15,7 @@ from tpuctl.flows.runs.checkpoints.checkpoint import Checkpoint, step_of
 from tpuctl.flows.runs.checkpoints.listing import Listing
 
 STATE_FILE = "checkpoint"
-LARGEST = 1 << 20
+LARGEST_STATE = 1 << 20
 """Most bytes of a state file: it lists about five checkpoints, or thousands of short names."""
 SHARD = re.compile(r"(?P<checkpoint>.+)\.(?:index|data-\d{5}-of-(?P<count>\d{5}))")
 _TEMPORARY = re.compile(
@@ -28,7 +28,7 @@ _PATH = re.compile(r'^(?:all_)?model_checkpoint_paths?: "(?P<path>[^"]+)"', re.M
 """A checkpoint that a state file names."""
 
 
-def read(listing: Listing, names: Collection[str]) -> Iterator[Checkpoint]:
+def read_tensorflow(listing: Listing, names: Collection[str]) -> Iterator[Checkpoint]:
     """Yield the checkpoints among some names; raises GoneError."""
     files: dict[str, list[str]] = {}
     temporary: dict[str, list[str]] = {}
@@ -65,7 +65,7 @@ def _named(listing: Listing, names: Collection[str]) -> dict[str, str]:
     for name in names:
         folder, _, file = name.rpartition("/")
         if file == STATE_FILE:
-            content = listing.read(name, LARGEST) or b""
+            content = listing.read(name, LARGEST_STATE) or b""
             for path in _PATH.findall(content.decode("utf-8", "replace")):
                 here = path.removeprefix(f"gs://{listing.bucket_name}/")
                 named[here if path.startswith("gs://") else f"{folder}/{path}"] = name

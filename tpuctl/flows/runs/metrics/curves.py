@@ -68,7 +68,9 @@ def read_curves(bucket: Bucket, run: str) -> Curves:
     folder, refused = RunPaths(run).tensorboard, list[str]()
     points: dict[tuple[str, int], list[Point]] = {}
     tags: dict[tuple[str, int], str] = {}
-    for result in fanout(lambda item: _read(bucket, item, folder), event_files(bucket, run), width=WIDTH):
+    for result in fanout(
+        lambda item: _read_curves(bucket, item, folder), event_files(bucket, run), width=WIDTH
+    ):
         if isinstance(result.error, NotFoundError):
             continue  # replaced by a longer one since it was listed
         if isinstance(result.error, BadObjectError):
@@ -87,7 +89,7 @@ def read_curves(bucket: Bucket, run: str) -> Curves:
     return Curves(curves, tuple(refused))
 
 
-def _read(bucket: Bucket, item: Object, folder: str) -> dict[tuple[str, int], tuple[str, list[Point]]]:
+def _read_curves(bucket: Bucket, item: Object, folder: str) -> dict[tuple[str, int], tuple[str, list[Point]]]:
     """Return the points of a file by metric and rank of the name, with the tag."""
     from tpuctl.data.events.history import all_scalars  # noqa: PLC0415  protobuf is slow to import
 

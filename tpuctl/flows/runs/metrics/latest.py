@@ -80,7 +80,9 @@ def latest_metrics(bucket: Bucket, run: str) -> Metrics:
     folder = RunPaths(run).tensorboard
     best: dict[str, tuple[tuple[int, float], Metric]] = {}
     refused = []
-    for result in fanout(lambda item: _read(bucket, item, folder), event_files(bucket, run), width=WIDTH):
+    for result in fanout(
+        lambda item: _read_latest(bucket, item, folder), event_files(bucket, run), width=WIDTH
+    ):
         if isinstance(result.error, NotFoundError):
             continue  # replaced by a longer one since it was listed: the next look finds that
         if isinstance(result.error, BadObjectError):
@@ -105,7 +107,7 @@ Found = tuple[str, tuple[int, float], Metric]
 """Metric, its order among others of the name, and the value."""
 
 
-def _read(bucket: Bucket, item: Object, folder: str) -> list[Found]:
+def _read_latest(bucket: Bucket, item: Object, folder: str) -> list[Found]:
     from tpuctl.data.events.tail import last_scalars  # noqa: PLC0415  protobuf is slow to import
 
     place = item.name.removeprefix(folder)

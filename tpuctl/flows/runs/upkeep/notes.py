@@ -70,7 +70,7 @@ def update(run: StoredRun, change: Change) -> Notes:
     for _ in range(TRIES):
         item = run.bucket.stat(run.paths.notes)
         try:
-            data = run.bucket.read_listed(item, notes.LARGEST) if item else b""
+            data = run.bucket.read_listed(item, notes.LARGEST_NOTES) if item else b""
             before = decode(data, Notes, run.paths.notes) if item else Notes(run.name)
             after = change(before)
             if after == before:

@@ -35,7 +35,7 @@ from tpuctl.parallel import fanout, values
 from tpuctl.runs import BY_MACHINE, RANKS, Verdict
 from tpuctl.text.worker_numbers import named
 from tpuctl.upkeep.notes import Notes
-from tpuctl.upkeep.removal import LARGEST, REMOVAL_TYPE, Removal, encode_removal, find_removal
+from tpuctl.upkeep.removal import LARGEST_REMOVAL, REMOVAL_TYPE, Removal, encode_removal, find_removal
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object
@@ -314,7 +314,7 @@ def _mark(plan: RemovalPlan, by: str) -> tuple[Object, Removal]:
         if item is None and plan.state not in (BEGUN, REST):
             raise run.not_found()  # another command has just removed it
         try:
-            data = bucket.read_listed(item, LARGEST) if item else b""
+            data = bucket.read_listed(item, LARGEST_REMOVAL) if item else b""
             begun = find_removal(data, run.name)
             if item and begun:
                 return item, begun

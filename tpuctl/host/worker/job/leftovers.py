@@ -34,7 +34,7 @@ def end(folder: str, script: int, spared: Iterable[int], grace: float) -> None:
         left = processes.descendants(table, stay) | processes.with_variable(table, [mark])
         return (left | processes.stemming_from(table, script) if script else left) - stay
 
-    _end(find, "the script", grace)
+    _end_one(find, "the script", grace)
     for pid, device in processes.holders(processes.running()).items():
         say("process %s holds %s, and is not of this run" % (processes.name(pid), device))
 
@@ -53,7 +53,7 @@ def end_earlier(folders: Iterable[str]) -> None:
         left = processes.with_variable(table, marks) | processes.with_open_file(table, locks)
         return left - {os.getpid()}
 
-    _end(find, "an earlier run", timing.LEFTOVER_GRACE)
+    _end_one(find, "an earlier run", timing.LEFTOVER_GRACE)
 
 
 def variable(folder: str) -> str:
@@ -61,7 +61,7 @@ def variable(folder: str) -> str:
     return "%s=%s" % (MARK, os.path.join(os.path.abspath(folder), "reports"))
 
 
-def _end(find: Callable[[], Set[int]], owner: str, grace: float) -> None:
+def _end_one(find: Callable[[], Set[int]], owner: str, grace: float) -> None:
     """End processes, those too that they start meanwhile, and say which."""
     pids = find()
     if not pids:

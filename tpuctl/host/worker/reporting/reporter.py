@@ -24,7 +24,7 @@ from tpuctl.host.worker.reporting.logs import LogShipper, say
 from tpuctl.host.worker.reporting.status import AnotherSupervisorError, StatusWriter
 from tpuctl.host.worker.signals import Signals
 
-LIMIT = 32 * 1024 * 1024
+LARGEST_FILE = 32 * 1024 * 1024
 """Most bytes of one report: larger files belong in the run's outputs."""
 
 
@@ -38,7 +38,7 @@ def ship(bucket: gcs.Bucket, name: str, folder: str) -> None:
     for file in files:
         path = os.path.join(folder, file)
         size = os.path.getsize(path)
-        if size > LIMIT:
+        if size > LARGEST_FILE:
             say("the report %s has %d bytes: skipped" % (file, size))
             continue
         with open(path, "rb") as stream:

@@ -26,7 +26,7 @@ from tpuctl.host.worker.records import (
 )
 from tpuctl.host.worker.reporting.logs import say
 
-LIMIT = 64 * 1024
+LARGEST_STATUS = 64 * 1024
 """Bytes of a status: a larger object is not read."""
 LAST_FILE = "last_status.json"
 """In the attempt's folder on the host: what its end was, also where the bucket could not be told."""
@@ -88,7 +88,7 @@ class StatusWriter:
     def is_told(self) -> bool:
         """Return whether the bucket has the last word of this worker; raises gcs.GcsError."""
         try:
-            return bool(json.loads(self._bucket.read(self._name, LIMIT)[1])["state"] == FINISHED)
+            return bool(json.loads(self._bucket.read(self._name, LARGEST_STATUS)[1])["state"] == FINISHED)
         except (ValueError, TypeError, KeyError, RecursionError):
             return False
 
@@ -143,7 +143,7 @@ class StatusWriter:
         """Take over the generation of the object, and return its content if it is one of our own writes."""
         generation, size = self._bucket.stat(self._name)
         stored = b""
-        if 0 < size <= LIMIT:
+        if 0 < size <= LARGEST_STATUS:
             try:
                 stored = self._bucket.get(self._name, generation)
             except FileNotFoundError:
@@ -177,7 +177,7 @@ def read_last(folder: str) -> Optional[Mapping[str, object]]:
     """Return the newest status in an attempt's folder; None without one."""
     try:
         with open(os.path.join(folder, LAST_FILE), "rb") as stream:
-            content = json.loads(stream.read(LIMIT))
+            content = json.loads(stream.read(LARGEST_STATUS))
     except (OSError, ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None

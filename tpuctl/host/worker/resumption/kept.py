@@ -20,8 +20,8 @@ PASSED_ON = ("PATH", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "USER")
 def keep(spec: Spec, folder: str) -> None:
     """Write both files of an attempt, the command last; raises OSError."""
     folder = os.path.abspath(folder)
-    _write(os.path.join(folder, SPEC_FILE), encode(spec))
-    _write(os.path.join(folder, COMMAND_FILE), _command(folder).encode())
+    _write_kept(os.path.join(folder, SPEC_FILE), encode(spec))
+    _write_kept(os.path.join(folder, COMMAND_FILE), _command(folder).encode())
 
 
 def read(folder: str) -> Optional[Spec]:
@@ -54,7 +54,7 @@ def _command(folder: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _write(path: str, data: bytes) -> None:
+def _write_kept(path: str, data: bytes) -> None:
     part = path + ".part"
     with open(os.open(part, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as stream:
         stream.write(data)

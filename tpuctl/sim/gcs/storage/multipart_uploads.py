@@ -68,7 +68,7 @@ class MultipartUploads:
     def get(self, upload_id: str, bucket: str, name: str) -> MultipartUpload:
         """Return an upload; raises 404 when it is complete, aborted or unknown."""
         query = "select * from multiparts where id = ? and bucket = ? and name = ?"
-        upload = self._database.row(_of_row, query, (upload_id, bucket, name))
+        upload = self._database.row(_upload_of_row, query, (upload_id, bucket, name))
         if upload is None:
             raise GcsError(404, "The requested upload was not found.", xml_code="NoSuchUpload")
         return upload
@@ -76,7 +76,7 @@ class MultipartUploads:
     def in_bucket(self, bucket: str, prefix: str = "") -> list[MultipartUpload]:
         """Return the uploads into a bucket, by object name."""
         query = "select * from multiparts where bucket = ? order by name, created, id"
-        uploads = self._database.rows(_of_row, query, (bucket,))
+        uploads = self._database.rows(_upload_of_row, query, (bucket,))
         return [upload for upload in uploads if upload.name.startswith(prefix)]
 
     def parts(self, upload: MultipartUpload) -> list[Part]:
@@ -117,5 +117,5 @@ class MultipartUploads:
         self._database.after_commit(lambda: self._blobs.discard(part.blob))
 
 
-def _of_row(upload_id: str, bucket: str, name: str, fields: str, created: str) -> MultipartUpload:
+def _upload_of_row(upload_id: str, bucket: str, name: str, fields: str, created: str) -> MultipartUpload:
     return MultipartUpload(upload_id, bucket, name, json.loads(fields), created)

@@ -35,14 +35,14 @@ class ForwardedPorts:
         source = (address, 0) if address == LOOPBACK else None
         try:
             _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: _Connection(self._routes), address, port, local_addr=source
+                lambda: _ForwardedConnection(self._routes), address, port, local_addr=source
             )
         except OSError as error:
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, str(error)) from None
         return cast("asyncssh.SSHTCPSession[bytes]", SSHForwarder(connection))
 
 
-class _Connection(SSHForwarder):
+class _ForwardedConnection(SSHForwarder):
     def __init__(self, routes: set[Route]) -> None:
         super().__init__()
         self._routes = routes
