@@ -22,9 +22,9 @@ from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission.plan import attempt_on
 from tpuctl.host import gcs
 from tpuctl.host.worker.records import FINISHED, WorkerStatus, encode, status_type
-from tpuctl.host.worker.reporting.logs import LogShipper
+from tpuctl.host.worker.reporting import LogShipper
 from tpuctl.parallel import fanout
-from tpuctl.recovery.records import Machine
+from tpuctl.recovery import Machine
 from tpuctl.runs import BY_WORKERS, SUCCEEDED, Run, Verdict
 
 SIZES = (10, 100, 1000)

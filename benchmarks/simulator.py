@@ -25,7 +25,7 @@ from benchmarks.measure import report, rows
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.records import GuestAttribute, Host
 from tpuctl.sim.settings import profile
-from tpuctl.sim.state.database import Database
+from tpuctl.sim.state import Database
 from tpuctl.sim.tpu import grpc_api
 from tpuctl.sim.world import World
 

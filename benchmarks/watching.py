@@ -26,7 +26,7 @@ from tpuctl.flows.runs.submission.plan import attempt_on
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like
 from tpuctl.host.worker.records import RUNNING, WorkerStatus, encode, status_type
 from tpuctl.parallel import fanout
-from tpuctl.recovery.records import Restarts
+from tpuctl.recovery import Restarts
 from tpuctl.runs import BY_WORKERS, SUCCEEDED, Run, Verdict
 
 RUNS = 20

@@ -14,7 +14,7 @@ from tests.running_simulator import CommandResult, RunningSimulator, command_lin
 from tpuctl.cloud.endpoints import Cloud, connect
 from tpuctl.cloud.storage import Bucket
 from tpuctl.config import load
-from tpuctl.config.turkish_locale import use_plain_letters
+from tpuctl.config.files import use_plain_letters
 
 pytest_plugins = (
     "tests.contract.recorder",

@@ -12,14 +12,13 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False  # `typing` takes longer to import than all of this
 if TYPE_CHECKING:
     from tpuctl import errors, testing
-    from tpuctl.client.calls import Stop
     from tpuctl.client.client import Client
+    from tpuctl.client.context import Span, Stop
     from tpuctl.client.datasets.client import UploadOptions
     from tpuctl.client.datasets.dataset import Dataset
     from tpuctl.client.datasets.records import DatasetCopy, DatasetInfo, Example, SplitInfo
-    from tpuctl.client.nodes.creation import NodeOptions
+    from tpuctl.client.nodes.creation import DownPlan, NodeOptions, NodePlan
     from tpuctl.client.nodes.node import Node, OutputCallback
-    from tpuctl.client.nodes.plans import DownPlan, NodePlan
     from tpuctl.client.nodes.records import CommandResult, CopyResult, NodeInfo, RequestInfo, WorkerResult
     from tpuctl.client.records import Cost, Fact, Progress, ProgressCallback, Record
     from tpuctl.client.runs.client import SubmitOptions
@@ -40,28 +39,25 @@ if TYPE_CHECKING:
         WatchEvent,
     )
     from tpuctl.client.runs.run import Run
-    from tpuctl.client.spans import Span
     from tpuctl.display.listing import Listing, Picture
 
 _PLACES = {
-    "client.calls": ("Stop",),
     "client.client": ("Client",),
+    "client.context": ("Span", "Stop"),
     "client.datasets.client": ("UploadOptions",),
     "client.datasets.dataset": ("Dataset",),
     "client.datasets.records": ("DatasetCopy", "DatasetInfo", "Example", "SplitInfo"),
-    "client.nodes.creation": ("NodeOptions",),
+    "client.nodes.creation": ("DownPlan", "NodeOptions", "NodePlan"),
     "client.nodes.node": ("Node", "OutputCallback"),
-    "client.nodes.plans": ("DownPlan", "NodePlan"),
     "client.nodes.records": ("CommandResult", "CopyResult", "NodeInfo", "RequestInfo", "WorkerResult"),
     "client.records": ("Cost", "Fact", "Progress", "ProgressCallback", "Record"),
     "client.runs.client": ("SubmitOptions",),
     "client.runs.plans": ("RunPlan",),
     "client.runs.records": (
-        "AttemptInfo", "CostGroup", "CostReport", "Curve", "LogCallback", "LogLine", "Metrics", "Point",
-        "RunCopy", "RunEnd", "RunInfo", "RunResult", "WatchEvent",
+        "AttemptInfo", "CostGroup", "CostReport", "Curve", "LogCallback", "LogLine", "Metrics",
+        "Point", "RunCopy", "RunEnd", "RunInfo", "RunResult", "WatchEvent",
     ),
     "client.runs.run": ("Run",),
-    "client.spans": ("Span",),
     "display.listing": ("Listing", "Picture"),
 }  # fmt: skip
 """Module -> the public names that it defines: imported when one of them is used."""
@@ -96,13 +92,13 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: object) -> None:
     """Add the magics `%%tpu` and `%tpu` to IPython: it calls this for `%load_ext tpuctl`."""
-    from tpuctl.notebook.extension import load  # noqa: PLC0415  as above
+    from tpuctl.notebook import load  # noqa: PLC0415  as above
 
     load(shell)
 
 
 def unload_ipython_extension(shell: object) -> None:
     """Remove them: IPython calls this for `%unload_ext tpuctl`."""
-    from tpuctl.notebook.extension import unload  # noqa: PLC0415  as above
+    from tpuctl.notebook import unload  # noqa: PLC0415  as above
 
     unload(shell)

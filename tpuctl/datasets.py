@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from tpuctl.bucket_layout import DATASETS, gs
-from tpuctl.bucket_objects.fields import Sha256
+from tpuctl.bucket_objects import Sha256
 from tpuctl.errors import UsageError
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")

@@ -51,13 +51,13 @@ class TpuctlError(Exception):
         self.facts = facts
 
     def __str__(self) -> str:
-        from tpuctl.text import printable  # noqa: PLC0415  importing tpuctl imports no other module
+        from tpuctl import printable  # noqa: PLC0415  importing tpuctl imports no other module
 
         return printable.block(self.message)
 
     def add_note(self, note: str, /) -> None:
         """Add a note that tracebacks show."""
-        from tpuctl.text import printable  # noqa: PLC0415  as above
+        from tpuctl import printable  # noqa: PLC0415  as above
 
         super().add_note(printable.block(note))
 
@@ -161,7 +161,7 @@ def in_one_line(error: TpuctlError) -> str:
 
 def add_note(error: BaseException, text: str) -> None:
     """Add a note to an error of any kind, with nothing in it that steers a terminal."""
-    from tpuctl.text import printable  # noqa: PLC0415  as above
+    from tpuctl import printable  # noqa: PLC0415  as above
 
     error.add_note(printable.block(text))
 
@@ -172,7 +172,7 @@ def cause(error: BaseException) -> BaseException | None:
     None if what Python's tracebacks would show of it, or of what has caused it, steers a terminal: its text
     may be that of a host, a service or an object.
     """
-    from tpuctl.text import printable  # noqa: PLC0415  as above
+    from tpuctl import printable  # noqa: PLC0415  as above
 
     for each in chain(error):
         text = "\n".join([str(each), *getattr(each, "__notes__", ())])

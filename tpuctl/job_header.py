@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from tpuctl.config import toml
+from tpuctl.config import files
 from tpuctl.errors import UsageError
 from tpuctl.host.worker import requirements
 from tpuctl.images import FRAMEWORKS
@@ -114,9 +114,9 @@ NONE: Mapping[str, Any] = {}
 def project_settings(text: str, path: str) -> Mapping[str, Any]:
     """Return the table `[tool.tpuctl]` of a pyproject.toml; raises UsageError as `parse` does."""
     try:
-        table = toml.decode(text, _Project).tool.tpuctl
-        settings: Mapping[str, Any] = toml.decode(text).get("tool", {}).get("tpuctl", NONE)
-    except toml.TomlError as error:
+        table = files.decode(text, _Project).tool.tpuctl
+        settings: Mapping[str, Any] = files.decode(text).get("tool", {}).get("tpuctl", NONE)
+    except files.TomlError as error:
         raise UsageError(f"{path} is wrong: {error}.", hint="See its table [tool.tpuctl].") from None
     _check_table(table, path)
     return settings
@@ -137,8 +137,8 @@ def parse(text: str, path: str, *bases: tuple[str, Mapping[str, Any]]) -> Header
     """
     content = _toml(text, path) or ""
     try:
-        block: _Block = toml.decode(content, _Block)
-    except toml.TomlError as error:
+        block: _Block = files.decode(content, _Block)
+    except files.TomlError as error:
         raise UsageError(
             f"The header of {path} is wrong: {error}.", hint="It is TOML behind '# ', as in PEP 723."
         ) from None  # a traceback would show the names in it as they are
@@ -148,7 +148,7 @@ def parse(text: str, path: str, *bases: tuple[str, Mapping[str, Any]]) -> Header
     header = Header(block.requires_python, listed or (), block.tool.tpuctl, listed is not None)
     if not any(settings for _, settings in bases):
         return header
-    own = toml.decode(content).get("tool", {}).get("tpuctl", NONE)
+    own = files.decode(content).get("tool", {}).get("tpuctl", NONE)
     merged: dict[str, Any] = {}
     for settings in (*(settings for _, settings in bases), own):
         merged = {**merged, **settings, "env": {**merged.get("env", {}), **settings.get("env", {})}}

@@ -15,11 +15,10 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from tpuctl import clock
-from tpuctl.bucket_objects import decoding
-from tpuctl.bucket_objects.bad_object import BadObjectError
-from tpuctl.bucket_objects.fields import (
+from tpuctl import bucket_objects, clock, upkeep
+from tpuctl.bucket_objects import (
     AttemptNumber,
+    BadObjectError,
     Count,
     ExitCode,
     Hosts,
@@ -31,7 +30,7 @@ from tpuctl.bucket_objects.fields import (
     Word,
     WorkerNumber,
 )
-from tpuctl.catalogue.recorded_price import RecordedPrice
+from tpuctl.catalogue.prices import RecordedPrice
 from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import UsageError, cause
 from tpuctl.host.worker.records import (
@@ -44,9 +43,8 @@ from tpuctl.host.worker.records import (
     WorkerStatus,
 )
 from tpuctl.nodes import CLOUD_TPU, Node, NodeId
-from tpuctl.provenance.records import HostEnvironment, Results, Versions
-from tpuctl.recovery.records import Lease, Machine, Restarts
-from tpuctl.upkeep import notes
+from tpuctl.provenance import HostEnvironment, Results, Versions
+from tpuctl.recovery import Lease, Machine, Restarts
 
 SCHEMA = 1
 
@@ -316,7 +314,7 @@ LARGEST: dict[type, int] = {
     WorkerStatus: 64 << 10,
     StopRequest: LARGEST_STOP,
     Lease: 16 << 10,
-    notes.Notes: notes.LARGEST_NOTES,
+    upkeep.Notes: upkeep.LARGEST_NOTES,
     HostEnvironment: 512 << 10,
     Results: 16 << 20,  # of names in Chinese, \\u escaped by other writers
 }
@@ -426,10 +424,10 @@ def decode(
     another schema, a missing field, a wrong type, or a value out of bounds.
     """
     try:
-        if decoding.decode(data, _Versioned).schema != SCHEMA:
-            raise decoding.DecodeError("it has another schema")
-        return decoding.decode(data, kind, check)
-    except decoding.DecodeError as error:
+        if bucket_objects.decode(data, _Versioned).schema != SCHEMA:
+            raise bucket_objects.DecodeError("it has another schema")
+        return bucket_objects.decode(data, kind, check)
+    except bucket_objects.DecodeError as error:
         reason = f"is not a {kind.__name__} record of schema {SCHEMA}: {error}"
         raise BadObjectError(name, reason) from cause(error)
 

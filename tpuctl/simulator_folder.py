@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from tpuctl.errors import ConfigError
@@ -70,3 +71,16 @@ class SimulatorFolder:
 def rotated(path: Path) -> Path:
     """Return where a rotated file's earlier lines are: the previous file, replaced by each rotation."""
     return path.with_name(f"{path.name}.1")
+
+
+PACKAGES = ("asyncssh", "aiohttp", "grpc_status", "psutil")
+
+
+def check_installed() -> None:
+    """Raise ConfigError naming the packages of the `sim` extra that are missing."""
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"The simulator needs packages that are not installed: {', '.join(missing)}.",
+            hint="Install them in the clone of tpuctl: pip install '.[sim]'",
+        )

@@ -22,7 +22,7 @@ TPUCTL = str(Path(sys.executable).with_name("tpuctl"))
 LIST = """
 import sys
 from pathlib import Path
-from tpuctl.data.files.class_folders import list_class_folders
+from tpuctl.data.files.listing import list_class_folders
 from tpuctl.data.trees.local import LocalTree
 folders = list_class_folders(LocalTree(Path(sys.argv[1])))
 assert len(folders.files) == int(sys.argv[2])

@@ -20,10 +20,10 @@ COMMAND_IMPORTS = (
     "tpuctl.cli.datasets.upload",
     "tpuctl.cli.main",
     "tpuctl.cloud.simulator.process",
-    "tpuctl.cloud.recording",
+    "tpuctl.cloud.request_log",
     "tpuctl.cloud.storage",
     "tpuctl.data.sources.csv_files",
-    "tpuctl.data.sources.image_folders",
+    "tpuctl.data.sources.folders",
     "tpuctl.data.plan",
     "tpuctl.flows.datasets.upload",
 )

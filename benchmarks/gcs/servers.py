@@ -19,7 +19,7 @@ from aiohttp import web
 
 from tpuctl.sim.events import Events
 from tpuctl.sim.faults import FaultRegistry
-from tpuctl.sim.gcs.rules.preconditions import Preconditions
+from tpuctl.sim.gcs.rules import Preconditions
 from tpuctl.sim.gcs.server import RUNNER_OPTIONS, GcsServer
 from tpuctl.sim.gcs.storage.store import Store
 

@@ -13,12 +13,9 @@ import msgspec
 
 from tests.flows.runs.records import ATTEMPT, CREATED, STATUS
 from tests.host.worker.host import SPEC
-from tpuctl import runs
-from tpuctl.bucket_objects.bad_object import BadObjectError
-from tpuctl.bucket_objects.decoding import DecodeError, decode
-from tpuctl.catalogue.recorded_price import RecordedPrice
-from tpuctl.data.bad_records import BadRecord
-from tpuctl.data.options import Options, TokenOptions
+from tpuctl import runs, upkeep
+from tpuctl.bucket_objects import BadObjectError, DecodeError, decode
+from tpuctl.catalogue.prices import RecordedPrice
 from tpuctl.data.output.manifest import (
     FileEntry,
     Manifest,
@@ -29,16 +26,16 @@ from tpuctl.data.output.manifest import (
     encode_manifest,
 )
 from tpuctl.data.output.shards import ShardResult
-from tpuctl.data.schema.features import Image, Label, Other, Tensor, Text
-from tpuctl.data.tokens.vocabulary import parse_vocabulary
+from tpuctl.data.schema import Image, Label, Other, Tensor, Text
+from tpuctl.data.source import BadRecord, Options, TokenOptions
+from tpuctl.data.tokens import parse_vocabulary
 from tpuctl.datasets import DatasetRef, PinnedDataset
 from tpuctl.errors import UsageError
 from tpuctl.flows.datasets.beam.worker import Failure
-from tpuctl.flows.datasets.commit import Moves
-from tpuctl.flows.runs.checkpoints.files import Index
-from tpuctl.flows.runs.checkpoints.orbax import StepMetadata
+from tpuctl.flows.datasets.upload import Moves
+from tpuctl.flows.runs.checkpoints import Index, StepMetadata
+from tpuctl.flows.runs.evidence.decision import HostState
 from tpuctl.flows.runs.evidence.witnesses import HostAnswer, read_answer
-from tpuctl.flows.runs.evidence.words import HostState
 from tpuctl.host import timing
 from tpuctl.host.keeper.records import Deletion, Note
 from tpuctl.host.keeper.records import encode as encode_of_keeper
@@ -47,11 +44,9 @@ from tpuctl.host.worker.peers import END, Decision, DecisionObject, Neighbour
 from tpuctl.host.worker.records import FINISHED, StopRequest, WorkerStatus, check_stop, read_spec, read_stop
 from tpuctl.host.worker.records import encode as encode_of_host
 from tpuctl.nodes import DataDisk
-from tpuctl.provenance.records import HostEnvironment, ResultFile, Results
-from tpuctl.recovery.records import Lease, Machine, Restarts
-from tpuctl.upkeep import notes
-from tpuctl.upkeep.notes import Notes
-from tpuctl.upkeep.removal import Removal, encode_removal, find_removal
+from tpuctl.provenance import HostEnvironment, ResultFile, Results
+from tpuctl.recovery import Lease, Machine, Restarts
+from tpuctl.upkeep import Notes, Removal, encode_removal, find_removal
 
 
 @dataclass(frozen=True)
@@ -87,7 +82,7 @@ VERDICT = runs.Verdict(
     begun=CREATED, price=PRICE,
 )  # fmt: skip
 NOTES = Notes(
-    "r1", {"keep": "", "team": "vision"}, (notes.Note("it was too hot", "ada@example.com", CREATED, "a"),)
+    "r1", {"keep": "", "team": "vision"}, (upkeep.Note("it was too hot", "ada@example.com", CREATED, "a"),)
 )
 STOP = StopRequest("r1", "ada@laptop", CREATED, 30)
 LEASE = Lease("r1", 2, "0f" * 16, "ada@laptop", 60)

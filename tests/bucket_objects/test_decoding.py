@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tpuctl.bucket_objects.bad_object import BadObjectError
-from tpuctl.bucket_objects.decoding import DEEPEST, DecodeError, decode
+from tpuctl.bucket_objects import DEEPEST, BadObjectError, DecodeError, decode
 
 
 class Sheet(msgspec.Struct):
@@ -89,7 +88,7 @@ import sys
 import threading
 import types
 
-from tpuctl.bucket_objects.decoding import decode
+from tpuctl.bucket_objects import decode
 
 SOURCE = '''
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tpuctl.bucket_objects import fields
+from tpuctl import bucket_objects
 
 WITHIN: dict[str, tuple[object, ...]] = {
     "Count": (0, 1, 9_007_199_254_740_991),
@@ -72,7 +72,7 @@ def pairs(table: dict[str, tuple[object, ...]]) -> list[Any]:
 
 
 def test_every_type_is_tried() -> None:
-    types = {name for name in vars(fields) if name[0].isupper() and not name.isupper()} - {
+    types = {name for name in vars(bucket_objects) if name[0].isupper() and not name.isupper()} - {
         "Meta",
         "Annotated",
     }
@@ -82,10 +82,10 @@ def test_every_type_is_tried() -> None:
 @pytest.mark.parametrize(("name", "value"), pairs(WITHIN))
 def test_what_is_within_the_bounds_is_read(name: str, value: object) -> None:
     data = msgspec.json.encode(value)
-    assert msgspec.json.decode(data, type=getattr(fields, name)) == value
+    assert msgspec.json.decode(data, type=getattr(bucket_objects, name)) == value
 
 
 @pytest.mark.parametrize(("name", "value"), pairs(BEYOND))
 def test_what_is_beyond_them_is_refused(name: str, value: object) -> None:
     with pytest.raises(msgspec.ValidationError):
-        msgspec.json.decode(msgspec.json.encode(value), type=getattr(fields, name))
+        msgspec.json.decode(msgspec.json.encode(value), type=getattr(bucket_objects, name))

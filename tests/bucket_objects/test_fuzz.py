@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from tests.bucket_objects.records import KINDS
 from tests.paths import ROOT
 from tpuctl import runs
-from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.bucket_objects import BadObjectError
 
 MANY = 300
 """Examples of each kind in make test-all."""
@@ -146,43 +146,37 @@ class TestReaders:
 
 READERS = {
     # module: its calls that decode JSON, each covered by the kinds above
-    "tpuctl/bucket_objects/decoding.py": {"decoder_of", "msgspec.json.Decoder"},
+    "tpuctl/bucket_objects.py": {"decoder_of", "msgspec.json.Decoder"},
     "tpuctl/data/output/manifest.py": {"decoding.decode"},
     "tpuctl/flows/datasets/beam/worker.py": {"decode"},
-    "tpuctl/flows/datasets/commit.py": {"decode", "decode_manifest"},
+    "tpuctl/flows/datasets/upload.py": {"decode", "decode_manifest"},
     "tpuctl/flows/datasets/lookup.py": {"decode_manifest"},
     "tpuctl/flows/datasets/pull.py": {"decode_manifest"},
-    "tpuctl/flows/datasets/staging.py": {"decode"},
-    "tpuctl/flows/datasets/upload.py": {"decode_manifest"},
     "tpuctl/flows/overview/story.py": {"decoding.decode"},
     "tpuctl/flows/overview/views.py": {"decoding.decode"},
-    "tpuctl/flows/runs/checkpoints/files.py": {"decode"},
-    "tpuctl/flows/runs/checkpoints/orbax.py": {"decode"},
-    "tpuctl/flows/runs/evidence/signs.py": {"decode"},
-    "tpuctl/flows/runs/evidence/witnesses.py": {"decoding.decode"},
+    "tpuctl/flows/runs/checkpoints.py": {"decode"},
+    "tpuctl/flows/runs/evidence/witnesses.py": {"decode", "decoding.decode"},
     "tpuctl/flows/runs/pull.py": {"decode"},
     "tpuctl/flows/runs/stored_attempt.py": {"decode"},
     "tpuctl/flows/runs/stored_run.py": {"decode"},
     "tpuctl/flows/runs/record/verification.py": {"decode"},
-    "tpuctl/flows/runs/upkeep/notes.py": {"decode"},
+    "tpuctl/flows/runs/upkeep/collection.py": {"decode"},
     "tpuctl/runs.py": {"decoding.decode"},
     "tpuctl/host/worker/control.py": {"json.loads"},
     "tpuctl/host/worker/peers.py": {"json.loads"},
     "tpuctl/host/worker/records.py": {"json.load", "json.loads"},
-    "tpuctl/host/worker/resumption/meeting.py": {"json.loads"},  # test_successor.py
-    "tpuctl/host/worker/reporting/status.py": {"json.loads"},  # tests/host/worker/reporting/test_status.py
+    "tpuctl/host/worker/resumption.py": {"json.loads"},  # test_successor.py
+    "tpuctl/host/worker/reporting.py": {"json.loads"},  # tests/host/worker/reporting/test_status.py
 }
 NO_RECORDS = {
     # module that decodes something else: what it is
-    "tpuctl/flows/datasets/analysis/sample_files.py": "tf.train.Example, and a list on this machine",
+    "tpuctl/flows/datasets/analysis.py": "tf.train.Example, and a list on this machine",
     "tpuctl/flows/datasets/fetch.py": "a mark in a folder of this machine",
-    "tpuctl/flows/datasets/head.py": "tf.train.Example, tests/data/tfrecord",
+    "tpuctl/flows/datasets/plan.py": "tf.train.Example, tests/data/tfrecord",
     "tpuctl/flows/runs/submission/launch.py": "a line of the worker program, over SSH",
     "tpuctl/flows/runs/submission/launch_values.py": "a private file on this machine",
     "tpuctl/host/keeper/activity.py": "what Docker writes on the host, tests/host/keeper/test_activity.py",
-    "tpuctl/host/keeper/api.py": "responses of the Cloud TPU API",
-    "tpuctl/host/keeper/keeper.py": "the note of another worker, in guest attributes",
-    "tpuctl/host/keeper/metadata.py": "responses of the metadata server",
+    "tpuctl/host/keeper/keeper.py": "responses of API and metadata server, notes of other workers",
     "tpuctl/flows/runs/code/programs.py": "a notebook of this machine, test_programs.py",
     "tpuctl/host/worker/job/cells.py": "the notebook of the run",
     "tpuctl/host/worker/preparation/inventory.py": "metadata of packages on the host, test_inventory.py",

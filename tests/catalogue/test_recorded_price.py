@@ -7,8 +7,7 @@ from decimal import Decimal
 import msgspec
 import pytest
 
-from tpuctl.catalogue.prices import Price, unknown
-from tpuctl.catalogue.recorded_price import RecordedPrice
+from tpuctl.catalogue.prices import Price, RecordedPrice, unknown
 
 READ = "2026-11-22T12:00:00Z"
 

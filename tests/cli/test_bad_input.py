@@ -126,7 +126,7 @@ class TestUp:
         refused(tpuctl("up", "v3-8", "--yes"), 3, "tpu.nodes.create", "roles/tpu.admin")
 
     def test_the_api_is_down(self, tpuctl, simulator, monkeypatch) -> None:
-        monkeypatch.setattr("tpuctl.cloud.tpu.sending.RETRY_TIMEOUT", 0)
+        monkeypatch.setattr("tpuctl.cloud.tpu.api_requests.RETRY_TIMEOUT", 0)
         simulator.faults.add(grpc_fault("tpu.*", 14, "unavailable"))
         refused(tpuctl("up", "v3-8", "--yes"), 9, "cannot be reached")
 

@@ -14,7 +14,7 @@ import pytest
 from tests.paths import ROOT
 from tpuctl.cli.groups import CONTEXT
 from tpuctl.cli.main import COMMANDS, cli
-from tpuctl.data.output.shard_counts import MAX_SIZE, MIN_SIZE, readable_size
+from tpuctl.data.output.shards import MAX_SIZE, MIN_SIZE, readable_size
 from tpuctl.faults import KINDS
 
 
@@ -155,13 +155,13 @@ def test_help_imports_neither_clients_nor_rich() -> None:
 
 
 def test_to_list_tpus_and_follow_logs_imports_nothing_that_creates_packs_or_draws() -> None:
-    program = "import tpuctl.cli.overview.ls, tpuctl.cli.runs.logs, sys; print(*sys.modules)"
+    program = "import tpuctl.cli.overview, tpuctl.cli.runs.logs, sys; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout
     unused = (
-        "tpuctl.client.nodes.records", "tpuctl.display.metrics", "tpuctl.flows.nodes.up",
-        "tpuctl.flows.runs.checkpoints.readers", "tpuctl.flows.runs.code.bundles",
+        "tpuctl.client.nodes.records", "tpuctl.display.markup", "tpuctl.flows.nodes.up",
+        "tpuctl.flows.runs.checkpoints", "tpuctl.flows.runs.code.bundles",
         "tpuctl.flows.runs.submission.plan",
     )  # fmt: skip
     assert {*unused} & {*loaded.split()} == set()

@@ -29,9 +29,9 @@ from tpuctl.errors import (
 )
 from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.nodes.options import UpOptions
-from tpuctl.flows.runs.local_copy.copy import Refusal
+from tpuctl.flows.runs.local_copy import Refusal
 from tpuctl.flows.runs.pull import PullResult, left_out
-from tpuctl.flows.runs.whole.stage import Stage
+from tpuctl.flows.runs.whole import Stage
 from tpuctl.runs import Verdict
 
 DONE = Verdict("r1", runs.SUCCEEDED, 1, CREATED, "all workers have finished")

@@ -26,10 +26,19 @@ from tests.cloud.web_server import WebServer, serving
 from tests.crashes.world import CrashWorld, Worlds
 from tpuctl import errors
 from tpuctl.cloud import google_clients
-from tpuctl.cloud.error_mapping import CREDENTIALS, GOOGLE_CLOUD, HTTP_CODES, translated
-from tpuctl.cloud.error_table import EVERY_SERVICE, Failure, Row, Service, deciding_row
+from tpuctl.cloud.error_mapping import (
+    CREDENTIALS,
+    EVERY_SERVICE,
+    GOOGLE_CLOUD,
+    HTTP_CODES,
+    Failure,
+    Row,
+    Service,
+    deciding_row,
+    translated,
+)
+from tpuctl.cloud.google_clients import RestApi
 from tpuctl.cloud.iap import Instance, Relay, open_tunnel
-from tpuctl.cloud.rest import RestApi
 from tpuctl.cloud.storage import SERVICE, Bucket
 from tpuctl.cloud.tpu import error_mapping as tpu_errors
 from tpuctl.cloud.tpu import project_metadata

@@ -8,7 +8,7 @@ import pytest
 from google.protobuf.any_pb2 import Any as Packed
 from google.rpc.error_details_pb2 import QuotaFailure
 
-from tpuctl.cloud.error_table import Failure, Row, Service, explain, first_row
+from tpuctl.cloud.error_mapping import Failure, Row, Service, explain, first_row
 from tpuctl.errors import (
     ConfigError,
     ConflictError,

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.running_simulator import RunningSimulator
-from tpuctl.cloud import object_downloads
-from tpuctl.cloud.object_downloads import BLOCK, CONNECTIONS
+from tpuctl.cloud import downloads
+from tpuctl.cloud.downloads import BLOCK, CONNECTIONS
 from tpuctl.cloud.storage import Bucket, Object
 from tpuctl.errors import DeadlineError, TpuctlError
 
@@ -23,7 +23,7 @@ DATA = random.Random(1).randbytes(5 * RANGE + 12_345)
 @pytest.fixture(autouse=True)
 def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranges of a size that tests can afford."""
-    monkeypatch.setattr(object_downloads, "RANGE", RANGE)
+    monkeypatch.setattr(downloads, "RANGE", RANGE)
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_bucket_that_never_answers_ends_the_download_with_its_words(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(object_downloads, "PATIENCE", 0.0)
+    monkeypatch.setattr(downloads, "PATIENCE", 0.0)
     simulator.faults.add("gcs-error", method="storage.objects.get", object="large")
     with pytest.raises(TpuctlError) as failed:
         patient.download(item, tmp_path / "large")
@@ -136,7 +136,7 @@ def test_memory_is_that_of_a_block_for_each_connection(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The simulator runs in this process, too."""
-    monkeypatch.setattr(object_downloads, "RANGE", 8 << 20)
+    monkeypatch.setattr(downloads, "RANGE", 8 << 20)
     item = bucket.upload("huge", (bytes(1 << 20) for _ in range(96)), "application/octet-stream")
     tracemalloc.start()
     try:

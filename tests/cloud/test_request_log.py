@@ -18,10 +18,10 @@ from tests.cloud.web_server import QuietServer, refusing, serving
 from tests.isolation.ports import refusing_port
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cloud import google_clients
-from tpuctl.cloud.error_table import Service
+from tpuctl.cloud.error_mapping import Service
+from tpuctl.cloud.google_clients import RestApi
 from tpuctl.cloud.request_log import LOGGER, logged, naming_host, showing, unanswered
-from tpuctl.cloud.rest import RestApi
-from tpuctl.cloud.tpu import sending
+from tpuctl.cloud.tpu import api_requests
 from tpuctl.cloud.tpu.client import CloudTpu
 from tpuctl.cloud.tpu.quotas import read_quotas
 from tpuctl.errors import DeadlineError, HostError
@@ -184,7 +184,7 @@ def test_credentials_are_googles_own_where_nobody_reads_the_log(
 def test_a_service_that_cannot_be_reached_is_named_with_the_cause(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "RETRY_TIMEOUT", 0.0)
+    monkeypatch.setattr(api_requests, "RETRY_TIMEOUT", 0.0)
     with refusing_port() as port, pytest.raises(DeadlineError) as failed:
         CloudTpu(google_clients.local_tpu_client(f"127.0.0.1:{port}"), "p").list_nodes()
     assert failed.value.facts["cause"] == f"127.0.0.1:{port}: Connection refused"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpuctl import accelerators
-from tpuctl.config.formats import FORMATS, normalize
-from tpuctl.config.settings import SETTINGS
+from tpuctl.config.settings import FORMATS, SETTINGS, normalize
 from tpuctl.errors import UsageError
 
 RIGHT = [

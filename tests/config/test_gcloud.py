@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.config.gcloud import credentials_account, gcloud_settings
+from tpuctl.config.layers import credentials_account, gcloud_settings
 
 IMPERSONATION = "https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts/{}:generateAccessToken"
 CONFIGURATION = "[core]\nproject = lab\naccount = ada@lab.org\n[compute]\nzone = us-east1-d\n"

@@ -12,8 +12,7 @@ import pytest
 from tests.paths import ROOT
 from tpuctl.config import Config, load
 from tpuctl.config.files import read_file, state_folder, user_file
-from tpuctl.config.formats import FORMATS
-from tpuctl.config.settings import SETTINGS
+from tpuctl.config.settings import FORMATS, SETTINGS
 from tpuctl.errors import ConfigError, UsageError
 
 Load = Callable[..., Config]

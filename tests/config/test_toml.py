@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.config import toml
+from tpuctl.config import files
 
 LONG = ".a" * 16_000
 
 
 def test_content_is_that_of_the_text() -> None:
     text = "a.'b.c'.d = 1\n[t]\nx = " + repr(LONG.replace(".", " .. "))
-    assert toml.decode(text)["a"] == {"b.c": {"d": 1}}
-    assert toml.decode("a = 1\n", dict[str, int]) == {"a": 1}
-    assert toml.decode(f"a{'.a' * (toml.MOST_PARTS - 1)} = 1\n")
+    assert files.decode(text)["a"] == {"b.c": {"d": 1}}
+    assert files.decode("a = 1\n", dict[str, int]) == {"a": 1}
+    assert files.decode(f"a{'.a' * (files.MOST_PARTS - 1)} = 1\n")
 
 
 @pytest.mark.parametrize(
@@ -30,5 +30,5 @@ def test_content_is_that_of_the_text() -> None:
 )
 def test_anything_else_is_one_error(text: str, words: str) -> None:
     """A key of so many parts took gigabytes."""
-    with pytest.raises(toml.TomlError, match=words):
-        toml.decode(text, dict[str, int])
+    with pytest.raises(files.TomlError, match=words):
+        files.decode(text, dict[str, int])

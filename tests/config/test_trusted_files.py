@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.config import Config, load
-from tpuctl.config.files import user_file
-from tpuctl.config.trusted_files import MOST_BYTES, user_ids
+from tpuctl.config.files import MOST_BYTES, user_file, user_ids
 from tpuctl.errors import ConfigError
 
 NOBODY = 65534

@@ -41,7 +41,7 @@ def turkish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_protobuf_names_json_fields_as_everywhere() -> None:
     names = "print([field.json_name for field in tpu_v2.CreateNodeRequest.pb().DESCRIPTOR.fields])"
-    ours = "from tpuctl.config.turkish_locale import use_plain_letters; use_plain_letters()"
+    ours = "from tpuctl.config.files import use_plain_letters; use_plain_letters()"
     assert run("-c", f"{ours}; from google.cloud import tpu_v2; {names}") == "['parent', 'nodeId', 'node']\n"
 
 

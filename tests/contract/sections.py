@@ -104,7 +104,7 @@ def _json() -> tuple[str, ...]:
 
 
 def _of_version(version: str) -> tuple[str, ...]:
-    from tpuctl.sim.tpu.rpcs import rpcs
+    from tpuctl.sim.tpu.grpc_api import rpcs
 
     return tuple(sorted(f"{version}.{rpc.name}" for rpc in rpcs(version)))
 
@@ -115,6 +115,6 @@ def absent_v1() -> set[str]:
 
 
 def _mixins() -> tuple[str, ...]:
-    from tpuctl.sim.tpu.rpcs import MIXINS
+    from tpuctl.sim.tpu.grpc_api import MIXINS
 
     return tuple(f"{rpc.service.rpartition('.')[2]}.{rpc.name}" for rpc in MIXINS)

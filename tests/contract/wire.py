@@ -27,7 +27,7 @@ def watch(note: Note) -> None:
 
 def _watch_tpu(note: Note) -> None:
     from tpuctl.sim.tpu import grpc_api, rest_api
-    from tpuctl.sim.tpu.rpcs import MIXINS
+    from tpuctl.sim.tpu.grpc_api import MIXINS
 
     shared = {rpc.name: f"{rpc.service.rpartition('.')[2]}.{rpc.name}" for rpc in MIXINS}
     behaviour, answer = grpc_api._behaviour, rest_api._respond
@@ -139,7 +139,7 @@ def _not_plain_json(request: Any) -> str | None:
 
 
 def _xml_request(request: Any) -> str:
-    from tpuctl.sim.gcs.xml_api.request import _target
+    from tpuctl.sim.gcs.xml_api.documents import _target
     from tpuctl.sim.gcs.xml_api.routes import SUBRESOURCES
 
     bucket, name = _target(request)

@@ -40,7 +40,7 @@ from tpuctl.nodes import Node, SshKey
 from tpuctl.sim.clock import Clock
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.settings import DELAYS, Profile
-from tpuctl.sim.state.database import Database
+from tpuctl.sim.state import Database
 from tpuctl.sim.world import World
 
 T = TypeVar("T")

@@ -9,8 +9,8 @@ from math import inf, nan
 import pytest
 
 from tests.display.test_markup import HOSTILE, Reader, check_harmless
-from tpuctl.display.metrics import HEIGHT, MOST_POINTS, WIDTH, metrics_html, metrics_text
-from tpuctl.flows.runs.metrics.curves import Point
+from tpuctl.display.markup import HEIGHT, MOST_POINTS, WIDTH, metrics_html, metrics_text
+from tpuctl.flows.runs.metrics import Point
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tpuctl.flows.byte_count import ByteCount, EndedError
+from tpuctl.flows.progress import ByteCount, EndedError
 
 
 def test_what_has_arrived_is_told_with_what_is_expected_at_least() -> None:

@@ -17,7 +17,7 @@ import pytest
 
 import tpuctl
 from tests.paths import ROOT
-from tpuctl.text import printable
+from tpuctl import printable
 
 Call = Callable[[Any], object]
 Text = str | bytes

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.local.object_names import UnsafeNameError
-from tpuctl.local.places import Fold, Places, fold_of
+from tpuctl.local.private_folder import Fold, Places, fold_of
 
 
 def exact(name: str) -> str:
@@ -79,7 +79,8 @@ def test_how_a_disk_compares_names_is_tried_on_it(tmp_path: Path) -> None:
 def test_a_python_whose_file_names_are_ascii_says_so(tmp_path: Path) -> None:
     """`pull` ended with the report of a bug, again at each continuation of `run --down`."""
     program = (
-        "import pathlib, sys; from tpuctl.local.places import fold_of; fold_of(pathlib.Path(sys.argv[1]))"
+        "import pathlib, sys; from tpuctl.local import private_folder; "
+        "private_folder.fold_of(pathlib.Path(sys.argv[1]))"
     )
     ascii_only = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     command = [sys.executable, "-c", program, str(tmp_path)]

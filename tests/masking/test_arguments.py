@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.masking.samples import HARMLESS, OPTIONS, TOKENS, URLS
-from tpuctl.masking.arguments import masked_arguments
+from tpuctl.masking import masked_arguments
 
 
 @pytest.mark.parametrize(("arguments", "secret"), OPTIONS, ids=lambda value: str(value)[:40])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.masking.samples import KEY_LINE, LETTERS, TOKENS, private_key
-from tpuctl.masking.diffs import Place, is_settings_file, masked_diff
+from tpuctl.masking import Place, is_settings_file, masked_diff
 
 TOKEN = TOKENS["a GitHub token"][0]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.masking.samples import private_key
-from tpuctl.masking.files import credential_kind
+from tpuctl.masking import credential_kind
 
 KEY = private_key().encode()
 CERTIFICATE = b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"

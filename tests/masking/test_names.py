@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.masking.samples import LETTERS
-from tpuctl.masking.names import is_number, is_random, is_secret, words_of
+from tpuctl.masking import is_number, is_random, is_secret, words_of
 
 SHORT = "abc"
 """A value that only a telling name makes a secret."""

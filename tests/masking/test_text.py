@@ -8,7 +8,7 @@ import pytest
 
 from tests.masking.samples import HEX, TOKENS, URLS
 from tests.paths import ROOT
-from tpuctl.masking.text import SHAPES, masked, secrets_in
+from tpuctl.masking import SHAPES, masked, secrets_in
 
 SAMPLES = [(kind, token) for kind, tokens in TOKENS.items() for token in tokens]
 

@@ -9,7 +9,7 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
     ("tpuctl/data/trees/objects.py", "if file.size <= PART:", "if file.size < PART:"): (
         "a file of one part is read by one request in either branch"
     ),
-    ("tpuctl/data/files/contents.py", "if len(files) <= _OPEN:", "if len(files) < _OPEN:"): (
+    ("tpuctl/data/files/rows.py", "if len(files) <= _OPEN:", "if len(files) < _OPEN:"): (
         "files that stay open and files that are opened for each read have the same bytes"
     ),
     (
@@ -35,7 +35,7 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         'return (host.strip("[]"), int(port)) if kind in ("ipv4", "ipv6") and port.isdecimal() else None',
         'return (host.strip(\'[]x\'), int(port)) if kind in ("ipv4", "ipv6") and port.isdecimal() else None',
     ): "the number of a host has no x",
-    ("tpuctl/text/printable.py", 'if "\\r" in text:', "if '' in text:"): (
+    ("tpuctl/printable.py", 'if "\\r" in text:', "if '' in text:"): (
         "a text without a carriage return is its own only state"
     ),
     (
@@ -43,7 +43,7 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "if int(self.sizes.max(initial=0)) < 8:",
         "if int(self.sizes.max(initial=1)) < 8:",
     ): "the longest of no texts is shorter than eight bytes either way",
-    ("tpuctl/data/sources/batch_sizes.py", "longest = 1", "longest = 2"): (
+    ("tpuctl/data/sources/registry.py", "longest = 1", "longest = 2"): (
         "texts of one or two bytes: 64 MiB hold more rows of them than are ever read at once"
     ),
     (
@@ -52,12 +52,12 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "if columns is None or _total(natural) < columns:",
     ): "a table that just fits is folded nowhere in either branch",
     (
-        "tpuctl/flows/datasets/analysis/sample_files.py",
+        "tpuctl/flows/datasets/analysis.py",
         'return "/".join(local_parts(name))',
         "return ''.join(local_parts(name))",
     ): "the name has no slash any more, so it is one part",
     (
-        "tpuctl/data/trees/name_patterns.py",
+        "tpuctl/data/trees/local.py",
         "if abs(int(last) - int(first)) >= _MOST:",
         "if abs(int(last) - int(first)) > _MOST:",
     ): "one number too many is refused with the same error when all names are counted",

@@ -20,7 +20,7 @@ def test_the_own_tests_of_a_module_come_first() -> None:
 
 
 def test_tests_that_import_the_module_come_next_and_those_that_take_long_last() -> None:
-    tests = ranked("tpuctl/sim/world/state_machine.py", 1)
+    tests = ranked("tpuctl/sim/world/state.py", 1)
     order = ["sim/world/test_plain_parts.py", "sim/tpu/queue/test_queue.py", "sim/tpu/clients/test_gcloud.py"]
     assert sorted(order, key=lambda name: tests.index(f"tests/{name}")) == order
 

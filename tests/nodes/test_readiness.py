@@ -6,7 +6,7 @@ import pytest
 
 from tests.flows.nodes.memory_provider import node
 from tpuctl.errors import StateError
-from tpuctl.nodes.readiness import require_ready, require_running
+from tpuctl.nodes.queued_resources import require_ready, require_running
 
 MISSING = (
     ("v3-8", (), "no address of its host", "it"),

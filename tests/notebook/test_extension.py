@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from tpuctl import job_header
+from tpuctl import job_header, notebook
 from tpuctl.client.records import Progress
 from tpuctl.errors import StateError, UsageError
-from tpuctl.notebook import extension
-from tpuctl.notebook.extension import CellOptions, Magics, read_options, script_text, written
+from tpuctl.notebook import CellOptions, Magics, read_options, script_text, written
 
 CELL = "print('hello')"
 
@@ -57,7 +56,7 @@ def opened(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[Client]:
         clients.append(Client(warn))
         return clients[-1]
 
-    monkeypatch.setattr(extension, "Client", open_client)
+    monkeypatch.setattr(notebook, "Client", open_client)
     return clients
 
 
@@ -174,18 +173,18 @@ def test_the_extension_is_loaded_and_unloaded_with_its_client(
 ) -> None:
     at_exit: list[Any] = []
     registry = SimpleNamespace(register=at_exit.append, unregister=at_exit.remove)
-    monkeypatch.setattr(extension, "atexit", registry)
+    monkeypatch.setattr(notebook, "atexit", registry)
     shell = Shell()
-    extension.load(shell)
+    notebook.load(shell)
     registered = shell.magics_manager.magics
     registered["cell"]["tpu"]("-d", CELL)
     assert registered["line"]["tpu"].__name__ == "show_status"
     assert len(at_exit) == 1
-    extension.unload(shell)
+    notebook.unload(shell)
     assert registered == {"cell": {}, "line": {}}
     assert at_exit == []
     assert opened[0].calls[-1] == ("close", None)
-    extension.unload(shell)
+    notebook.unload(shell)
     assert [name for name, _ in opened[0].calls] == ["submit", "close"]
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tpuctl import runs
-from tpuctl.provenance.records import ResultFile, digest_of, first_that_fit
+from tpuctl.provenance import ResultFile, digest_of, first_that_fit
 
 FILE = ResultFile("outputs/a", 3, "AAAAAA==", generation=1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.provenance.seeds import seeds_of
+from tpuctl.provenance import seeds_of
 
 
 @pytest.mark.parametrize(

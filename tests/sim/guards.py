@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tpuctl.sim.access.guard import Guard
-from tpuctl.sim.access.peers import system_owner
-from tpuctl.sim.access.secret import Secret
+from tpuctl.sim.access import Guard, Secret, system_owner
 
 
 def guard_of(folder: Path) -> Guard:

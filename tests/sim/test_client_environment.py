@@ -19,8 +19,8 @@ import requests
 from tests.event_loops.thread import LoopThread
 from tests.running_simulator import RunningSimulator
 from tests.sim.guards import guard_of
-from tpuctl.sim.accounts import service_account
 from tpuctl.sim.client_environment import ClientEnvironment
+from tpuctl.sim.token_server import service_account
 
 PROXY, STORAGE = "http://127.0.0.1:1234", "http://127.0.0.1:5678"
 INSIDE = "127.0.0.0/8,127.0.0.1,localhost,metadata.google.internal,169.254.169.254"

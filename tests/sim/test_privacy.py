@@ -21,9 +21,9 @@ from tests.sim.live_host import User
 from tpuctl.cloud import simulator as simulator_process
 from tpuctl.cloud.simulator import PublishedEndpoints
 from tpuctl.errors import ConfigError
-from tpuctl.sim.access.guard import FOREIGN
+from tpuctl.sim.access import FOREIGN
 from tpuctl.sim.hosts.network import has_aliases
-from tpuctl.sim.network.ports import LOOPBACK
+from tpuctl.sim.network.tunnels import LOOPBACK
 
 WRITTEN_BY_OTHERS = ("home", "tmp", "simulator.log")
 """What programs on hosts write, and the log, which is the caller's."""

@@ -21,7 +21,7 @@ from tests.sim.live_host import User, wait_until
 from tpuctl.cloud import simulator as simulator_process
 from tpuctl.cloud.simulator import PublishedEndpoints
 from tpuctl.sim.hosts.programs.processes import MARK, belonging, snapshot, world_mark
-from tpuctl.sim.state.database import Database
+from tpuctl.sim.state import Database
 from tpuctl.simulator_folder import SimulatorFolder
 
 JOB = """
@@ -239,5 +239,5 @@ def is_script(pid: int) -> bool:
 
 
 def clean_up(folder: Path, pid: str) -> str:
-    command = [sys.executable, "-m", "tpuctl.sim.orphan_cleanup", str(folder), pid]
+    command = [sys.executable, "-m", "tpuctl.sim.simulator", str(folder), pid]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=240).stdout

@@ -12,7 +12,7 @@ import pytest
 
 from tpuctl.sim.fault_executor import RunProgress
 from tpuctl.sim.faults import FaultRegistry
-from tpuctl.sim.gcs.rules.preconditions import Preconditions
+from tpuctl.sim.gcs.rules import Preconditions
 from tpuctl.sim.gcs.storage.store import Store
 
 BUCKET = "acme-data"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.running_simulator import RunningSimulator
 from tests.sim.live_host import User
-from tpuctl.sim.world.names import address, addresses_before
+from tpuctl.sim.world.resources import address, addresses_before
 
 
 @pytest.mark.parametrize("folder", ["one", "two"])

@@ -23,7 +23,7 @@ from google.cloud.storage.retry import DEFAULT_RETRY
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 
 from tpuctl.cloud.simulator import PublishedEndpoints
-from tpuctl.cloud.simulator.control import ControlClient
+from tpuctl.cloud.simulator.process import ControlClient
 from tpuctl.cloud.ssh import make_key, read_public_key
 from tpuctl.faults import request
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.running_simulator import CommandResult
-from tpuctl import simulator_packages
+from tpuctl import simulator_folder
 from tpuctl.errors import ConfigError, DeadlineError, NotFoundError, StateError, UsageError
 from tpuctl.polling import Backoff, poll
 from tpuctl.testing import Simulator
@@ -151,7 +151,7 @@ def test_outside_of_its_block_it_says_so(tpu_simulator: Simulator) -> None:
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulator_packages, "PACKAGES", ("aiohttp", "no_such_server"))
+    monkeypatch.setattr(simulator_folder, "PACKAGES", ("aiohttp", "no_such_server"))
     with pytest.raises(ConfigError, match=r"not installed: no_such_server\."), Simulator():
         pass
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.hostile.text import ESCAPES, LEGITIMATE, steers
-from tpuctl.text import printable
+from tpuctl import printable
 
 ANY_TEXT = st.text(st.characters() | st.sampled_from("\x1b\x9b\r\n\t\x00\u202e\u200d[]m;0;31K"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.text.sizes import format_bytes
+from tpuctl.printable import format_bytes
 
 
 @pytest.mark.parametrize(

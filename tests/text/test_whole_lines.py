@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.text.whole_lines import WholeLines
+from tpuctl.printable import WholeLines
 
 LIMIT = 65_536
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.flows.remote.workers import parse_workers
-from tpuctl.text.worker_numbers import named, ranges
+from tpuctl.flows.remote.targets import parse_workers
+from tpuctl.printable import named, ranges
 
 TEXTS = [([0, 1, 2, 3], "0-3"), ([9, 0, 2, 3], "0, 2-3, 9"), ([5], "5"), (range(256), "0-255")]
 

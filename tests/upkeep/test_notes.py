@@ -5,14 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpuctl.errors import UsageError
-from tpuctl.upkeep.notes import (
-    LONGEST_NOTE,
-    LONGEST_VALUE,
-    Notes,
-    TagChange,
-    TagCondition,
-    check_note,
-)
+from tpuctl.upkeep import LONGEST_NOTE, LONGEST_VALUE, Notes, TagChange, TagCondition, check_note
 
 
 def test_words_set_and_remove_tags_as_kubectl_takes_them() -> None:

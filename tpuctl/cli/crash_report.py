@@ -9,12 +9,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from tpuctl import __version__
+from tpuctl import __version__, printable
 from tpuctl.config.files import state_folder
 from tpuctl.local.private_folder import create_private_file
-from tpuctl.masking.arguments import masked_arguments
-from tpuctl.masking.text import MASK, masked
-from tpuctl.text import printable
+from tpuctl.masking import MASK, masked, masked_arguments
 
 LONGEST = 200_000
 """Most characters of a report: what an error quotes may come from a bucket."""

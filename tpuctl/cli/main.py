@@ -1,4 +1,4 @@
-"""Runs the command line: imports the module of one command, and turns errors into text and exit codes."""
+"""The command help."""
 
 from __future__ import annotations
 
@@ -18,29 +18,44 @@ from tpuctl.cli import printing
 from tpuctl.cli.groups import COMPLETION, CONTEXT, Group
 from tpuctl.errors import EXIT_CODES, TpuctlError, UsageError
 
+
+@click.command("help")
+@click.argument("command", nargs=-1)
+@click.pass_context
+def show_help(ctx: click.Context, command: tuple[str, ...]) -> object:
+    """Show the help of a command, as its --help does; without COMMAND, that of tpuctl.
+
+    \b
+    Example:
+      tpuctl help data upload
+    """
+    root = ctx.find_root().command
+    return root.main([*command, "--help"], prog_name="tpuctl", standalone_mode=False)
+
+
 COMMANDS = {
     "up": ("tpuctl.cli.nodes.up", "Create a TPU, or use the existing one, and wait for SSH on every host."),
-    "wait": ("tpuctl.cli.runs.wait", "Wait until a TPU is READY, or until a run has ended."),
-    "ls": ("tpuctl.cli.overview.ls", "List TPUs, in every zone."),
-    "describe": ("tpuctl.cli.overview.describe", "Show everything that is known of a TPU or a run."),
-    "why": ("tpuctl.cli.overview.why", "Tell the story of a TPU, and what to do now."),
-    "down": ("tpuctl.cli.nodes.down", "Delete TPUs, so that they stop billing."),
-    "stop": ("tpuctl.cli.nodes.power", "Stop a TPU of one host: its chips stop billing, its disk stays."),
-    "start": ("tpuctl.cli.nodes.power", "Start a stopped TPU, and wait for SSH on its host."),
-    "extend": ("tpuctl.cli.nodes.extend", "Move the end of a TPU's --ttl."),
-    "reap": ("tpuctl.cli.nodes.reap", "Delete TPUs that nobody uses any more."),
+    "wait": ("tpuctl.cli.runs.cancel", "Wait until a TPU is READY, or until a run has ended."),
+    "ls": ("tpuctl.cli.overview", "List TPUs, in every zone."),
+    "describe": ("tpuctl.cli.overview", "Show everything that is known of a TPU or a run."),
+    "why": ("tpuctl.cli.overview", "Tell the story of a TPU, and what to do now."),
+    "down": ("tpuctl.cli.nodes.changes", "Delete TPUs, so that they stop billing."),
+    "stop": ("tpuctl.cli.nodes.changes", "Stop a TPU of one host: its chips stop billing, its disk stays."),
+    "start": ("tpuctl.cli.nodes.changes", "Start a stopped TPU, and wait for SSH on its host."),
+    "extend": ("tpuctl.cli.nodes.changes", "Move the end of a TPU's --ttl."),
+    "reap": ("tpuctl.cli.nodes.changes", "Delete TPUs that nobody uses any more."),
     "drill": (
         "tpuctl.cli.runs.drill",
         "Rehearse a maintenance of a TPU, or the loss of the TPU of a run.",
     ),
     "zones": (
-        "tpuctl.cli.offers.zones",
+        "tpuctl.cli.offers",
         "List zones with TPUs, or those with one type: its quota and its price.",
     ),
-    "types": ("tpuctl.cli.offers.types", "List accelerator types, and the zones that offer them."),
-    "runtimes": ("tpuctl.cli.offers.runtimes", "List runtime versions for 'tpuctl up --runtime'."),
-    "price": ("tpuctl.cli.offers.price", "Show what an accelerator type costs per hour."),
-    "cost": ("tpuctl.cli.offers.cost", "Estimate what runs have cost."),
+    "types": ("tpuctl.cli.offers", "List accelerator types, and the zones that offer them."),
+    "runtimes": ("tpuctl.cli.offers", "List runtime versions for 'tpuctl up --runtime'."),
+    "price": ("tpuctl.cli.offers", "Show what an accelerator type costs per hour."),
+    "cost": ("tpuctl.cli.offers", "Estimate what runs have cost."),
     "data": (
         "tpuctl.cli.datasets.commands",
         "Upload, list, check and remove datasets: TFRecord shards in the bucket.",
@@ -49,9 +64,9 @@ COMMANDS = {
         "tpuctl.cli.remote.ssh",
         "Log in on a worker of a TPU with the system's OpenSSH, or run a command.",
     ),
-    "forward": ("tpuctl.cli.remote.forward", "Forward ports of this machine to a worker of a TPU."),
+    "forward": ("tpuctl.cli.remote.ssh", "Forward ports of this machine to a worker of a TPU."),
     "ssh-config": (
-        "tpuctl.cli.remote.ssh_config",
+        "tpuctl.cli.remote.ssh",
         "Print or install entries for 'ssh NAME', VS Code, scp and rsync.",
     ),
     "cp": ("tpuctl.cli.remote.cp", "Copy files to every host of a TPU, or from every host."),
@@ -74,19 +89,22 @@ COMMANDS = {
     ),
     "logs": ("tpuctl.cli.runs.logs", "Show the logs of a run, also after its TPU was deleted."),
     "runs": ("tpuctl.cli.runs.runs", "List runs and how they ended."),
-    "tag": ("tpuctl.cli.runs.upkeep.tag", "Set tags of a run, or remove them."),
-    "note": ("tpuctl.cli.runs.upkeep.tag", "Write a note about a run."),
+    "tag": ("tpuctl.cli.runs.upkeep", "Set tags of a run, or remove them."),
+    "note": ("tpuctl.cli.runs.upkeep", "Write a note about a run."),
     "verify": (
         "tpuctl.cli.runs.record",
         "Check whether a folder is the run that it says.",
     ),
     "export": ("tpuctl.cli.runs.record", "Write one archive of a run."),
-    "rm": ("tpuctl.cli.runs.upkeep.rm", "Remove runs from the bucket."),
+    "rm": ("tpuctl.cli.runs.upkeep", "Remove runs from the bucket."),
     "watch": ("tpuctl.cli.runs.watch", "Start runs again that were preempted or lost."),
     "cancel": ("tpuctl.cli.runs.cancel", "Stop a run on every host."),
-    "pull": ("tpuctl.cli.runs.pull", "Download a run's checkpoints, logs and records, and verify checksums."),
+    "pull": (
+        "tpuctl.cli.runs.record",
+        "Download a run's checkpoints, logs and records, and verify checksums.",
+    ),
     "init": ("tpuctl.cli.project.init", "Write tpuctl.toml for a Google Cloud project."),
-    "config": ("tpuctl.cli.project.config", "Show each setting and where it comes from."),
+    "config": ("tpuctl.cli.project.init", "Show each setting and where it comes from."),
     "doctor": ("tpuctl.cli.project.doctor", "Check credentials, project, API, zone, buckets and SSH key."),
     "python": (
         "tpuctl.cli.project.python",
@@ -97,10 +115,10 @@ COMMANDS = {
         "tpuctl.cli.completion.command",
         "Print the script that completes commands, options and values in a shell.",
     ),
-    "help": ("tpuctl.cli.help", "Show the help of a command."),
+    "help": ("tpuctl.cli.main", "Show the help of a command."),
 }
 """Name -> module and help line, so that `tpuctl --help` imports no command."""
-HIDDEN = {"ssh-proxy": "tpuctl.cli.remote.ssh_proxy"}
+HIDDEN = {"ssh-proxy": "tpuctl.cli.remote.ssh"}
 """Name -> module of a command that other programs run, and no list shows."""
 ATTRIBUTES = {"help": "show_help", "ssh-config": "ssh_config", "ssh-proxy": "ssh_proxy", "exec": "execute"}
 """Name of a command -> its name in its module, where that is another."""
@@ -159,7 +177,7 @@ def cli(ctx: click.Context) -> None:
       tpuctl down
     """
     if ctx.invoked_subcommand is None:
-        from tpuctl.cli.project.welcome import welcome  # noqa: PLC0415  not needed for any command
+        from tpuctl.cli.project.init import welcome  # noqa: PLC0415  not needed for any command
 
         welcome()
 

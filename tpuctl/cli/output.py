@@ -9,11 +9,11 @@ from itertools import zip_longest
 
 import msgspec
 
+from tpuctl import printable
 from tpuctl.cli import printing, terminal
 from tpuctl.cli.terminal import display_width
 from tpuctl.nodes import HttpRequest
-from tpuctl.text import printable
-from tpuctl.text.sizes import format_bytes as format_bytes
+from tpuctl.printable import format_bytes as format_bytes
 
 GAP = "  "
 Pieces = Callable[[str], list[str]]

@@ -1,7 +1,4 @@
-"""Writes to stdout and stderr: nothing else of the command line does, so that nothing unprintable gets there.
-
-Own colours are added here, after the text was made printable: no text can carry its own, but a line of a log.
-"""
+"""Builds the JSON form of a price."""
 
 from __future__ import annotations
 
@@ -16,9 +13,22 @@ from typing import TextIO, TypeVar
 
 import click
 
+from tpuctl import printable
+from tpuctl.catalogue.prices import Price
 from tpuctl.cli import terminal
 from tpuctl.errors import DeclinedError, UsageError
-from tpuctl.text import printable
+
+
+def price_fields(price: Price) -> dict[str, object]:
+    """Return a price: its amount is a decimal number in a string, or null with the reason."""
+    return {
+        "amount": price.digits,
+        "currency": price.currency,
+        "source": price.source,
+        "as_of": price.as_of,
+        "reason": price.reason,
+    }
+
 
 Answer = TypeVar("Answer")
 Painted = tuple[str, str]

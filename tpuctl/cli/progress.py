@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+from tpuctl import printable
 from tpuctl.cli.output import format_bytes, note
 from tpuctl.cli.printing import unguarded
 from tpuctl.errors import InterruptedByUser
-from tpuctl.text import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
-    from tpuctl.flows.datasets.conversion import ConversionProgress
+    from tpuctl.flows.datasets.plan import ConversionProgress
 
 INTERVAL = 10.0
 """Seconds between progress lines where there is no terminal."""

@@ -22,9 +22,9 @@ from tpuctl.errors import DeclinedError, joined_hints
 from tpuctl.shells import again
 
 if TYPE_CHECKING:
-    from tpuctl.cli.completion.names import ListedNames
+    from tpuctl.cli.completion.answer import ListedNames
     from tpuctl.cloud.endpoints import Cloud
-    from tpuctl.flows.nodes.prices import Prices
+    from tpuctl.flows.nodes.plan import Prices
     from tpuctl.flows.runs.evidence.witnesses import Witnesses
 
 
@@ -111,7 +111,7 @@ class Session:
     @cached_property
     def listed(self) -> ListedNames:
         """The names that the shell's completion offers: commands that list, make or delete keep them."""
-        from tpuctl.cli.completion.names import ListedNames  # noqa: PLC0415  not every command lists
+        from tpuctl.cli.completion.answer import ListedNames  # noqa: PLC0415  not every command lists
 
         return ListedNames(self.config)
 
@@ -139,7 +139,7 @@ class Session:
 
     @cached_property
     def _words(self) -> tuple[str, ...]:
-        from tpuctl.masking.arguments import masked_arguments  # noqa: PLC0415  not always needed
+        from tpuctl.masking import masked_arguments  # noqa: PLC0415  not always needed
 
         return masked_arguments(click.get_current_context().obj or ()).arguments
 

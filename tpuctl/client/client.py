@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from types import TracebackType
 
+from tpuctl import printable
 from tpuctl.client.context import Context, Warn
 from tpuctl.client.datasets.client import DatasetClient
 from tpuctl.client.nodes.client import NodeClient
 from tpuctl.client.runs.client import RunClient
 from tpuctl.config import load
-from tpuctl.text import printable
 
 LOGGER = logging.getLogger("tpuctl")
 LOGGER.addHandler(logging.NullHandler())  # or Python would print warnings of a program without handlers

@@ -1,21 +1,228 @@
-"""Downloads files over HTTP and resumes interrupted downloads. Callers check the content."""
+"""Adapts streams to Google's client: a file object to upload an iterator from, and one to read an object."""
 
 from __future__ import annotations
 
+import io
+import os
 import re
 import socket
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
 import requests
 import urllib3
+from google.api_core.exceptions import GoogleAPICallError
+from google.cloud.storage.exceptions import DataCorruption
 
 from tpuctl import polling
-from tpuctl.cloud.request_log import log_session
+from tpuctl.bucket_objects import ContentDigest
+from tpuctl.cloud.request_log import BrokenOffError, MediaRequests, Read, log_session
 from tpuctl.errors import DeadlineError, NotFoundError, StateError, TpuctlError
 from tpuctl.polling import Backoff, Sleep
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from tpuctl.cloud.storage import Object, StorageClient
+
+
+class ChunkStream(io.RawIOBase):
+    """An iterator of bytes as the file object that the client reads; forward only."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = iter(chunks)
+        self._rest: bytes | memoryview = b""
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        """Return exactly `size` bytes, fewer only at the end: the client takes a short read for the end."""
+        parts: list[bytes | memoryview] = [self._rest]
+        available = len(self._rest)
+        while size < 0 or available < size:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                break
+            parts.append(chunk)
+            available += len(chunk)
+        self._rest = b""
+        if 0 <= size < available:
+            last = memoryview(parts.pop())
+            split = len(last) - (available - size)
+            parts.append(last[:split])
+            self._rest = last[split:]
+        data = b"".join(parts)
+        self._position += len(data)
+        return data
+
+
+class BufferFullError(Exception):
+    """More bytes came than the reader takes."""
+
+
+class BoundedBuffer(io.BytesIO):
+    """Bytes in memory up to a limit; a write beyond it raises BufferFullError, which ends a download."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def write(self, data: Buffer, /) -> int:
+        if self.tell() + memoryview(data).nbytes > self._most:
+            raise BufferFullError
+        return super().write(data)
+
+
+class ObjectStream:
+    """An object's bytes, fetched a range at a time; `read` returns fewer than `size` only at the end."""
+
+    def __init__(self, fetch: Callable[[int, int], bytes], size: int, part: int) -> None:
+        """`fetch(start, end)` returns the bytes from `start` to before `end`."""
+        self._fetch = fetch
+        self._size = size
+        self._part = part
+        self._fetched = 0
+        self._held = memoryview(b"")
+
+    def read(self, size: int, /) -> bytes:
+        """Return the next bytes."""
+        parts: list[memoryview] = []
+        while size > 0 and (self._held or self._refill()):
+            parts.append(self._held[:size])
+            size -= len(parts[-1])
+            self._held = self._held[len(parts[-1]) :]
+        return b"".join(parts)
+
+    def _refill(self) -> bool:
+        end = min(self._fetched + self._part, self._size)
+        if end > self._fetched:
+            self._held = memoryview(self._fetch(self._fetched, end))
+            self._fetched = end
+        return bool(self._held)
+
+
+ReportCount = Callable[[int], None]
+"""Takes the number of bytes that have arrived since it was called last; what it raises ends the download."""
+
+CONNECTIONS = 8
+"""Requests at once, of all downloads from a bucket: fewer than the connections that the client keeps."""
+RANGE = 32 << 20
+"""Bytes of a large object that one request fetches."""
+BLOCK = 1 << 18
+"""Bytes that are held for each connection."""
+PATIENCE = 120.0
+"""Seconds without a byte after which a download fails, as in Google's client."""
+BACKOFF = Backoff(first=0.2, longest=10, factor=2)
+
+
+def silent(size: int) -> None:
+    """Report to nobody."""
+
+
+class ObjectDownloads:
+    """Downloads of one bucket's objects, from any thread."""
+
+    def __init__(self, client: StorageClient, bucket: str, *, sleep: Sleep = polling.sleep) -> None:
+        self._requests = MediaRequests(client, bucket)
+        self._slots = threading.BoundedSemaphore(CONNECTIONS)
+        self._sleep = sleep
+
+    def fetch(self, item: Object, path: Path, report: ReportCount = silent) -> None:
+        """Fetch one generation of an object, as it is stored, into a file that does not exist yet.
+
+        Raises DataCorruption where its checksum is another, errors of google.api_core and requests, OSError.
+        """
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            parts = [
+                _Part(item, start, min(start + RANGE, item.size), descriptor, report)
+                for start in range(0, item.size, RANGE)
+            ]
+            self._fetch(parts)
+        finally:
+            os.close(descriptor)
+        whole = ContentDigest()
+        for part in parts:
+            whole.append(part.digest)
+        if whole.content() != item.content:
+            raise DataCorruption(None, item.name)
+
+    def _fetch(self, parts: list[_Part]) -> None:
+        if len(parts) <= 1:
+            for part in parts:
+                self._complete(part, threading.Event())
+            return
+        stopped = threading.Event()
+        with ThreadPoolExecutor(min(CONNECTIONS, len(parts)), thread_name_prefix="range") as pool:
+            try:
+                for _ in pool.map(lambda part: self._complete(part, stopped), parts):
+                    pass
+            finally:
+                stopped.set()
+
+    def _complete(self, part: _Part, stopped: threading.Event) -> None:
+        """Request a part until all of it is there, each time from where the last answer broke off."""
+        pauses, deadline, position = BACKOFF.pauses(), time.monotonic() + PATIENCE, part.position
+        while part.position < part.end and not stopped.is_set():
+            try:
+                with self._slots, self._requests.open(part.item, part.position, part.end) as read:
+                    for _ in part.receive(read):
+                        if stopped.is_set():
+                            return
+                if part.position < part.end:
+                    raise BrokenOffError
+            except BrokenOffError as error:
+                if part.position > position:
+                    pauses, deadline, position = BACKOFF.pauses(), time.monotonic() + PATIENCE, part.position
+                elif time.monotonic() > deadline:
+                    raise given_up(error) from error
+                self._sleep(next(pauses))
+
+
+class _Part:
+    """A range of an object on its way into its place in a file."""
+
+    def __init__(self, item: Object, start: int, end: int, descriptor: int, report: ReportCount) -> None:
+        self.item = item
+        self.position = start
+        """The first byte that is not there yet."""
+        self.end = end
+        self.digest = ContentDigest()
+        self._descriptor = descriptor
+        self._report = report
+
+    def receive(self, read: Read) -> Iterator[None]:
+        """Take bytes from `read` until it has no more or the part is complete; yield after each block."""
+        while data := read(min(BLOCK, self.end - self.position)):
+            self._write(data)
+            self.digest.update(data)
+            self.position += len(data)
+            self._report(len(data))
+            yield
+
+    def _write(self, block: bytes) -> None:
+        data, position = memoryview(block), self.position
+        while data:
+            written = os.pwrite(self._descriptor, data, position)
+            data, position = data[written:], position + written
+
+
+def given_up(error: BrokenOffError) -> Exception:
+    """Return the error of the service, or that of a connection."""
+    cause = error.__cause__
+    return cause if isinstance(cause, GoogleAPICallError) else requests.exceptions.ConnectionError(str(cause))
+
 
 ReportBytes = Callable[[int, int], None]
 """Takes the bytes of a file so far and its size, which is 0 while it is not known."""

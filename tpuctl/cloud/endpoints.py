@@ -21,15 +21,14 @@ from tpuctl.errors import ConfigError, HostError, UsageError
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
 
-    from tpuctl.catalogue.holdings import Address, Disk, Usage
     from tpuctl.catalogue.prices import RateList
-    from tpuctl.catalogue.quotas import QuotaList
+    from tpuctl.catalogue.quotas import Address, Disk, QuotaList, Usage
     from tpuctl.catalogue.regions import BucketLocation
-    from tpuctl.cloud.bulk.objects import BulkObjects
-    from tpuctl.cloud.error_table import Service
+    from tpuctl.cloud.bulk import BulkObjects
+    from tpuctl.cloud.error_mapping import Service
+    from tpuctl.cloud.google_clients import RestApi
     from tpuctl.cloud.iap import Relay
     from tpuctl.cloud.provider import Provider
-    from tpuctl.cloud.rest import RestApi
     from tpuctl.cloud.ssh import ByteStream, Ssh
     from tpuctl.cloud.storage import Bucket
     from tpuctl.cloud.tpu.billing import BillingCatalog
@@ -105,7 +104,7 @@ class Cloud:
 
     def _contacted(self, node: Node) -> Mapping[int, str]:
         """Return the host keys of first contact with a node."""
-        from tpuctl.cloud.ssh.first_contact import FirstContact  # noqa: PLC0415  only where it is asked for
+        from tpuctl.cloud.ssh.dialing import FirstContact  # noqa: PLC0415  only where it is asked for
 
         return FirstContact(state_folder() / "host-keys", self._dial).keys(node)
 
@@ -225,7 +224,7 @@ class Cloud:
 
     def _rest_api(self, service: Service, url: str, googles: str) -> RestApi:
         """Return an API of Google's, or the service at a `url` on loopback."""
-        from tpuctl.cloud.rest import RestApi  # noqa: PLC0415
+        from tpuctl.cloud.google_clients import RestApi  # noqa: PLC0415
 
         if self.endpoints.storage:
             self._require_simulated(url, service.api)
@@ -253,7 +252,7 @@ class Cloud:
     def _strike(self, kind: str, node: NodeId, notice: float) -> None:
         self.require_simulator()
         from tpuctl import faults  # noqa: PLC0415  only on the simulator
-        from tpuctl.cloud.simulator.control import ControlClient  # noqa: PLC0415
+        from tpuctl.cloud.simulator.process import ControlClient  # noqa: PLC0415
 
         options = {"node": node.name, "zone": node.zone, "notice": notice}
         ControlClient(simulator_folder()).add([faults.request(kind, options)])
@@ -264,7 +263,7 @@ class Cloud:
             project = self.config.require("project")
             client = google_clients.storage_client(project, self.credentials, self.endpoints.storage)
             self._closers.append(client.close)
-            from tpuctl.cloud.bulk.objects import BulkObjects  # noqa: PLC0415  after Google's client
+            from tpuctl.cloud.bulk import BulkObjects  # noqa: PLC0415  after Google's client
 
             self._sources[bucket] = BulkObjects(client, bucket, shell_setup=self.endpoints.shell_setup)
         return self._sources[bucket]

@@ -17,19 +17,24 @@ from google.cloud.storage import Blob, Client
 from google.cloud.storage.exceptions import DataCorruption
 
 from tpuctl.bucket_layout import gs
-from tpuctl.bucket_objects.bad_object import too_large
+from tpuctl.bucket_objects import Content, too_large
 from tpuctl.catalogue.bucket_rules import BucketRules
-from tpuctl.catalogue.holdings import Usage
+from tpuctl.catalogue.quotas import Usage
 from tpuctl.catalogue.regions import BucketLocation
-from tpuctl.cloud.error_mapping import translated
-from tpuctl.cloud.error_table import Row, Service
-from tpuctl.cloud.object_downloads import ObjectDownloads, ReportCount, silent
-from tpuctl.cloud.recording import Recorder
+from tpuctl.cloud.downloads import (
+    BoundedBuffer,
+    BufferFullError,
+    ChunkStream,
+    ObjectDownloads,
+    ObjectStream,
+    ReportCount,
+    silent,
+)
+from tpuctl.cloud.error_mapping import Row, Service, translated
+from tpuctl.cloud.request_log import Recorder
 from tpuctl.cloud.server_time import AnswerClock
-from tpuctl.cloud.streams import BoundedBuffer, BufferFullError, ChunkStream, ObjectStream
 from tpuctl.errors import BucketMissingError, ConfigError, ConflictError, DeadlineError, NotFoundError
 from tpuctl.nodes import HttpRequest
-from tpuctl.object_content import Content
 
 ROWS = (
     Row(

@@ -1,26 +1,166 @@
-"""Finds configuration files and folders, and reads tpuctl.toml."""
+"""Reads the text of files that editors and shells of other systems have written."""
 
 from __future__ import annotations
 
+import codecs
+import locale
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tpuctl import accelerators
 from tpuctl.atomic_files import SHARED, replace_file
 from tpuctl.catalogue.prices import OwnPrice
-from tpuctl.config import toml
-from tpuctl.config.encodings import text_of
-from tpuctl.config.formats import FORMATS, NUMBERS, YES_OR_NO
-from tpuctl.config.settings import SETTINGS
+from tpuctl.config.settings import FORMATS, NUMBERS, SETTINGS, YES_OR_NO
 from tpuctl.config.subnetworks import SUBNETWORKS, joined
-from tpuctl.config.trusted_files import read, read_own
 from tpuctl.errors import ConfigError, TpuctlError, nearest
+
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def text_of(content: bytes, source: str) -> bytes:
+    """Return UTF-8 without its byte order mark; raises ConfigError for UTF-16, which names the `source`."""
+    if content.startswith(UTF_16) and len(content) > len(UTF_16[0]):
+        raise ConfigError(
+            f"{source} is UTF-16, as PowerShell's > writes it; tpuctl reads UTF-8.",
+            hint="Save it as UTF-8. In PowerShell: terraform output -json | Out-File -Encoding utf8 FILE",
+        )
+    return content.removeprefix(codecs.BOM_UTF8)
+
+
+LANGUAGES = ("tr", "az", "crh", "tt")
+"""Those with a dotted capital I."""
+
+
+def use_plain_letters() -> None:
+    """Have the C library treat letters as in English, before protobuf is imported; elsewhere do nothing."""
+    name = locale.setlocale(locale.LC_CTYPE)
+    if name.partition("_")[0] not in LANGUAGES:
+        return
+    try:
+        locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
+    except locale.Error:
+        locale.setlocale(locale.LC_CTYPE, "C")
+
+
+MOST_PARTS = 64
+"""Parts of a key, `a.b.c`: Python's parser holds each beginning of it."""
+_DOTTED = re.compile(rf"""(?:\.[ \t]*+(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+){{{MOST_PARTS}}}""")
+
+
+class TomlError(ValueError):
+    """A text is not TOML, or not of the type; the message says where, if that is known."""
+
+
+def decode(text: str, kind: Any = Any) -> Any:
+    """Return the content of a text as a type that msgspec knows; raises TomlError."""
+    if _DOTTED.search(text):
+        raise TomlError(f"a key has more than {MOST_PARTS} parts")
+    try:
+        return msgspec.toml.decode(text, type=kind)
+    except RecursionError as error:
+        raise TomlError("it is nested too deeply") from error
+    except (msgspec.DecodeError, ValueError) as error:  # the latter for a number of thousands of digits
+        raise TomlError(str(error)) from error
+
+
+MOST_BYTES = 64 * 1024
+"""Most bytes of a configuration file."""
+ROOT_UID = 0
+
+
+def read_own(path: Path, safe_folders: Collection[Path], environ: Mapping[str, str], hint: str) -> bytes:
+    """Return the content of a file that this user owns and that no other user can change or replace.
+
+    A file in or below one of `safe_folders` may be anybody's. Raises ConfigError with the reason and `hint`.
+    """
+    content, status = read(path)
+    if any(path.resolve().is_relative_to(folder) for folder in safe_folders):
+        return content
+    check_own(path, status, environ, hint)
+    check_own(path, path.lstat(), environ, hint)  # a link of another user's
+    check_folder(path.parent, environ, hint)
+    return content
+
+
+def read(path: Path) -> tuple[bytes, os.stat_result]:
+    """Return a file's content and the status of what was read; raises ConfigError for one too large."""
+    try:
+        descriptor = os.open(
+            path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+        )  # a pipe would wait for a writer
+        with open(descriptor, "rb") as stream:
+            content, status = stream.read(MOST_BYTES + 1) or b"", os.fstat(descriptor)
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror}.", hint="Check its permissions."
+        ) from error
+    if len(content) > MOST_BYTES:
+        raise ConfigError(
+            f"{path} is larger than {MOST_BYTES // 1024} KiB.",
+            hint="Is it the right file? Settings are short.",
+        )
+    return content, status
+
+
+def check_own(path: Path, status: os.stat_result, environ: Mapping[str, str], hint: str) -> None:
+    """Raise ConfigError unless a file or folder belongs to this user and other users cannot write to it.
+
+    Its group may, as in a team's folder: git trusts groups as well.
+    """
+    if status.st_uid not in user_ids(environ):
+        raise ConfigError(
+            f"{path} belongs to {user_name(status.st_uid)}, so tpuctl does not use it.", hint=hint
+        )
+    if status.st_mode & stat.S_IWOTH and not stat.S_ISLNK(status.st_mode):
+        raise ConfigError(
+            f"Every user of this machine can write to {path}, so tpuctl does not use it.",
+            hint=f"Run 'chmod o-w {path}'. {hint}",
+        )
+
+
+def check_folder(folder: Path, environ: Mapping[str, str], hint: str) -> None:
+    """Raise ConfigError if another user can put another file into the place of one in `folder`.
+
+    In a folder with the sticky bit, such as /tmp, only the owner of a file can.
+    """
+    status = folder.stat()
+    if status.st_uid not in user_ids(environ) | {ROOT_UID}:
+        raise ConfigError(
+            f"{folder} belongs to {user_name(status.st_uid)}, so tpuctl does not use its files.", hint=hint
+        )
+    if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+        raise ConfigError(
+            f"Every user of this machine can write to {folder}, so tpuctl does not use its files.",
+            hint=f"Run 'chmod o-w {folder}'. {hint}",
+        )
+
+
+def user_ids(environ: Mapping[str, str]) -> frozenset[int]:
+    """Return the ids that are this user: behind sudo also that of the user who called it, as for git."""
+    own = os.geteuid()
+    caller = environ.get("SUDO_UID", "")
+    if own == ROOT_UID and caller.isascii() and caller.isdigit():
+        return frozenset({own, int(caller)})
+    return frozenset({own})
+
+
+def user_name(uid: int) -> str:
+    """Return the name of a user for a message."""
+    import pwd  # noqa: PLC0415  only on the way to an error
+
+    try:
+        return f"the user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"the user with the id {uid}"
+
 
 PRICES = "prices"
 RUN = "run"
@@ -130,8 +270,8 @@ def parse(path: Path, content: bytes, *, is_users: bool = False) -> SettingsFile
     content = text_of(content, str(path))
     try:
         text = content.decode()
-        table: dict[str, object] = toml.decode(text)
-    except (UnicodeDecodeError, toml.TomlError) as error:
+        table: dict[str, object] = decode(text)
+    except (UnicodeDecodeError, TomlError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}.", hint="Correct the file.") from error
     safe_folders = _folders(path, table.pop(SAFE_FOLDERS, [])) if is_users else ()
     prices = read_prices(path, table.pop(PRICES, {}), lambda name: _line(text, name))

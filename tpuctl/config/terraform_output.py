@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import msgspec
 
 from tpuctl import accelerators
-from tpuctl.config.encodings import text_of
-from tpuctl.config.formats import normalize
+from tpuctl.config.files import text_of
+from tpuctl.config.settings import normalize
 from tpuctl.config.subnetworks import SUBNETWORKS, joined, parted
 from tpuctl.errors import ConfigError, TpuctlError
 

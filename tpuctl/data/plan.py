@@ -12,17 +12,17 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from tpuctl.bucket_objects.fields import ObjectName
-from tpuctl.data.bad_records import BadRecord, BadRecordsError
-from tpuctl.data.images.formats import library_versions
-from tpuctl.data.options import Options
-from tpuctl.data.order.splits import Members, parse_splits, split_records
+from tpuctl.bucket_objects import ObjectName
+from tpuctl.data.images.header import library_versions
+from tpuctl.data.order import Members, parse_splits, split_records
 from tpuctl.data.output.metadata_files import classes_of, small_file_names, small_files
-from tpuctl.data.output.shard_counts import (
+from tpuctl.data.output.shards import (
     DEFAULT_SIZE,
     MAX_SIZE,
     MIN_SIZE,
+    Shard,
     ShardCount,
+    ShardResult,
     bounds,
     choose_count,
     fixed_count,
@@ -30,12 +30,18 @@ from tpuctl.data.output.shard_counts import (
     readable_size,
     shard_file,
 )
-from tpuctl.data.output.shards import Shard, ShardResult
-from tpuctl.data.schema.features import Feature
-from tpuctl.data.source import Observations, ScanProgress, Source, closed_on_error
+from tpuctl.data.schema import Feature
+from tpuctl.data.source import (
+    BadRecord,
+    BadRecordsError,
+    Observations,
+    Options,
+    ScanProgress,
+    Source,
+    closed_on_error,
+)
 from tpuctl.data.sources.registry import open_source
-from tpuctl.data.tokens.tokenizing import check_tokens, tokenized
-from tpuctl.data.tokens.vocabulary import Vocabulary
+from tpuctl.data.tokens import Vocabulary, check_tokens, tokenized
 from tpuctl.data.trees.tree import Tree
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError

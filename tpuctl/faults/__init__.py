@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tpuctl.faults.fields import Field, Value
 from tpuctl.faults.kinds import KINDS, LIMITS, Kind, kind_of
-from tpuctl.faults.parsing import Request, request
-from tpuctl.faults.scenarios import Scenario, load_scenario, read_scenario
+from tpuctl.faults.scenarios import Request, Scenario, load_scenario, read_scenario, request
 
 __all__ = [
     "KINDS",

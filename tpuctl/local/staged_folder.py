@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from tpuctl.local import folder_lock
+from tpuctl.bucket_objects import Content
+from tpuctl.local import private_folder
 from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError
-from tpuctl.local.places import fold_of
-from tpuctl.object_content import Content
+from tpuctl.local.private_folder import fold_of
 
 STAGING = ".tpuctl-pull"
 """Folder for files that are not complete; no name from elsewhere begins with a dot."""
@@ -33,7 +33,7 @@ class StagedFolder:
         """Make the folder and lock it, calling `on_wait` if another process has the lock. Raises OSError."""
         path.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._lock = folder_lock.hold(path, on_wait)
+        self._lock = private_folder.hold(path, on_wait)
         try:
             self._staging = path / STAGING
             self._remove_remains()

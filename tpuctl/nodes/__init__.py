@@ -1,19 +1,21 @@
 """Defines the records of nodes, of queued resources and of changes to them, the same for every provider."""
 
-from tpuctl.nodes.changes import (
+from tpuctl.nodes.history import (
     Change,
     CreateNode,
     CreateQueuedResource,
     Creation,
     DeleteNode,
     DeleteQueuedResource,
+    History,
     LastingChange,
+    Maintenance,
+    PastChange,
     SimulateMaintenance,
     StartNode,
     StopNode,
     UpdateNode,
 )
-from tpuctl.nodes.history import History, Maintenance, PastChange
 from tpuctl.nodes.node import (
     CLOUD_TPU,
     DataDisk,

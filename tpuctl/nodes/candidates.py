@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from tpuctl.nodes.changes import CreateNode, Creation
+from tpuctl.nodes.history import CreateNode, Creation
 
 RACE_LABEL = "tpuctl-race"
 """The same on every candidate of an owner's searches in several zones; of one name only one stays.

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 from msgspec import field as stored
 
 from tpuctl import accelerators
-from tpuctl.bucket_objects.fields import Label, Metadata
+from tpuctl.bucket_objects import Label, Metadata
 from tpuctl.nodes.owner import Owned, deletion
 
 T = TypeVar("T")

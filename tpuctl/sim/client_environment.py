@@ -11,15 +11,13 @@ import asyncssh
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from tpuctl.atomic_files import replace_file
-from tpuctl.sim.access.guard import Guard
-from tpuctl.sim.accounts import service_account
+from tpuctl.sim.access import Guard
 from tpuctl.sim.host_environment import proxy_variables
 from tpuctl.sim.hosts.metadata.identity import Identity, Signer
-from tpuctl.sim.hosts.metadata.server import MetadataServer
-from tpuctl.sim.hosts.metadata.tree import client_machine_tree
+from tpuctl.sim.hosts.metadata.server import MetadataServer, client_machine_tree
 from tpuctl.sim.network.certificate_authority import CertificateAuthority
-from tpuctl.sim.state.private_file import write_private
-from tpuctl.sim.token_server import TokenServer
+from tpuctl.sim.state import write_private
+from tpuctl.sim.token_server import TokenServer, service_account
 from tpuctl.simulator_folder import PROGRAMS
 
 EXECUTABLE = 0o700

@@ -21,7 +21,7 @@ from tpuctl.sim.hosts.faults import EFFECTS
 from tpuctl.sim.hosts.pool import HostId, HostPool
 from tpuctl.sim.records import Host
 from tpuctl.sim.settings import Profile
-from tpuctl.sim.world import ApiError, Node, World, names
+from tpuctl.sim.world import ApiError, Node, World, resources
 from tpuctl.sim.world.change_notifier import ChangeNotifier
 
 LOG = re.compile(r"runs/([^/]+)/(attempts/\d+/workers/\d+)/log/\d+\.log")
@@ -311,7 +311,7 @@ async def _unless_too_late(work: Awaitable[None]) -> None:
 
 
 def _facts(node: Node) -> dict[str, str]:
-    return {"node": node.name, "zone": names.parse(node.name).zone, "type": node.accelerator_type}
+    return {"node": node.name, "zone": resources.parse(node.name).zone, "type": node.accelerator_type}
 
 
 def _id(host: Host) -> HostId:

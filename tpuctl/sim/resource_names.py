@@ -1,6 +1,6 @@
 """Parses full resource names of the Cloud TPU API, `projects/P/locations/Z/COLLECTION/ID`.
 
-The only parser of the simulator; the client has its own, `tpuctl/cloud/tpu/names.py`.
+The only parser of the simulator; the client has its own, `tpuctl/cloud/tpu/rules.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Serves OAuth 2.0 tokens of a simulated service account, in place of oauth2.googleapis.com."""
+"""Derives a project's number and its default service account from its name: the same on every run."""
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import socket
 from functools import cache, cached_property
@@ -13,10 +14,26 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from tpuctl.sim.access.guard import Guard
+from tpuctl.sim.access import Guard
 from tpuctl.sim.hosts.metadata.identity import Identity
 from tpuctl.sim.json_values import JsonObject, parse_object
-from tpuctl.sim.state.private_file import write_private
+from tpuctl.sim.state import write_private
+
+
+def project_number(project: str) -> int:
+    """Return a number for a project, the same on every run: twelve digits, as Google's."""
+    return 100_000_000_000 + stable_number(project) % 899_999_999_999
+
+
+def service_account(project: str) -> str:
+    """Return the address of the project's default service account."""
+    return f"{project_number(project)}-compute@developer.gserviceaccount.com"
+
+
+def stable_number(text: str) -> int:
+    """Return a number for a text, the same on every run: 56 bits."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
+
 
 GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 """RFC 7523: an assertion signed with the account's key is exchanged for a token."""

@@ -11,11 +11,8 @@ from urllib.parse import unquote
 import grpc
 from aiohttp import web
 
-from tpuctl.sim.access.guard import FOREIGN, Guard
-from tpuctl.sim.access.peers import Address, plain
-from tpuctl.sim.network.ports import LOOPBACK, Ports
-from tpuctl.sim.network.tunnels import Connections, FirstBytes, open_tunnel
-from tpuctl.sim.network.web_servers import WebServers
+from tpuctl.sim.access import FOREIGN, Address, Guard, plain
+from tpuctl.sim.network.tunnels import LOOPBACK, Connections, FirstBytes, Ports, WebServers, open_tunnel
 from tpuctl.sim.tpu import grpc_api, rest_api
 from tpuctl.sim.world import World
 

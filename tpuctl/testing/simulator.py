@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tpuctl.errors import StateError
 from tpuctl.polling import poll
-from tpuctl.simulator_packages import check_installed
+from tpuctl.simulator_folder import check_installed
 from tpuctl.testing.endpoints import Endpoints
 from tpuctl.testing.world import BACKOFF, WAIT, World
 
@@ -156,7 +156,7 @@ class Simulator:
         stack.callback(end)
 
     def _start(self, folder: Path, stack: ExitStack) -> None:
-        from tpuctl.config.turkish_locale import use_plain_letters  # noqa: PLC0415
+        from tpuctl.config.files import use_plain_letters  # noqa: PLC0415
 
         use_plain_letters()  # before what imports protobuf
         from tpuctl.sim.clock import Clock  # noqa: PLC0415

@@ -15,7 +15,7 @@ from tests.cli.test_help import LEAVES
 from tpuctl import faults
 from tpuctl.cli.groups import CONTEXT
 from tpuctl.cli.main import HIDDEN, cli
-from tpuctl.cli.simulator.kinds import command_of
+from tpuctl.cli.simulator.faults import command_of
 
 FILE = Path(__file__).with_name("interface.txt")
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.cli.completion import answer
-from tpuctl.cli.completion.answer import Bash
-from tpuctl.cli.completion.names import ListedNames
+from tpuctl.cli.completion.answer import Bash, ListedNames
 from tpuctl.config import load
 
 

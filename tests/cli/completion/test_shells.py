@@ -15,7 +15,7 @@ import pytest
 
 from tests.paths import ROOT
 from tests.running_simulator import CommandResult, RunningSimulator
-from tpuctl.cli.completion.names import ListedNames
+from tpuctl.cli.completion.answer import ListedNames
 from tpuctl.cloud.storage import Bucket
 from tpuctl.config import load
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.test_help import LEAVES
 from tpuctl import accelerators
-from tpuctl.cli.completion.tree import FILE, load
+from tpuctl.cli.completion.answer import FILE, load
 
 
 def completed(line: str) -> list[str]:

@@ -14,9 +14,8 @@ import pytest
 
 from tests.cloud.web_server import WebServer, serving
 from tests.running_simulator import CommandResult, RunningSimulator
-from tpuctl.data.public.catalogue import PUBLIC, Form, PublicFile
-from tpuctl.data.public.unpacking import copied
-from tpuctl.text.sizes import format_bytes
+from tpuctl.data.public import PUBLIC, Form, PublicFile, copied
+from tpuctl.printable import format_bytes
 
 Tpuctl = Callable[..., CommandResult]
 

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from tests.cli.completion.interface import interface, recorded
-from tpuctl.cli.datasets.options import upload_request
-from tpuctl.cli.datasets.tokens import describe_tokens
-from tpuctl.data.options import Options, TokenOptions
+from tpuctl.cli.datasets.options import describe_tokens, upload_request
+from tpuctl.data.source import Options, TokenOptions
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError
-from tpuctl.flows.datasets.request import UploadRequest
+from tpuctl.flows.datasets.plan import UploadRequest
 
 UNSAID: dict[str, Any] = {
     "version": "1.0.0", "split": None, "accelerator": None, "hosts": None, "shards": None,

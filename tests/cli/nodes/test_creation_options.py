@@ -13,8 +13,8 @@ from tests.cli.nodes.wire import printed, received
 from tests.cli.pseudo_terminal import in_terminal
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import accelerators
-from tpuctl.sim.hosts.metadata import tree
-from tpuctl.sim.world.capacity import availability, demand
+from tpuctl.sim.hosts.metadata import server
+from tpuctl.sim.world.capacity import availability, capacity
 
 Tpuctl = Callable[..., CommandResult]
 ACCOUNT = "tpu@sim-project.iam.gserviceaccount.com"
@@ -334,8 +334,8 @@ class TestTypesOutsideTheCatalogue:
         real, like = availability.accelerator_types, accelerators.accelerator("v6e-8")
         more = {name: replace(like, type=name) for name in ("tpu7x-8", "v9-8", "v6e-12")}
         monkeypatch.setattr(availability, "accelerator_types", lambda zone: {**real(zone), **more})
-        monkeypatch.setattr(demand.Demand, "accelerator", property(lambda _: like))
-        monkeypatch.setattr(tree, "accelerator", lambda _: like)
+        monkeypatch.setattr(capacity.Demand, "accelerator", property(lambda _: like))
+        monkeypatch.setattr(server, "accelerator", lambda _: like)
 
     def test_one_is_created_with_a_warning_and_used(self, tpuctl: Tpuctl) -> None:
         created = tpuctl("up", "tpu7x-8", "--name", "u7", "--runtime", "v2-alpha-tpuv6e", "--yes")

@@ -13,7 +13,7 @@ from google.protobuf import field_mask_pb2
 from tests.cli.nodes.wire import printed, received
 from tests.running_simulator import CommandResult, RunningSimulator
 from tests.sim.live_host import POLLING, tpu_client
-from tpuctl.sim.world.capacity.reservations import Reservation
+from tpuctl.sim.world.capacity.capacity import Reservation
 
 Tpuctl = Callable[..., CommandResult]
 Row = tuple[tuple[str, ...], ...]

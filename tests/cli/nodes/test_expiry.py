@@ -267,19 +267,19 @@ class TestReap:
     def test_an_extension_while_the_question_waits_is_honoured(
         self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from tpuctl.cli.nodes import reap
-        from tpuctl.flows.nodes import expiry
+        from tpuctl.cli.nodes import changes
+        from tpuctl.flows.nodes import lifetime
 
         tpuctl("up", "v3-8", "--name", "n1", "--ttl", "1h", "--yes")
         simulator.simulator.clock.advance(2 * HOUR)
 
         def extended_meanwhile(question: str, *, yes: bool) -> None:
             provider = cloud.provider
-            expiry.extend(
-                provider, expiry.plan_extension(provider, "n1", HOUR, cloud.server_time()), lambda _: None
+            lifetime.extend(
+                provider, lifetime.plan_extension(provider, "n1", HOUR, cloud.server_time()), lambda _: None
             )
 
-        monkeypatch.setattr(reap, "confirm", extended_meanwhile)
+        monkeypatch.setattr(changes, "confirm", extended_meanwhile)
         assert tpuctl("reap").code == 0
         assert names(cloud) == ["n1"]
 

@@ -17,8 +17,8 @@ WARNING = "OS Login is on: hosts ignore the SSH key that tpuctl gives them."
 @pytest.fixture
 def project(simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Sets `enable-oslogin` in the project's metadata; nobody waits for hosts that refuse a key."""
-    monkeypatch.setattr("tpuctl.flows.hosts.ssh_access.OS_LOGIN_PATIENCE", 0.0)
-    monkeypatch.setattr("tpuctl.flows.hosts.ssh_access.LOOK_INTERVAL", 0.0)
+    monkeypatch.setattr("tpuctl.flows.hosts.way_in.OS_LOGIN_PATIENCE", 0.0)
+    monkeypatch.setattr("tpuctl.flows.hosts.way_in.LOOK_INTERVAL", 0.0)
 
     def set_os_login(value: str) -> None:
         async def change() -> None:

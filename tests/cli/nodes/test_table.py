@@ -19,7 +19,7 @@ from tpuctl import parallel
 from tpuctl.catalogue.prices import Price, unknown
 from tpuctl.cli.nodes.table import allocation_table, show_inventory, show_nodes, show_overview
 from tpuctl.cloud.endpoints import Cloud
-from tpuctl.flows.nodes.inventory import Allocation, Inventory
+from tpuctl.flows.nodes.lookup import Allocation, Inventory
 from tpuctl.flows.overview.node_runs import RunOnNode, Workload
 from tpuctl.flows.overview.views import Overview
 from tpuctl.nodes import (

@@ -13,10 +13,9 @@ import pytest
 
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.catalogue.prices import Price
-from tpuctl.cli.nodes.lifetime_options import lifetime_text
-from tpuctl.cli.nodes.zone_options import note_order, zone_facts
+from tpuctl.cli.nodes.creation_options import lifetime_text, note_order, zone_facts
 from tpuctl.client.nodes.creation import price_text
-from tpuctl.cloud.tpu import sending
+from tpuctl.cloud.tpu import api_requests
 from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.nodes.placement import rounds
 from tpuctl.polling import Backoff
@@ -51,7 +50,7 @@ def test_a_stockout_leads_to_the_next_zone(tpuctl: Tpuctl, simulator: RunningSim
 def test_a_limit_on_requests_per_minute_is_no_lack_of_capacity(
     tpuctl: Tpuctl, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "RATE_PAUSES", Backoff(first=0.01))
+    monkeypatch.setattr(api_requests, "RATE_PAUSES", Backoff(first=0.01))
     limit = "Quota exceeded for quota metric 'M' and limit 'Read requests per minute' of service S."
     for method in ("CreateNode", "GetOperation", "GetNode"):
         simulator.faults.add("error", method=method, code="RESOURCE_EXHAUSTED", message=limit, count=2)
@@ -67,7 +66,7 @@ def test_a_request_without_an_answer_ends_no_wait_for_capacity(
     tpuctl: Tpuctl, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     monkeypatch.setattr(rounds, "ROUNDS", Backoff(first=0.01))
-    monkeypatch.setattr(sending, "RETRY_TIMEOUT", 0.0)
+    monkeypatch.setattr(api_requests, "RETRY_TIMEOUT", 0.0)
     simulator.faults.add("unavailable", method=method, count=1)
     result = tpuctl(*UP, "--wait-capacity", "6h")
     assert result.code == 0, result.err

@@ -11,9 +11,9 @@ import pytest
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.catalogue.prices import Price
 from tpuctl.catalogue.quotas import Quota
-from tpuctl.cli.offers.rows import offer_cells, quota_fields
+from tpuctl.cli.offers import offer_cells, quota_fields
 from tpuctl.client.runs import steps
-from tpuctl.flows.costs.entries import Entry
+from tpuctl.flows.costs.bills import Entry
 from tpuctl.flows.costs.report import CostReport
 
 Tpuctl = Callable[..., CommandResult]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.flows.nodes.memory_provider import ZONE, node, queued_resource
 from tpuctl.cli.nodes.table import allocation_table, note_unlisted
-from tpuctl.flows.nodes.inventory import Allocation, Inventory
+from tpuctl.flows.nodes.lookup import Allocation, Inventory
 from tpuctl.nodes import NodeState, QueueState, owner_label
 
 Capture = pytest.CaptureFixture[str]

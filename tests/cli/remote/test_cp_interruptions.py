@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli.remote.held_copy import hold, holding_program
 from tests.running_simulator import CommandResult, RunningSimulator
-from tpuctl.cloud.ssh import handshake, process
+from tpuctl.cloud.ssh import dialing, process
 from tpuctl.copier.receiving import PART
 
 Call = Callable[..., CommandResult]
@@ -105,7 +105,7 @@ def awake(remote: RunningSimulator, command: Call) -> Callable[[], None]:
         remote.heal_hosts()
         with pytest.MonkeyPatch.context() as patch:
             for patience in (0.5, 1, 2, 4, 8, 16, 32):  # a connection from before is never answered
-                patch.setattr(handshake, "CONNECT_TIMEOUT", patience)
+                patch.setattr(dialing, "CONNECT_TIMEOUT", patience)
                 if command("exec", "pair", "--", "true").code == 0:
                     return
         pytest.fail("the hosts do not answer")

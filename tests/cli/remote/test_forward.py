@@ -19,10 +19,9 @@ from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cloud.endpoints import Cloud, connect
 from tpuctl.config import load
 from tpuctl.errors import PreemptedError, TpuctlError
-from tpuctl.flows.remote.forwarding import forward as flow
-from tpuctl.flows.remote.forwarding.listeners import PortPair, listen
-from tpuctl.flows.remote.targets import find_hosts
-from tpuctl.flows.remote.workers import only_worker
+from tpuctl.flows.remote import forwarding as flow
+from tpuctl.flows.remote.forwarding import PortPair, listen
+from tpuctl.flows.remote.targets import find_hosts, only_worker
 
 Call = Callable[..., CommandResult]
 

@@ -18,7 +18,7 @@ from tpuctl.flows.runs.evidence import decision, witnesses
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch
 from tpuctl.host.worker.job import processes
-from tpuctl.host.worker.job.leftovers import variable
+from tpuctl.host.worker.job.processes import variable
 from tpuctl.host.worker.records import RUNNING
 
 Command = Callable[..., CommandResult]

@@ -16,8 +16,8 @@ from tpuctl import runs
 from tpuctl.bucket_layout import bundle
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.masking.text import MASK
-from tpuctl.provenance.records import HostEnvironment
+from tpuctl.masking import MASK
+from tpuctl.provenance import HostEnvironment
 from tpuctl.runs import NOT_STORED, Run, encode
 
 Tpuctl = Callable[..., CommandResult]

@@ -28,7 +28,7 @@ from tpuctl.errors import (
 )
 from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.recovery import watch
-from tpuctl.flows.runs.recovery.events import Event
+from tpuctl.flows.runs.recovery.lease import Event
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.polling import Backoff, poll
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cloud import simulator as simulator_process
-from tpuctl.cloud.simulator.locks import is_locked
+from tpuctl.cloud.simulator.process import is_locked
 from tpuctl.config import load
 from tpuctl.polling import Backoff, poll
 from tpuctl.sim.hosts.programs.processes import snapshot, world_mark
@@ -124,7 +124,7 @@ def test_reset_says_what_cannot_be_deleted(folder: Path, tpuctl, monkeypatch: py
     def fail(path: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("tpuctl.cloud.simulator.cleanup.shutil.rmtree", fail)  # root may delete anything
+    monkeypatch.setattr("tpuctl.cloud.simulator.process.shutil.rmtree", fail)  # root may delete anything
     result = tpuctl("sim", "reset", "--yes")
     assert result.code == 8
     assert f"{folder / 'gcs'} cannot be deleted: Permission denied." in result.err

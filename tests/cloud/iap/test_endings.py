@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.cloud.iap.endings import Ending, Interruption, Refusal, close, explain
+from tpuctl.cloud.iap.frames import Ending, Interruption, Refusal, close, explain
 from tpuctl.cloud.iap.relay import Instance
 from tpuctl.errors import ConfigError, HostError, TpuctlError
 

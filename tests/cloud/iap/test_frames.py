@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpuctl.cloud.iap.endings import Ending
 from tpuctl.cloud.iap.frames import (
     Acknowledged,
     Connected,
     Data,
+    Ending,
     Frame,
     FrameDecoder,
     LongClose,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpuctl.cloud.iap.endings import Ending
+from tpuctl.cloud.iap.frames import Ending
 from tpuctl.cloud.iap.tunnel import WINDOW, Ledger
 
 STEPS = st.lists(

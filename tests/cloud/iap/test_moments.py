@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tpuctl.cloud.iap import Instance, Patience, open_tunnel
-from tpuctl.cloud.iap.endings import Ending, Interruption
+from tpuctl.cloud.iap.frames import Ending, Interruption
 from tpuctl.errors import ConfigError, HostError
 from tpuctl.polling import poll
 

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tpuctl.cloud.iap import relay
-from tpuctl.cloud.iap.endings import Refusal
+from tpuctl.cloud.iap.frames import Refusal
 from tpuctl.cloud.iap.relay import Instance, Patience, Relay
 
 INSTANCE = Instance("p", "z", "host-1", interface="nic1", port=2222)

@@ -15,7 +15,7 @@ import pytest
 import requests
 
 from tpuctl.cloud.iap import websocket
-from tpuctl.cloud.iap.endings import Interruption
+from tpuctl.cloud.iap.frames import Interruption
 from tpuctl.sim.network.certificate_authority import CertificateAuthority
 
 NAME = "tunnel.cloudproxy.app"

@@ -17,7 +17,7 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
 from tpuctl.cloud.iap import websocket as module
-from tpuctl.cloud.iap.endings import Ending, Interruption, Refusal
+from tpuctl.cloud.iap.frames import Ending, Interruption, Refusal
 from tpuctl.cloud.iap.websocket import WebSocket
 
 RELAY = "relay.tunnel.cloudproxy.app"

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tpuctl.cloud.simulator import cleanup
-from tpuctl.cloud.simulator.cleanup import end_orphans, reset
+from tpuctl.cloud.simulator import process
+from tpuctl.cloud.simulator.process import end_orphans, reset
 from tpuctl.errors import HostError
 from tpuctl.simulator_folder import SimulatorFolder
 
@@ -28,7 +28,7 @@ def python_that(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> N
     program = folder.parent / "python"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    monkeypatch.setattr(cleanup, "sys", SimpleNamespace(executable=str(program)))
+    monkeypatch.setattr(process, "sys", SimpleNamespace(executable=str(program)))
 
 
 def test_all_but_the_locks_is_deleted_and_no_link_followed(folder: Path, tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_what_cannot_be_deleted_is_named(folder: Path, monkeypatch: pytest.Monke
     def refuse(path: Path) -> None:
         raise OSError(13, os.strerror(13), str(path))
 
-    monkeypatch.setattr(cleanup, "shutil", SimpleNamespace(rmtree=refuse))  # root may delete anything
+    monkeypatch.setattr(process, "shutil", SimpleNamespace(rmtree=refuse))  # root may delete anything
     with pytest.raises(HostError) as refused:
         reset(folder)
     assert refused.value.message == f"{folder}/objects cannot be deleted: Permission denied."

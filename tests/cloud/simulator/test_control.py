@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.cloud.simulator.control import ActiveFault, ControlClient
+from tpuctl.cloud.simulator.process import ActiveFault, ControlClient
 from tpuctl.errors import DeadlineError, NotFoundError, StateError, TpuctlError, UsageError
 from tpuctl.simulator_folder import SimulatorFolder
 

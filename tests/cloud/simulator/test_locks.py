@@ -7,7 +7,7 @@ import os
 import threading
 from pathlib import Path
 
-from tpuctl.cloud.simulator.locks import exclusive, is_locked
+from tpuctl.cloud.simulator.process import exclusive, is_locked
 
 
 def test_a_lock_is_held_while_the_block_runs(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.cloud.simulator.log_cursor import LogCursor, follow, last
+from tpuctl.cloud.simulator.event_log import LogCursor, follow, last
 from tpuctl.simulator_folder import rotated
 
 

@@ -16,12 +16,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from tpuctl import simulator_packages
+from tpuctl import simulator_folder
 from tpuctl.cloud import simulator as simulator_process
-from tpuctl.cloud.simulator import locks, process
+from tpuctl.cloud.simulator import process
 from tpuctl.cloud.simulator import process as launch
-from tpuctl.cloud.simulator.locks import is_locked
-from tpuctl.cloud.simulator.published import PublishedEndpoints, read_endpoints
+from tpuctl.cloud.simulator.process import PublishedEndpoints, is_locked, read_endpoints
 from tpuctl.errors import ConfigError, HostError
 from tpuctl.polling import Backoff, poll
 from tpuctl.simulator_folder import SimulatorFolder
@@ -139,7 +138,7 @@ def test_a_stop_beside_a_start_stops_what_is_started(folder: Path, monkeypatch: 
     def exclusive(path: Path) -> Iterator[None]:
         if launched.is_set():
             stops.set()
-        with locks.exclusive(path):
+        with process.exclusive(path):
             yield
 
     monkeypatch.setattr(process, "launch", launch_late)
@@ -157,7 +156,7 @@ def test_a_stop_beside_a_start_stops_what_is_started(folder: Path, monkeypatch: 
 def test_one_that_an_interrupted_start_has_left_starting_is_waited_for(folder: Path) -> None:
     files = SimulatorFolder(folder)
     folder.mkdir(parents=True)
-    with locks.exclusive(files.lock), ThreadPoolExecutor(1) as pool:
+    with process.exclusive(files.lock), ThreadPoolExecutor(1) as pool:
         start = pool.submit(launch.launch, files, ())
         served = publish(files, os.getpid())
         assert start.result(60) == served
@@ -172,7 +171,7 @@ def test_one_that_an_interrupted_start_has_begun_may_lock_the_folder_first(
     held = ExitStack()
 
     def spawn(*_: object) -> subprocess.Popen[bytes]:
-        held.enter_context(locks.exclusive(files.lock))
+        held.enter_context(process.exclusive(files.lock))
         publish(files, os.getpid())
         return subprocess.Popen([sys.executable, "-c", "raise SystemExit(4)"])
 
@@ -210,7 +209,7 @@ def test_one_that_cannot_start_says_why(folder: Path) -> None:
 
 
 def test_missing_packages_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulator_packages, "PACKAGES", ("aiohttp", "no_such_server", "nor_this"))
+    monkeypatch.setattr(simulator_folder, "PACKAGES", ("aiohttp", "no_such_server", "nor_this"))
     with pytest.raises(ConfigError, match=r"not installed: no_such_server, nor_this\.") as missing:
         simulator_process.ensure(folder)
     assert "pip install '.[sim]'" in missing.value.hint

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.cloud.simulator.event_log import Event, EventLog
-from tpuctl.cloud.simulator.log import SimulatorLog
-from tpuctl.cloud.simulator.published import read_endpoints
+from tpuctl.cloud.simulator.event_log import Event, EventLog, SimulatorLog
+from tpuctl.cloud.simulator.process import read_endpoints
 from tpuctl.simulator_folder import SimulatorFolder, rotated
 
 NAMES = "project bucket tpu_grpc tpu_rest storage proxy hosts_file ca_file"

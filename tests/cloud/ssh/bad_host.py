@@ -12,7 +12,7 @@ from pathlib import Path
 import paramiko
 
 from tpuctl.cloud.ssh import dial_address, make_key
-from tpuctl.cloud.ssh.keys import load_key
+from tpuctl.cloud.ssh.dialing import load_key
 from tpuctl.nodes import Node
 
 

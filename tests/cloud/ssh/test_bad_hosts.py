@@ -15,8 +15,8 @@ from tests.cloud.ssh.bad_host import BadHost
 from tests.flows.nodes.memory_provider import node
 from tests.hostile.text import steers
 from tests.sim.live_host import wait_until
-from tpuctl.cloud.ssh import Ssh, SshSession, dial_address, handshake, make_key
-from tpuctl.cloud.ssh.keys import read_public_key
+from tpuctl.cloud.ssh import Ssh, SshSession, dial_address, dialing, make_key
+from tpuctl.cloud.ssh.dialing import read_public_key
 from tpuctl.errors import HostError
 
 
@@ -41,7 +41,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Has a step of a connection given up soon; a busy machine has its time for the steps before it."""
 
     def shorten(*_: object) -> None:
-        monkeypatch.setattr(handshake, "CONNECT_TIMEOUT", 0.3)
+        monkeypatch.setattr(dialing, "CONNECT_TIMEOUT", 0.3)
 
     def at(step: str) -> None:
         if step in ("greeting", "key exchange"):
@@ -115,7 +115,7 @@ class TestLaptopThatSlept:
         self, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """So that a lost one fails, and no router forgets one that lives."""
-        monkeypatch.setattr(handshake, "KEEP_ALIVE", 0.05)
+        monkeypatch.setattr(dialing, "KEEP_ALIVE", 0.05)
         host = BadHost("output", tmp_path)
         with host.served(), Ssh("ada", key, host.dial).connect(node(), 0, host.host_key):
             assert host.asked_alive.wait(60)

@@ -16,7 +16,7 @@ from tests.cloud.ssh.keys import private_bytes
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.ssh import Dial, Ssh, dial_address, make_key
 from tpuctl.errors import ConfigError, HostError
-from tpuctl.flows.hosts.ssh_access import install_key
+from tpuctl.flows.hosts.way_in import install_key
 from tpuctl.nodes import Node
 
 OTHER_KEY = Ed25519PrivateKey.generate().public_key().public_bytes(

@@ -8,7 +8,7 @@ import threading
 import fabric
 import pytest
 
-from tpuctl.cloud.ssh import SshSession, connection
+from tpuctl.cloud.ssh import SshSession, session
 
 
 def test_threads_share_no_configuration_that_fabric_changes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,8 +22,8 @@ def test_threads_share_no_configuration_that_fabric_changes(monkeypatch: pytest.
         make(self, *arguments, config=config)
 
     monkeypatch.setattr(fabric.Connection, "__init__", init)
-    connection._pattern.cache_clear()
-    threads = [threading.Thread(target=connection._pattern, daemon=True) for _ in range(2)]
+    session._pattern.cache_clear()
+    threads = [threading.Thread(target=session._pattern, daemon=True) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cloud.ssh.scripted_channel import ScriptedChannel
-from tpuctl.cloud.ssh.explanations import CommandTimeout, Flood
+from tpuctl.cloud.ssh.dialing import CommandTimeout, Flood
 from tpuctl.cloud.ssh.session import Limit, converse
 
 DATA = bytes(range(256)) * 400

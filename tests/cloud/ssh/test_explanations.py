@@ -9,7 +9,7 @@ import paramiko
 import pytest
 from paramiko.ssh_exception import IncompatiblePeer
 
-from tpuctl.cloud.ssh.explanations import ADD_KEY, EXPLANATIONS, CommandTimeout, Flood, SilentHost, translated
+from tpuctl.cloud.ssh.dialing import ADD_KEY, EXPLANATIONS, CommandTimeout, Flood, SilentHost, translated
 from tpuctl.errors import HostError
 
 STATE = "'tpuctl ls' shows the node's state."

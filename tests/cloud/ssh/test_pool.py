@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from tpuctl.cloud.ssh import Pool
-from tpuctl.cloud.ssh.pool import WIDTH
+from tpuctl.cloud.ssh.session import WIDTH
 from tpuctl.errors import HostError
 
 

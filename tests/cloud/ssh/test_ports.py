@@ -10,9 +10,9 @@ import paramiko
 import pytest
 
 from tests.cloud.ssh.scripted_channel import LOST, ScriptedChannel, ScriptedTransport
-from tpuctl.cloud.ssh import SshSession, ports
+from tpuctl.cloud.ssh import SshSession, process
 from tpuctl.cloud.ssh.dialing import ByteStream
-from tpuctl.cloud.ssh.ports import HostPorts
+from tpuctl.cloud.ssh.process import HostPorts
 
 USES: dict[str, Callable[[ByteStream], object]] = {
     "send": lambda stream: stream.send(b"x"),
@@ -85,6 +85,6 @@ def test_a_connection_is_watched_for_some_seconds(is_lost: bool) -> None:
 def test_a_host_answers_unless_it_is_silent_or_the_connection_is_lost(
     monkeypatch: pytest.MonkeyPatch, is_silent: bool, is_lost: bool, answers: bool
 ) -> None:
-    monkeypatch.setattr(ports, "is_silent", lambda transport, seconds: is_silent and seconds == 9.0)
+    monkeypatch.setattr(process, "is_silent", lambda transport, seconds: is_silent and seconds == 9.0)
     transport: Any = ScriptedTransport(LOST, is_lost=is_lost)
     assert HostPorts(transport).answers(9.0) == answers

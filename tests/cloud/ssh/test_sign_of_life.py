@@ -9,7 +9,7 @@ from typing import Any, cast
 import paramiko
 import pytest
 
-from tpuctl.cloud.ssh import sign_of_life
+from tpuctl.cloud.ssh import process
 
 
 class Transport:
@@ -32,7 +32,7 @@ class Transport:
 
 
 def is_silent(transport: Transport, seconds: float) -> bool:
-    return sign_of_life.is_silent(cast("Any", transport), seconds)
+    return process.is_silent(cast("Any", transport), seconds)
 
 
 def test_a_server_that_answers_keeps_its_connection() -> None:
@@ -62,7 +62,7 @@ def test_the_wait_for_an_answer_keeps_no_program_from_its_end(monkeypatch: pytes
             super().start()
 
     own = SimpleNamespace(Event=threading.Event, Timer=Noted)
-    monkeypatch.setattr(sign_of_life, "threading", own)
+    monkeypatch.setattr(process, "threading", own)
     assert not is_silent(Transport(), 600)
     (timer,) = timers
     assert timer.daemon

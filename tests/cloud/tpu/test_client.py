@@ -33,8 +33,8 @@ from tpuctl.nodes import (
 )
 from tpuctl.polling import Backoff
 from tpuctl.sim.faults import grpc_fault
-from tpuctl.sim.tpu.methods import group
-from tpuctl.sim.world import pages
+from tpuctl.sim.tpu import methods
+from tpuctl.sim.world import resources
 
 ZONE = "europe-west4-a"
 NODE = NodeId("cloud-tpu", "sim-project", ZONE, "n1")
@@ -127,7 +127,9 @@ def test_every_page_of_a_list_is_read(
 ) -> None:
     from tpuctl.sim.world.nodes import service
 
-    monkeypatch.setattr(service, "page", lambda items, key, _size, token: pages.page(items, key, 2, token))
+    monkeypatch.setattr(
+        service, "page", lambda items, key, _size, token: resources.page(items, key, 2, token)
+    )
     names = [f"n{number}" for number in range(5)]
     operations = [provider.begin(CreateNode(named(name))) for name in names]
     for operation in operations:
@@ -146,7 +148,9 @@ def test_every_page_of_the_zones_is_read(
     assert whole == sorted(set(whole))
     assert {ZONE, "us-central1-b", "us-east5-a"} <= set(whole)
     assert len(simulator.events.find(kind="request", what="ListLocations")) == 1
-    monkeypatch.setattr(group, "page", lambda items, key, _size, token: pages.page(items, key, 3, token))
+    monkeypatch.setattr(
+        methods, "page", lambda items, key, _size, token: resources.page(items, key, 3, token)
+    )
     assert provider.list_zones() == whole
     requests = len(simulator.events.find(kind="request", what="ListLocations"))
     assert requests == 1 + -(-len(whole) // 3)

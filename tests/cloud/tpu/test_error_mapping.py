@@ -10,7 +10,7 @@ from tests.cloud.test_error_mapping import raised
 from tests.cloud.tpu.test_client import NODE, REQUEST, ZONE, wait
 from tests.running_simulator import RunningSimulator
 from tpuctl import errors
-from tpuctl.cloud.error_table import EVERY_SERVICE, Failure, explain
+from tpuctl.cloud.error_mapping import EVERY_SERVICE, Failure, explain
 from tpuctl.cloud.tpu.client import CloudTpu
 from tpuctl.cloud.tpu.error_mapping import SERVICE, RateLimitError
 from tpuctl.nodes import CreateNode

@@ -16,9 +16,9 @@ from tests.cloud.tpu.test_client import NODE, REQUEST, ZONE, create, wait
 from tests.paths import ROOT
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import errors
-from tpuctl.cloud.error_table import EVERY_SERVICE, OWN_FAILURE
+from tpuctl.cloud.error_mapping import EVERY_SERVICE, OWN_FAILURE
 from tpuctl.cloud.storage import ROWS as STORAGE
-from tpuctl.cloud.tpu import error_document, sending
+from tpuctl.cloud.tpu import api_requests, error_document
 from tpuctl.cloud.tpu.client import CloudTpu
 from tpuctl.cloud.tpu.error_document import document
 from tpuctl.cloud.tpu.error_mapping import CREATING, RateLimitError
@@ -260,7 +260,7 @@ def test_every_row_has_a_case_or_a_sentence() -> None:
 def test_a_row_is_what_the_user_reads(
     case: Case, simulator: RunningSimulator, provider: CloudTpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "RATE_TIMEOUT", 0.0)
+    monkeypatch.setattr(api_requests, "RATE_TIMEOUT", 0.0)
     error = provoke(case, simulator, provider)
     assert type(error) is case.error
     assert case.words in error.message

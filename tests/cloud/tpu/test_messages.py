@@ -10,19 +10,19 @@ from google.cloud import tpu_v2
 from google.rpc import status_pb2
 
 from tpuctl.cloud.tpu.messages import (
+    STATES,
     read_guest_attribute,
     read_host_keys,
     read_hostnames,
     read_node,
     read_queued_resource,
 )
-from tpuctl.cloud.tpu.names import (
+from tpuctl.cloud.tpu.rules import (
     parse_queued_resource_name,
     project_name,
     queued_resource_name,
     reservation_name,
 )
-from tpuctl.cloud.tpu.states import STATES
 from tpuctl.errors import ServiceError, StockoutError
 from tpuctl.nodes import DataDisk, NodeId, NodeSpec, NodeState, QueuedResourceId, QueueState
 

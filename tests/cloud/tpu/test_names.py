@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.cloud.tpu.names import location, node_name, parse_node_name, zone_of
+from tpuctl.cloud.tpu.rules import location, node_name, parse_node_name, zone_of
 from tpuctl.nodes import NodeId
 
 NODE = NodeId("cloud-tpu", "p", "us-east1-d", "n1", "7")

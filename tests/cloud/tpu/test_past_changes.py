@@ -105,7 +105,7 @@ def test_an_api_that_is_off_is_an_error(provider: CloudTpu, simulator: RunningSi
 def test_a_silent_zone_that_was_named_is_an_error(
     provider: CloudTpu, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tpuctl.cloud.tpu.sending.RETRY_TIMEOUT", 0.0)
+    monkeypatch.setattr("tpuctl.cloud.tpu.api_requests.RETRY_TIMEOUT", 0.0)
     simulator.faults.add("unreachable", zone=ZONE)
     with pytest.raises(DeadlineError):
         provider.history("n1", ZONE)
@@ -235,7 +235,7 @@ def test_a_list_that_fails_says_which(
     name: str | None,
     subject: str,
 ) -> None:
-    monkeypatch.setattr("tpuctl.cloud.tpu.sending.RETRY_TIMEOUT", 0.0)
+    monkeypatch.setattr("tpuctl.cloud.tpu.api_requests.RETRY_TIMEOUT", 0.0)
     simulator.faults.add("unreachable", zone=ZONE)
     with pytest.raises(DeadlineError) as caught:
         provider.history(name, ZONE)

@@ -8,9 +8,9 @@ from functools import partial
 import pytest
 from google.api_core import exceptions
 
-from tpuctl.cloud.tpu import sending
+from tpuctl.cloud.tpu import api_requests
+from tpuctl.cloud.tpu.api_requests import TIMEOUT, send, send_once
 from tpuctl.cloud.tpu.error_mapping import RateLimitError
-from tpuctl.cloud.tpu.sending import TIMEOUT, send, send_once
 from tpuctl.errors import TpuctlError
 from tpuctl.polling import retry
 
@@ -20,7 +20,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses between requests, which pass no time."""
     pauses: list[float] = []
     clock = lambda: 1000.0 + sum(pauses)  # noqa: E731
-    monkeypatch.setattr(sending, "retry", partial(retry, sleep=pauses.append, clock=clock))
+    monkeypatch.setattr(api_requests, "retry", partial(retry, sleep=pauses.append, clock=clock))
     return pauses
 
 

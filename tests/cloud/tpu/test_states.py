@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from google.cloud import tpu_v2
 
-from tpuctl.cloud.tpu.messages import read_node
-from tpuctl.cloud.tpu.states import STATES, enum_name
+from tpuctl.cloud.tpu.messages import STATES, enum_name, read_node
 from tpuctl.nodes import NodeState, Symptom
 
 NAME = "projects/p/locations/us-east1-d/nodes/n1"

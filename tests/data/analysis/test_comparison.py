@@ -7,11 +7,16 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from tpuctl.data.analysis import fingerprints
-from tpuctl.data.analysis.comparison import Comparison, compare
-from tpuctl.data.analysis.duplicates import Duplicates, find_duplicates
-from tpuctl.data.analysis.fingerprints import Fingerprints, fingerprint
-from tpuctl.data.schema.features import Image, Label, Tensor, Text
+from tpuctl.data.analysis import comparison
+from tpuctl.data.analysis.comparison import (
+    Comparison,
+    Duplicates,
+    Fingerprints,
+    compare,
+    find_duplicates,
+    fingerprint,
+)
+from tpuctl.data.schema import Image, Label, Tensor, Text
 
 Record = tuple[int, int, str]
 """Content, label, split."""
@@ -37,7 +42,7 @@ def duplicates(records: Sequence[Record]) -> Duplicates:
 
 @pytest.fixture(params=[1 << 20, 8], ids=["at once", "in parts"])
 def _parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fingerprints, "_PART", request.param)
+    monkeypatch.setattr(comparison, "_PART", request.param)
 
 
 pytestmark = pytest.mark.usefixtures("_parts")

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from tpuctl.data.analysis import fingerprints
-from tpuctl.data.analysis.duplicates import find_duplicates
-from tpuctl.data.analysis.fingerprints import Fingerprints, fingerprint, hashes
-from tpuctl.data.schema.features import Image, Label, Tensor, Text
+from tpuctl.data.analysis import comparison
+from tpuctl.data.analysis.comparison import Fingerprints, find_duplicates, fingerprint, hashes
+from tpuctl.data.schema import Image, Label, Tensor, Text
 from tpuctl.data.tfrecord.example_encoding import encode
 
 FEATURES = {"image": Image((None, None, 3)), "label": Label(("a", "b")), "n": Tensor("int64"), "t": Text()}
@@ -71,7 +70,7 @@ def test_a_record_has_the_fingerprint_of_its_values() -> None:
 def test_rows_of_one_key_are_in_one_part_in_order(
     prints: Fingerprints, part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fingerprints, "_PART", part)
+    monkeypatch.setattr(comparison, "_PART", part)
     for number in range(10):
         prints.add((number % 3, 7, number), number, number % 2, 9 - number)
     assert len(prints) == 10

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tpuctl.data.analysis.moments import Moments, Series
+from tpuctl.data.analysis.contents import Moments, Series
 
 
 def rng() -> np.random.Generator:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tpuctl.data.arrays.names import NamedArray, pair
-from tpuctl.data.arrays.source import Array
+from tpuctl.data.arrays import Array, NamedArray, pair
 from tpuctl.errors import UsageError
 
 

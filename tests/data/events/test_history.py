@@ -6,7 +6,7 @@ import pytest
 from tensorboard.compat.proto.event_pb2 import Event
 
 from tests.data.events.files import event
-from tpuctl.data.events.history import all_scalars
+from tpuctl.data.events import all_scalars
 from tpuctl.data.tfrecord.framing import frame
 
 STEPS = b"".join(event("loss", step, step / 8) for step in range(40))

@@ -19,7 +19,7 @@ from tensorboard.compat.proto.types_pb2 import (
     DT_STRING,
 )
 
-from tpuctl.data.events.scalars import Scalar, scalars
+from tpuctl.data.events import Scalar, scalars
 
 LARGEST = 64 << 10
 

@@ -14,8 +14,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 
 from tests.data.events.files import event
-from tpuctl.data.events.scalars import LARGEST_EVENT, scalars
-from tpuctl.data.events.tail import WINDOWS, last_scalars
+from tpuctl.data.events import LARGEST_EVENT, WINDOWS, last_scalars, scalars
 from tpuctl.data.tfrecord.framing import OVERHEAD, frame
 
 TENSORFLOW = """
@@ -122,7 +121,7 @@ def test_what_is_written_once_an_epoch_is_found_behind_what_is_written_every_ste
 def test_a_window_may_begin_anywhere_in_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
     data = b"".join(event("loss", step, step / 8) for step in range(40))
     for window in range(1, len(data)):
-        monkeypatch.setattr("tpuctl.data.events.tail.WINDOWS", (window,))
+        monkeypatch.setattr("tpuctl.data.events.WINDOWS", (window,))
         expected = {"loss": (39, 4.875)} if window >= len(event("loss", 39, 1.0)) else {}
         assert last(data) == expected, window
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.data.source_trees import Tree as MakeTree
-from tpuctl.data.files.class_folders import ClassFolders, list_class_folders
+from tpuctl.data.files.listing import ClassFolders, list_class_folders
 from tpuctl.data.trees.local import LocalTree
 from tpuctl.errors import UsageError
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.data.source_trees import no_progress
-from tpuctl.data.files import contents as module
-from tpuctl.data.files.contents import Contents
+from tpuctl.data.files import rows as module
+from tpuctl.data.files.rows import Contents
 from tpuctl.data.files.source_files import list_files
 from tpuctl.data.trees.local import LocalTree
 from tpuctl.errors import UsageError

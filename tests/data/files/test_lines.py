@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.data.source_trees import no_progress
-from tpuctl.data.files import contents as contents_module
-from tpuctl.data.files import lines as module
-from tpuctl.data.files.contents import Contents
-from tpuctl.data.files.lines import line_begins
+from tpuctl.data.files import rows as contents_module
+from tpuctl.data.files import rows as module
+from tpuctl.data.files.rows import Contents, line_begins
 from tpuctl.data.files.source_files import list_files
 from tpuctl.data.trees.local import LocalTree
 from tpuctl.errors import UsageError

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.data.files.class_folders import list_class_folders
-from tpuctl.data.files.listing import Folder, Listing
+from tpuctl.data.files.listing import Folder, Listing, list_class_folders
 from tpuctl.data.files.source_files import list_files
 from tpuctl.data.trees.local import LocalTree
 from tpuctl.errors import UsageError

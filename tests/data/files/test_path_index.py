@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.data.files import path_index
-from tpuctl.data.files.path_index import PathIndex
+from tpuctl.data.files import listing
+from tpuctl.data.files.listing import PathIndex
 
 KEYS = ["bb", "a", "cc", "bb", "dd", "eee", "bb", "cc"]
 
@@ -13,7 +13,7 @@ KEYS = ["bb", "a", "cc", "bb", "dd", "eee", "bb", "cc"]
 @pytest.fixture(params=[hash, len, lambda key: -len(key), lambda key: 0])
 def _hashes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hash by the length of a key, or not at all, so that different keys meet."""
-    monkeypatch.setattr(path_index, "hash", request.param, raising=False)
+    monkeypatch.setattr(listing, "hash", request.param, raising=False)
 
 
 @pytest.mark.usefixtures("_hashes")

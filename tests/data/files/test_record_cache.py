@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from tests.data.source_trees import items
-from tpuctl.data.bad_records import BadRecord
-from tpuctl.data.files import record_cache
-from tpuctl.data.files.record_cache import CachedSource
+from tpuctl.data.files import temp_files
 from tpuctl.data.files.source_files import list_files
-from tpuctl.data.schema.features import Text
-from tpuctl.data.source import Part, Records
+from tpuctl.data.files.temp_files import CachedSource
+from tpuctl.data.schema import Text
+from tpuctl.data.source import BadRecord, Part, Records
 from tpuctl.data.tfrecord.frames import Frames
 from tpuctl.data.tfrecord.framing import frame
 from tpuctl.data.trees.local import LocalTree
@@ -55,7 +54,7 @@ def test_records_are_read_together_up_to_a_number_of_bytes(
     tmp_path: Path, block: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A record of one digit has 17 bytes in the file: 16 are its frame's."""
-    monkeypatch.setattr(record_cache, "_PAGE", block)
+    monkeypatch.setattr(temp_files, "_PAGE", block)
     rows = tmp_path / "rows"
     rows.touch()
     source = CachedSource(
@@ -71,7 +70,7 @@ def test_records_are_read_together_up_to_a_number_of_bytes(
 
 
 def test_records_come_one_by_one_or_many_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_cache, "_BATCH", 2)
+    monkeypatch.setattr(temp_files, "_BATCH", 2)
     rows = tmp_path / "rows"
     rows.touch()
     many = [Frames.joined([frame(b"%d" % number) for number in numbers]) for numbers in ((1, 22), (5, 666))]

@@ -11,8 +11,7 @@ import pytest
 
 from tests.data.source_trees import no_progress
 from tpuctl.data.files import rows as module
-from tpuctl.data.files.lines import line_begins
-from tpuctl.data.files.rows import Rows
+from tpuctl.data.files.rows import Rows, line_begins
 from tpuctl.data.files.source_files import list_files
 from tpuctl.data.source import Part
 from tpuctl.data.trees.local import LocalTree

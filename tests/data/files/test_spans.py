@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tpuctl.data.files.spans import read_spans
+from tpuctl.data.files.listing import read_spans
 
 CONTENT = bytes(index % 251 for index in range(3 << 20))
 GAP, PIECE = 4096, 1 << 20

@@ -8,9 +8,8 @@ from contextlib import closing
 
 import pytest
 
-from tpuctl.data.images import ahead as module
-from tpuctl.data.images.ahead import Ahead
-from tpuctl.data.images.decoding import LARGE, _Budget
+from tpuctl.data.images import decoding as module
+from tpuctl.data.images.decoding import LARGE, Ahead, _Budget
 
 TIMEOUT = 120.0
 

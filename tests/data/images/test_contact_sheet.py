@@ -9,10 +9,10 @@ import pytest
 from PIL import Image, ImageDraw
 
 from tests.hostile.text import ESCAPES, steers
+from tpuctl import printable
 from tpuctl.data.images import decoding
 from tpuctl.data.images.contact_sheet import caption_font, contact_sheet, undrawable
 from tpuctl.data.images.rule import ImageRule
-from tpuctl.text import printable
 
 
 def encoded(mode: str, size: tuple[int, int], color: object = 0) -> bytes:

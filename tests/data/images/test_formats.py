@@ -7,8 +7,7 @@ from PIL import Image
 
 from tests.data.images.zoo.files import frames, heic
 from tests.data.images.zoo.pictures import clear_index, exif, of_mode, picture, profile, save, stored
-from tpuctl.data.images.formats import format_name, look
-from tpuctl.data.images.header import ImageInfo, InvalidImage
+from tpuctl.data.images.header import ImageInfo, InvalidImage, format_name, look
 
 
 def boxes(brands: bytes, size: int | None = None) -> bytes:

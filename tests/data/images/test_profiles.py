@@ -9,8 +9,7 @@ import tracemalloc
 import pytest
 from PIL import Image, ImageCms
 
-from tpuctl.data.images.formats import look
-from tpuctl.data.images.header import InvalidImage
+from tpuctl.data.images.header import InvalidImage, look
 from tpuctl.data.images.profiles import changes_colours
 
 SUB_IMAGE, PROFILE = 254, 34675

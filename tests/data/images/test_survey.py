@@ -10,8 +10,7 @@ from PIL import Image
 
 from tests.data.images.zoo.files import ZOO
 from tests.data.images.zoo.pictures import save
-from tpuctl.data.files.class_folders import list_class_folders
-from tpuctl.data.files.listing import Listing
+from tpuctl.data.files.listing import Listing, list_class_folders
 from tpuctl.data.images.rule import ImageRule
 from tpuctl.data.images.survey import Survey
 from tpuctl.data.trees.local import LocalTree

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpuctl.data.order.permutation import Permutation
+from tpuctl.data.order import Permutation
 
 
 @given(st.integers(1, 3000), st.integers(0, 2**64))

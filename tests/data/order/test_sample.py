@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tpuctl.data.order.sample import Sample, sample_of
+from tpuctl.data.order import Sample, sample_of
 
 RECORDS = [bytes([number]) for number in range(8)]
 

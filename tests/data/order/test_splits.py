@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tpuctl.data.order.splits import parse_splits, split_records
+from tpuctl.data.order import parse_splits, split_records
 from tpuctl.data.source import Part, Source
 from tpuctl.errors import UsageError
 

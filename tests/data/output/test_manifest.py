@@ -8,10 +8,10 @@ import pytest
 
 from tests.data.source_trees import Tree, produce
 from tests.data.sources.annotated.trees import write_coco
-from tpuctl.bucket_objects.bad_object import BadObjectError
-from tpuctl.data.bad_records import BadRecord
+from tpuctl.bucket_objects import BadObjectError
 from tpuctl.data.output.manifest import Manifest, decode_manifest, encode_manifest
 from tpuctl.data.plan import plan
+from tpuctl.data.source import BadRecord
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpuctl.data.output.shard_counts import (
+from tpuctl.data.output.shards import (
     DEFAULT_SIZE,
     MAX_SIZE,
     MIN_SIZE,

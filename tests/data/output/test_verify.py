@@ -7,7 +7,7 @@ import pytest
 
 from tests.data.source_trees import Tree, bytes_of
 from tpuctl.data.output.manifest import ShardEntry
-from tpuctl.data.output.verify import verify_shard
+from tpuctl.data.output.shards import verify_shard
 from tpuctl.data.plan import plan
 from tpuctl.errors import UsageError
 

@@ -10,10 +10,10 @@ import pytest
 
 from tests.data.public.test_unpacking import below, tarred
 from tests.data.source_trees import opened
+from tpuctl.data import public
 from tpuctl.data.plan import plan
-from tpuctl.data.public import catalogue
-from tpuctl.data.public.catalogue import Story
-from tpuctl.data.schema.features import Label
+from tpuctl.data.public import Story
+from tpuctl.data.schema import Label
 from tpuctl.errors import UsageError
 
 SGML = """<!DOCTYPE lewis SYSTEM "lewis.dtd">
@@ -44,7 +44,7 @@ were 5 &lt; 6.
 
 
 def test_a_story_is_its_body_or_what_stands_in_its_text() -> None:
-    assert list(catalogue.parse(SGML)) == [
+    assert list(public.parse(SGML)) == [
         Story("Showers at R&D <COC>\nwere 5 < 6.\n Reuter\n", "cocoa"),
         Story("\n******WHIRLPOOL 1ST QTR SHR 66 CTS\nBlah blah blah.\n\n\n", "earn"),
     ]
@@ -52,7 +52,7 @@ def test_a_story_is_its_body_or_what_stands_in_its_text() -> None:
 
 def test_the_most_frequent_topics_are_kept_and_ties_go_by_name() -> None:
     stories = [Story(str(number), topic) for number, topic in enumerate("cabcadb")]
-    assert [story.topic for story in catalogue.frequent(stories, 2)] == ["a", "b", "a", "b"]
+    assert [story.topic for story in public.frequent(stories, 2)] == ["a", "b", "a", "b"]
 
 
 def test_an_archive_becomes_class_folders_in_drawn_splits(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_an_archive_becomes_class_folders_in_drawn_splits(tmp_path: Path) -> Non
     )
     files = {"reut2-000.sgm": stories.encode("latin-1"), "README.txt": b"x", "reut2-001.sgm": SGML.encode()}
     (tmp_path / "out").mkdir()
-    catalogue.from_archive([tarred(tmp_path / "reuters.tar.gz", files)], tmp_path / "out")
+    public.from_archive([tarred(tmp_path / "reuters.tar.gz", files)], tmp_path / "out")
     planned = plan(tmp_path / "out", name="reuters")
     opened(planned.source)
     assert {split.name: split.records for split in planned.splits} == {"train": 41, "test": 11}
@@ -77,7 +77,7 @@ def test_an_archive_becomes_class_folders_in_drawn_splits(tmp_path: Path) -> Non
     assert sorted(drawn) == [2, 3, 7, 15, 23, 24, 25, 31, 37, 44], "in every version, and not in order"
     again = tmp_path / "again"
     again.mkdir()
-    catalogue.from_archive([tmp_path / "reuters.tar.gz"], again)
+    public.from_archive([tmp_path / "reuters.tar.gz"], again)
     assert below(again) == files
 
 
@@ -85,7 +85,7 @@ def test_texts_in_json_are_dealt_in_their_order(tmp_path: Path) -> None:
     content = [[f"text {n}\r\n" for n in range(10)], [n % 2 for n in range(10)], ["earn", "money-fx"]]
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(json.dumps(content).encode()))
     (tmp_path / "out").mkdir()
-    catalogue.from_json([tmp_path / "a.json.gz"], tmp_path / "out")
+    public.from_json([tmp_path / "a.json.gz"], tmp_path / "out")
     files = below(tmp_path / "out")
     assert files["train/earn/00000.txt"] == b"text 0\r\n"
     assert [name for name in files if name.startswith("test")] == [
@@ -108,13 +108,13 @@ def test_json_of_another_shape_is_refused(tmp_path: Path, content: object, messa
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(json.dumps(content).encode()))
     (tmp_path / "out").mkdir()
     with pytest.raises(UsageError, match=message):
-        catalogue.from_json([tmp_path / "a.json.gz"], tmp_path / "out")
+        public.from_json([tmp_path / "a.json.gz"], tmp_path / "out")
 
 
 def test_a_damaged_archive_and_one_without_stories_are_named(tmp_path: Path) -> None:
     file = tarred(tmp_path / "reuters.tar.gz", {"README.txt": b"x"})
     with pytest.raises(UsageError, match=r"'reuters.tar.gz' holds no stories"):
-        catalogue.from_archive([file], tmp_path)
+        public.from_archive([file], tmp_path)
     file.write_bytes(b"no archive")
     with pytest.raises(UsageError, match=r"'reuters.tar.gz' is damaged"):
-        catalogue.from_archive([file], tmp_path)
+        public.from_archive([file], tmp_path)

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from tests.hostile.names import NAMES
-from tpuctl.data.public.unpacking import copied, unpacked
+from tpuctl.data.public import copied, unpacked
 from tpuctl.errors import UsageError
 
 WANTED = {"Pets/Cat/": "cat/", "Pets/Dog/": "dog/"}

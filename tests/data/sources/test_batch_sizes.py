@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from tpuctl.data.sources.batch_sizes import batch_rows, cautious_rows
-from tpuctl.data.tables.parquet_footer import Chunk, Footer, Group
+from tpuctl.data.sources.registry import batch_rows, cautious_rows
+from tpuctl.data.tables.parquet import Chunk, Footer, Group
 
 MIB = 1 << 20
 

@@ -12,12 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.data.source_trees import examples, items, no_progress, only_bad, opened, produce
-from tpuctl.data.bad_records import BadRecord
-from tpuctl.data.options import Options
 from tpuctl.data.output.manifest import decode_manifest
 from tpuctl.data.plan import plan
-from tpuctl.data.schema.features import Feature, Label, Tensor, Text
-from tpuctl.data.source import Source
+from tpuctl.data.schema import Feature, Label, Tensor, Text
+from tpuctl.data.source import BadRecord, Options, Source
 from tpuctl.data.sources.csv_files import read_csv
 from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.data.trees.local import LocalTree
@@ -341,7 +339,7 @@ def test_a_file_that_changes_under_way_is_named(tmp_path: Path) -> None:
 def test_a_quote_that_is_never_closed_does_not_take_all_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tpuctl.data.files.lines.LONGEST", 2 << 20)
+    monkeypatch.setattr("tpuctl.data.files.rows.LONGEST", 2 << 20)
     error = refused('a,b\n1,2\n1,"' + "x,y\n" * 1_500_000, tmp_path)
     assert "Line 3 of 'people.csv' does not end within 2.1 MB" in error.message
 
@@ -372,7 +370,7 @@ def test_what_pythons_csv_module_writes_is_read_back(
     quoting = csv.QUOTE_ALL if end == "\n" else csv.QUOTE_MINIMAL  # \r alone is not quoted else
     csv.writer(text, lineterminator=end, quoting=quoting).writerows([("x", "y"), *rows])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tpuctl.data.files.contents.BLOCK", block)
+        patch.setattr("tpuctl.data.files.rows.BLOCK", block)
         types = Options(types={"x": "text", "y": "text"})
         source = read(text.getvalue(), tmp_path_factory.mktemp("csv"), types)
         decoded = examples(source)
@@ -387,7 +385,7 @@ def test_any_text_is_taken_apart_as_pythons_csv_module_does(
     """Also with quotes where they do not belong."""
     expected = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tpuctl.data.files.contents.BLOCK", block)
+        patch.setattr("tpuctl.data.files.rows.BLOCK", block)
         try:
             source = read(
                 f"x,y\n{text}", tmp_path_factory.mktemp("csv"), Options(types={"x": "text", "y": "text"})

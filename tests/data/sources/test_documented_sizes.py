@@ -7,13 +7,13 @@ import re
 import pytest
 
 from tests.paths import ROOT
-from tpuctl.data.files import contents, rows
-from tpuctl.data.images import formats, survey
+from tpuctl.data import tokens
+from tpuctl.data.files import rows
+from tpuctl.data.images import header, survey
 from tpuctl.data.sources import parquet_files, tfrecord_files
 from tpuctl.data.sources.annotated import metadata
 from tpuctl.data.sources.annotated import records as annotated_rows
 from tpuctl.data.tables import csv_cells
-from tpuctl.data.tokens import words
 from tpuctl.data.trees import objects
 
 DOCUMENT = " ".join((ROOT / "docs" / "datasets.md").read_text().split())
@@ -27,7 +27,7 @@ UNITS = {"": 1, "kB": 1000, "MB": 10**6, "GB": 10**9, "MiB": 1 << 20}
         (r"kept until it is converted: (134 MB) in memory", [objects.MOST_IN_MEMORY]),
         (r"in memory, up to (8.6 GB) in `TMPDIR`", [objects.MOST_ON_DISK]),
         (r"of others the first (4 kB) are fetched", [survey._HEADS[0]]),
-        (r"are copied to `TMPDIR`, up to (17.2 GB)", [contents.MOST_COPIED]),
+        (r"are copied to `TMPDIR`, up to (17.2 GB)", [rows.MOST_COPIED]),
         (r"or from (20,000) rows \(8 MB\) spread", [rows._SAMPLE, metadata._SAMPLE, annotated_rows._SAMPLE]),
         (
             r"rows \((8 MB)\) spread evenly",
@@ -36,8 +36,8 @@ UNITS = {"": 1, "kB": 1000, "MB": 10**6, "GB": 10**9, "MiB": 1 << 20}
         (r"one integer is larger than (16,777,216)", [csv_cells._EXACT]),
         (r"all pictures in up to (1 GB) of Parquet", [parquet_files._MOST_COUNTED]),
         (r"Parquet or up to (1,000) records", [tfrecord_files._SAMPLE]),
-        (r"made from the (100,000) most frequent words", [words.MOST_WORDS]),
-        (r"pictures of more than (134) megapixels", [formats.MOST_PIXELS // 10**6]),
+        (r"made from the (100,000) most frequent words", [tokens.MOST_WORDS]),
+        (r"pictures of more than (134) megapixels", [header.MOST_PIXELS // 10**6]),
     ],
 )
 def test_a_size_is_as_documented(sentence: str, sizes: list[int]) -> None:

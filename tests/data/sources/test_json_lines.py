@@ -11,11 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.data.source_trees import examples, items, no_progress, only_bad, opened, produce
-from tpuctl.data.bad_records import BadRecord
-from tpuctl.data.options import Options
 from tpuctl.data.plan import plan
-from tpuctl.data.schema.features import Label, Several, Tensor, Text
-from tpuctl.data.source import Observations, Source
+from tpuctl.data.schema import Label, Several, Tensor, Text
+from tpuctl.data.source import BadRecord, Observations, Options, Source
 from tpuctl.data.sources.json_lines import read_json_lines
 from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.data.trees.local import LocalTree
@@ -181,7 +179,7 @@ def test_what_json_writes_is_read_back(
     tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, object]], block: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tpuctl.data.files.contents.BLOCK", block)
+        patch.setattr("tpuctl.data.files.rows.BLOCK", block)
         records = items(
             read(tmp_path_factory.mktemp("jsonl"), *rows, {"n": 0, "x": 0, "t": "", "v": [1]}, options=TYPES)
         )

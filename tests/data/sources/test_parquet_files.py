@@ -12,11 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.data.source_trees import examples, items, no_progress, only_bad, opened, png, produce
-from tpuctl.data.bad_records import BadRecord
-from tpuctl.data.options import Options
 from tpuctl.data.plan import plan
-from tpuctl.data.schema.features import Feature, Image, Label, Several, Tensor, Text
-from tpuctl.data.source import Source
+from tpuctl.data.schema import Feature, Image, Label, Several, Tensor, Text
+from tpuctl.data.source import BadRecord, Options, Source
 from tpuctl.data.sources.parquet_files import read_parquet
 from tpuctl.data.trees.local import LocalTree
 from tpuctl.errors import ConfigError, UsageError

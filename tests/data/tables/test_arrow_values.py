@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tpuctl.data.schema.classes import ClassCollector
+from tpuctl.data.schema import ClassCollector
 from tpuctl.data.tables import arrow_values
 from tpuctl.data.tables.arrow_values import add_classes, array_texts, parts_of_batch, with_arrays
+from tpuctl.data.tables.cells import given_column
 from tpuctl.data.tables.columns import Column, InvalidValue
-from tpuctl.data.tables.typed_cells import given_column
 from tpuctl.data.tfrecord.texts import Texts
 
 WHOLE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")

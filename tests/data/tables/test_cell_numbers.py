@@ -9,7 +9,7 @@ import pytest
 
 from tests.data.tables.hostile_tables import ODD_NUMBERS, ODD_TEXTS
 from tpuctl.data.tables import csv_cells
-from tpuctl.data.tables.cell_numbers import by_distinct, plain_cells, real_numbers, whole_numbers
+from tpuctl.data.tables.cells import by_distinct, plain_cells, real_numbers, whole_numbers
 from tpuctl.data.tables.csv_cells import given_column, infer_column
 from tpuctl.data.tfrecord.texts import Texts
 

@@ -13,13 +13,11 @@ import pytest
 from tests.data.source_trees import examples, no_progress, opened
 from tests.data.tables.test_parquet_footer import Kept, far_field, field, listed, varint, zigzag
 from tests.data.test_memory import peak_of_its_own
-from tpuctl.data.options import Options
-from tpuctl.data.source import Source
-from tpuctl.data.sources.batch_sizes import batch_rows, cautious_rows
+from tpuctl.data.source import Options, Source
 from tpuctl.data.sources.parquet_files import read_parquet
-from tpuctl.data.tables import parquet_pages
-from tpuctl.data.tables.parquet_footer import Footer, read_footer
-from tpuctl.data.tables.parquet_pages import checked_footer
+from tpuctl.data.sources.registry import batch_rows, cautious_rows
+from tpuctl.data.tables import parquet
+from tpuctl.data.tables.parquet import Footer, checked_footer, read_footer
 from tpuctl.data.trees.local import LocalTree
 from tpuctl.errors import UsageError
 
@@ -95,14 +93,14 @@ def test_pages_and_rows_that_fill_the_memory_are_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     data = written({"t": ["x" * MIB], "u": ["y" * MIB]}, use_dictionary=False)
-    monkeypatch.setattr(parquet_pages, "_MOST_PAGES", 2 * MIB)
+    monkeypatch.setattr(parquet, "_MOST_PAGES", 2 * MIB)
     (tmp_path / "rows.parquet").write_bytes(data)
     with pytest.raises(
         UsageError, match=r"'rows\.parquet' is not .* pages of it unpack to more than 2097152 bytes"
     ):
         read(tmp_path / "rows.parquet")
-    monkeypatch.setattr(parquet_pages, "_MOST_PAGES", 4 * MIB)
-    monkeypatch.setattr(parquet_pages, "LARGEST", MIB)
+    monkeypatch.setattr(parquet, "_MOST_PAGES", 4 * MIB)
+    monkeypatch.setattr(parquet, "LARGEST", MIB)
     with pytest.raises(
         UsageError, match=r"'rows\.parquet' is not .* a row of it may have more than 1048576 bytes"
     ):

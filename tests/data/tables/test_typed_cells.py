@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tpuctl.data.schema.features import Feature, Tensor, Text
-from tpuctl.data.tables.typed_cells import given_column, infer_column
+from tpuctl.data.schema import Feature, Tensor, Text
+from tpuctl.data.tables.cells import given_column, infer_column
 from tpuctl.errors import UsageError
 
 INT, FLOAT, BOOL, BYTES = Tensor("int64"), Tensor("float32"), Tensor("bool"), Tensor("string")

@@ -18,16 +18,15 @@ import pytest
 
 from tests.data.source_trees import examples, items, opened, produce
 from tests.paths import ROOT
-from tpuctl.data.bad_records import BadRecord
-from tpuctl.data.options import Options, TokenOptions
+from tpuctl.data import tokens
 from tpuctl.data.output.manifest import FILE, decode_manifest
 from tpuctl.data.plan import DatasetPlan, plan
-from tpuctl.data.schema.features import Label, Tensor
+from tpuctl.data.schema import Label, Tensor
+from tpuctl.data.source import BadRecord, Options, TokenOptions
 from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.data.tfrecord.example_encoding import encode
 from tpuctl.data.tfrecord.framing import frame
-from tpuctl.data.tokens import tokenizing
-from tpuctl.data.tokens.vocabulary import Vocabulary
+from tpuctl.data.tokens import Vocabulary
 from tpuctl.errors import UsageError
 
 TEXTS = [
@@ -242,7 +241,7 @@ class TestDataset:
         self, reviews: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(
-            tokenizing, "learn_vocabulary", None
+            tokens, "learn_vocabulary", None
         )  # as on a worker: the training split is not read again
         vocabulary = Vocabulary(("[PAD]", "[UNK]", "great"))
         assert planned(reviews, WORDS, vocabulary=vocabulary).vocabulary is vocabulary
@@ -285,7 +284,7 @@ class TestDataset:
         program = (
             "from pathlib import Path; from hashlib import sha256\n"
             "from tests.data.source_trees import produce\n"
-            "from tpuctl.data.plan import plan; from tpuctl.data.options import Options, TokenOptions\n"
+            "from tpuctl.data.plan import plan; from tpuctl.data.source import Options, TokenOptions\n"
             f"planned = plan(Path({str(reviews)!r}), name='reviews', options=Options(tokens={tokens!r}))\n"
             "print(sha256(b''.join(produce(planned).values())).hexdigest())"
         )

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.data.tokens.vocabulary import Vocabulary, read_vocabulary
-from tpuctl.data.tokens.words import TokenEncoder
+from tpuctl.data.tokens import TokenEncoder, Vocabulary, read_vocabulary
 from tpuctl.errors import UsageError
 
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

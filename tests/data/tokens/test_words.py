@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpuctl.data.tokens import words as module
-from tpuctl.data.tokens.vocabulary import Vocabulary
-from tpuctl.data.tokens.words import TokenEncoder, WordCounts, WordSplitter, learn_pieces
+from tpuctl.data import tokens as module
+from tpuctl.data.tokens import TokenEncoder, Vocabulary, WordCounts, WordSplitter, learn_pieces
 from tpuctl.errors import UsageError
 
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

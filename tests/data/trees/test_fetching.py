@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tpuctl.data.trees import fetching
-from tpuctl.data.trees.fetching import ReadAhead, in_turn
+from tpuctl.data.trees import objects
+from tpuctl.data.trees.objects import ReadAhead, in_turn
 from tpuctl.data.trees.tree import ListedFile
 
 TIMEOUT = 120.0
@@ -100,7 +100,7 @@ def test_what_was_not_begun_when_the_reader_stops_is_never_fetched(pool: Waiting
 class TestReadingOn:
     @pytest.fixture(autouse=True)
     def _parts_of_four_bytes(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(fetching, "PART", 4)
+        monkeypatch.setattr(objects, "PART", 4)
 
     def test_four_parts_are_fetched_each_once(self, pool: Waiting) -> None:
         pool.may_begin.set()

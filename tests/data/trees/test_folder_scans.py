@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.bucket_objects.listed import ListedObject, ObjectPage
+from tpuctl.bucket_objects import ListedObject, ObjectPage
 from tpuctl.data.trees import objects
 from tpuctl.data.trees.objects import FolderScans
 

@@ -15,11 +15,11 @@ from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.bucket_layout import split_gs
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
-from tpuctl.data.bad_records import BadRecordsError
-from tpuctl.data.files import contents
-from tpuctl.data.files.class_folders import list_class_folders
+from tpuctl.data.files import rows
+from tpuctl.data.files.listing import list_class_folders
 from tpuctl.data.plan import DatasetPlan, plan
-from tpuctl.data.trees import fetching
+from tpuctl.data.source import BadRecordsError
+from tpuctl.data.trees import objects
 from tpuctl.data.trees import objects as folder_scans
 from tpuctl.data.trees import objects as remembered
 from tpuctl.data.trees.objects import ObjectTree, object_tree
@@ -226,7 +226,7 @@ class TestReading:
         self, put: Put, tree: Callable[[str], ObjectTree], simulator: RunningSimulator,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
-        monkeypatch.setattr(fetching, "AHEAD_BYTES", 300)
+        monkeypatch.setattr(objects, "AHEAD_BYTES", 300)
         put(*(f"raw/a/{number:02}.png" for number in range(20)))
         files = list_class_folders(tree("raw")).files
         before = requested(simulator, "get")
@@ -240,7 +240,7 @@ class TestReading:
     ) -> None:
         data = bytes(range(256)) * 40
         put("raw/large", data=data)
-        monkeypatch.setattr(fetching, "PART", 1000)
+        monkeypatch.setattr(objects, "PART", 1000)
         monkeypatch.setattr("tpuctl.data.trees.objects.PART", 1000)
         root = tree("raw")
         file = listed(root, "large")
@@ -262,7 +262,7 @@ class TestReading:
         source = csv_file(tmp_path / "source")
         uri = copy(bucket, source, "raw/a.csv")
         root = object_tree(cloud.source_objects(bucket.name), split_gs(uri)[1])
-        monkeypatch.setattr(contents, "MOST_COPIED", 0)
+        monkeypatch.setattr(rows, "MOST_COPIED", 0)
         assert produce(plan(root, name="pets")) == produce(plan(source, name="pets"))
 
 

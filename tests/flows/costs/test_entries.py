@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from tpuctl.catalogue.prices import Price, unknown
-from tpuctl.flows.costs.entries import By, Entry, grouped
+from tpuctl.flows.costs.bills import By, Entry, grouped
 
 PRICE = Price(Decimal("3.6"), "USD")
 ENTRY = Entry(

@@ -17,16 +17,15 @@ from tests.flows.nodes.memory_provider import node as made
 from tests.flows.runs.records import CREATED, TPU, write_run
 from tests.running_simulator import RunningSimulator
 from tpuctl import clock, runs
-from tpuctl.catalogue.prices import Price, unknown
-from tpuctl.catalogue.recorded_price import RecordedPrice
+from tpuctl.catalogue.prices import Price, RecordedPrice, unknown
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import DeadlineError
-from tpuctl.flows.costs.entries import Entry, grouped
+from tpuctl.flows.costs.bills import Entry, grouped
 from tpuctl.flows.costs.report import CostReport, lives, shared, take_costs
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import History, Node, NodeState, PastChange
-from tpuctl.recovery.records import Machine
+from tpuctl.recovery import Machine
 from tpuctl.runs import Run, Tpu, Verdict
 
 TWO = Price(Decimal(2), "USD", "the list", "2026-06-01T00:00:00Z")

@@ -18,11 +18,10 @@ import pytest
 
 from tests.cloud.web_server import WebServer, refusing, serving
 from tpuctl.cloud.downloads import Downloads
-from tpuctl.data.public.catalogue import PUBLIC, Form, PublicDataset, PublicFile
-from tpuctl.data.public.unpacking import copied
+from tpuctl.data.public import PUBLIC, Form, PublicDataset, PublicFile, copied
 from tpuctl.errors import DeadlineError, NotFoundError, StateError, UsageError
 from tpuctl.flows.datasets import fetch as flow
-from tpuctl.local import folder_lock
+from tpuctl.local import private_folder
 
 A, B, OTHER = b"a" * 300_000, b"b" * 300_000, b"other"
 
@@ -82,7 +81,7 @@ class TestFetched:
         self, server: WebServer, downloads: Downloads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Both would write the same part, and each deletes the folder of both."""
-        folder, hold, waits = tmp_path / "two", folder_lock.hold, threading.Event()
+        folder, hold, waits = tmp_path / "two", private_folder.hold, threading.Event()
 
         def hold_and_say(work: Path, on_wait: Callable[[], object]) -> int:
             return hold(work, waits.set)
@@ -97,7 +96,7 @@ class TestFetched:
             fetch(*arguments)
 
         others: list[Future[flow.FetchResult]] = []
-        monkeypatch.setattr(folder_lock, "hold", hold_and_say)
+        monkeypatch.setattr(private_folder, "hold", hold_and_say)
         monkeypatch.setattr(downloads, "fetch", fetch_once_the_other_waits)
         with ThreadPoolExecutor(1) as pool:
             first = flow.fetch("two", public_set(server), folder, downloads, silent)

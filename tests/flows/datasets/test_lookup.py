@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.flows.datasets.pets import plan_pets, send
-from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.bucket_objects import BadObjectError
 from tpuctl.cloud.storage import Bucket
 from tpuctl.data.plan import plan
 from tpuctl.datasets import DatasetRef

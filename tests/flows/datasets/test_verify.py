@@ -11,7 +11,7 @@ from tests.running_simulator import RunningSimulator
 from tpuctl.cloud.storage import Bucket
 from tpuctl.data.output.manifest import Manifest
 from tpuctl.errors import StateError
-from tpuctl.flows.datasets.verify import verify
+from tpuctl.flows.datasets.pull import verify
 
 
 def shard(number: int, count: int = 8) -> str:

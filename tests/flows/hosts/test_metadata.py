@@ -8,7 +8,7 @@ from tests.flows.nodes.memory_provider import MemoryProvider, node
 from tests.flows.passing_time import PassingTime
 from tpuctl.cloud.provider import Operation
 from tpuctl.errors import ConflictError, DeadlineError
-from tpuctl.flows.hosts.metadata import change_metadata
+from tpuctl.flows.hosts.bucket_access import change_metadata
 from tpuctl.nodes import Change, Node, UpdateNode
 
 

@@ -12,8 +12,8 @@ from tests.flows.passing_time import PassingTime
 from tpuctl.cloud.provider import Operation
 from tpuctl.cloud.ssh import CommandResult
 from tpuctl.errors import DeadlineError, HostError, PreemptedError, StateError
-from tpuctl.flows.hosts import ssh_access
-from tpuctl.flows.hosts.ssh_access import await_hosts, await_ssh, grant_access, install_key
+from tpuctl.flows.hosts import way_in
+from tpuctl.flows.hosts.way_in import await_hosts, await_ssh, grant_access, install_key
 from tpuctl.nodes import Change, Node, NodeId, NodeState, SshKey
 
 KEY = SshKey("ada", "ssh-ed25519 AAAA")
@@ -141,7 +141,7 @@ class TestNodeThatChangesMeanwhile:
 
     @pytest.fixture(autouse=True)
     def looks_always(self, monkeypatch: pytest.MonkeyPatch, passing_time: PassingTime) -> None:
-        monkeypatch.setattr(ssh_access, "LOOK_INTERVAL", 0)
+        monkeypatch.setattr(way_in, "LOOK_INTERVAL", 0)
 
     @pytest.mark.parametrize(
         ("state", "error"), [(NodeState.PREEMPTED, PreemptedError), (NodeState.STOPPED, StateError)]

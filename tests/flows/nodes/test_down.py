@@ -11,7 +11,7 @@ from tests.flows.passing_time import PassingTime
 from tpuctl.cloud.provider import Operation
 from tpuctl.errors import ConfigError, DeadlineError, NotFoundError, StateError, UsageError
 from tpuctl.flows.nodes.down import DownPlan, down, plan_down, requests
-from tpuctl.flows.nodes.inventory import Allocation
+from tpuctl.flows.nodes.lookup import Allocation
 from tpuctl.nodes import (
     Change,
     DeleteNode,

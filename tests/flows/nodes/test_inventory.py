@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.flows.nodes.memory_provider import MemoryProvider, node, queued_resource
-from tpuctl.flows.nodes.inventory import Allocation, Inventory, grouped, take_inventory
+from tpuctl.flows.nodes.lookup import Allocation, Inventory, grouped, take_inventory
 from tpuctl.nodes import (
     Node,
     NodeList,

@@ -10,7 +10,7 @@ from tests.flows.nodes.memory_provider import MemoryProvider, node, queued_resou
 from tpuctl.errors import DeadlineError, NotFoundError, PreemptedError, StateError
 from tpuctl.flows.nodes.lookup import find_allocation, find_node, find_ready, is_deletable, node_state
 from tpuctl.nodes import Node, NodeId, NodeState, QueueState, joined
-from tpuctl.nodes.readiness import require_ready
+from tpuctl.nodes.queued_resources import require_ready
 
 
 def test_a_node_is_found_by_its_identity() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from tests.flows.nodes.memory_provider import MemoryProvider, node, queued_resource
 from tpuctl.errors import DeadlineError, NotFoundError, StateError, TpuctlError
-from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.lookup import (
+    Allocation,
     choose,
     choose_candidates,
     find_allocation,

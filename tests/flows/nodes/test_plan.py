@@ -12,7 +12,7 @@ from tests.flows.nodes.memory_provider import ZONE, MemoryProvider, node, queued
 from tpuctl.errors import ConfigError, DeadlineError, StateError, UsageError
 from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.nodes.options import UpOptions
-from tpuctl.flows.nodes.placement.search import Search
+from tpuctl.flows.nodes.placement.rounds import Search
 from tpuctl.flows.nodes.plan import UpPlan, plan_up
 from tpuctl.nodes import (
     CreateNode,

@@ -21,10 +21,10 @@ from tpuctl.errors import (
     TpuctlError,
     UsageError,
 )
-from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.lifetime import Lifetime
+from tpuctl.flows.nodes.lookup import Allocation
 from tpuctl.flows.nodes.options import UpOptions
-from tpuctl.flows.nodes.placement.search import Search
+from tpuctl.flows.nodes.placement.rounds import Search
 from tpuctl.flows.nodes.plan import UpPlan, default_name, plan_up
 from tpuctl.flows.nodes.up import requests, up
 from tpuctl.nodes import Change, HttpRequest, Node, NodeId, NodeRequest, NodeState, SshKey, owner_label

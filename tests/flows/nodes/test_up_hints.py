@@ -26,7 +26,7 @@ from tpuctl.errors import (
     TpuctlError,
 )
 from tpuctl.flows.nodes.lifetime import Lifetime
-from tpuctl.flows.nodes.placement.search import Search
+from tpuctl.flows.nodes.placement.rounds import Search
 from tpuctl.flows.nodes.plan import plan_up
 from tpuctl.flows.nodes.up import requests, up
 from tpuctl.nodes import HttpRequest, NodeList, NodeRequest, NodeState, owner_label

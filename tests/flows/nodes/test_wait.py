@@ -7,7 +7,7 @@ import pytest
 from tests.flows.nodes.memory_provider import MemoryProvider, MemorySsh, node, queued_resource
 from tests.flows.passing_time import PassingTime
 from tpuctl.errors import DeadlineError, HostError, NotFoundError
-from tpuctl.flows.nodes.wait import wait
+from tpuctl.flows.nodes.up import wait
 from tpuctl.nodes import NodeState, QueueState, SshKey
 
 KEY = SshKey("ada", "ssh-ed25519 AAAA")

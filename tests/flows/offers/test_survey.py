@@ -10,14 +10,7 @@ from tests.flows.nodes.memory_provider import ZONE, MemoryProvider
 from tpuctl import accelerators
 from tpuctl.catalogue.quotas import QuotaList
 from tpuctl.errors import ConfigError, DeadlineError, UsageError
-from tpuctl.flows.offers.survey import (
-    Survey,
-    ZoneOffer,
-    default_of,
-    read_quotas,
-    survey_runtimes,
-    survey_types,
-)
+from tpuctl.flows.offers import Survey, ZoneOffer, default_of, read_quotas, survey_runtimes, survey_types
 
 LIVE = ZoneOffer("a", ("v3-8", "v9-8"), ("v2-8", "v3-8"))
 SILENT = ZoneOffer("b", None, ("v3-8",))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from tests.flows.nodes.memory_provider import ZONE, node, queued_resource
-from tpuctl.flows.nodes.inventory import Allocation, Inventory
-from tpuctl.flows.overview.changes import differences, snapshots
+from tpuctl.flows.nodes.lookup import Allocation, Inventory
 from tpuctl.flows.overview.node_runs import RunOnNode, Workload
+from tpuctl.flows.overview.story import differences, snapshots
 from tpuctl.flows.overview.views import Overview
 from tpuctl.nodes import Maintenance, NodeState, QueueState
 

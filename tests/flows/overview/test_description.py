@@ -13,8 +13,8 @@ import pytest
 from tests.flows.nodes.memory_provider import ZONE, MemoryProvider, node, queued_resource
 from tpuctl.catalogue.prices import Price, unknown
 from tpuctl.errors import ConfigError, DeadlineError, HostError, NotFoundError, TpuctlError
-from tpuctl.flows.nodes.inventory import Allocation, Inventory
-from tpuctl.flows.nodes.prices import Prices
+from tpuctl.flows.nodes.lookup import Allocation, Inventory
+from tpuctl.flows.nodes.plan import Prices
 from tpuctl.flows.overview.description import facts_of, find_overview
 from tpuctl.flows.overview.node_runs import RunOnNode, Workload
 from tpuctl.flows.overview.views import Overview

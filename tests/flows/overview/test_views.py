@@ -11,8 +11,8 @@ import pytest
 from tests.flows.nodes.memory_provider import MemoryProvider, node, queued_resource
 from tpuctl.catalogue.prices import Price, unknown
 from tpuctl.errors import ConfigError, NotFoundError, StateError, TpuctlError
-from tpuctl.flows.nodes.expiry import idle_limit
-from tpuctl.flows.nodes.inventory import Allocation, Inventory
+from tpuctl.flows.nodes.lifetime import idle_limit
+from tpuctl.flows.nodes.lookup import Allocation, Inventory
 from tpuctl.flows.overview.node_runs import RunOnNode, Workload
 from tpuctl.flows.overview.views import (
     KeeperNotes,

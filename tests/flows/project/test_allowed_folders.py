@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.errors import ConfigError
-from tpuctl.flows.project.allowed_folders import allow, is_allowed
+from tpuctl.flows.project.doctor import allow, is_allowed
 
 
 def test_a_folder_is_remembered_by_its_place(home: Path, tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from tpuctl.flows.remote import byte_relay
-from tpuctl.flows.remote.byte_relay import relay
+from tpuctl.flows.remote import copy
+from tpuctl.flows.remote.copy import relay
 
 
 class Ends:
@@ -83,7 +83,7 @@ def test_the_relay_ends_with_the_reader_of_the_sink(ends: Ends) -> None:
 def test_a_host_that_says_nothing_after_the_end_of_the_source_is_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(byte_relay, "PATIENCE", 0.05)
+    monkeypatch.setattr(copy, "PATIENCE", 0.05)
     ends = Ends()
     os.close(ends.to_source)
     assert ends.host.recv(1) == b""
@@ -92,7 +92,7 @@ def test_a_host_that_says_nothing_after_the_end_of_the_source_is_left(
 
 
 def test_a_source_that_pauses_for_longer_than_the_patience_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(byte_relay, "PATIENCE", 0.01)
+    monkeypatch.setattr(copy, "PATIENCE", 0.01)
     ends = Ends()
     for byte in (b"a", b"b"):
         os.write(ends.to_source, byte)

@@ -12,8 +12,7 @@ from tests.flows.nodes.memory_provider import node
 from tests.flows.remote.played_process import PlayedProcess, PlayedSession, session_of
 from tpuctl.errors import DeadlineError, HostError, InterruptedByUser
 from tpuctl.flows.remote import execution
-from tpuctl.flows.remote.command import Results, run_command
-from tpuctl.flows.remote.execution import GRACE, Ended, Output
+from tpuctl.flows.remote.execution import GRACE, Ended, Output, Results, run_command
 from tpuctl.flows.remote.targets import Hosts
 from tpuctl.nodes import Node
 

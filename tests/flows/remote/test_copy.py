@@ -19,8 +19,7 @@ from tpuctl.cloud.ssh import Ssh
 from tpuctl.copier.sending import line
 from tpuctl.errors import HostError, StateError, TpuctlError, UsageError
 from tpuctl.flows.remote import copy as flow
-from tpuctl.flows.remote.copy import Copied, copy, program_sources
-from tpuctl.flows.remote.copy_paths import parse_copy
+from tpuctl.flows.remote.copy import Copied, copy, parse_copy, program_sources
 from tpuctl.flows.remote.targets import Hosts
 from tpuctl.parallel import WIDTH
 

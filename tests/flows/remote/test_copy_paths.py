@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tpuctl.errors import UsageError
-from tpuctl.flows.remote.copy_paths import CopyRequest, RemotePath, parse_copy, parse_path
-from tpuctl.flows.remote.workers import HostName, parse_workers
+from tpuctl.flows.remote.copy import CopyRequest, RemotePath, parse_copy, parse_path
+from tpuctl.flows.remote.targets import HostName, parse_workers
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from tests.flows.nodes.memory_provider import ZONE, node
 from tpuctl.errors import ConfigError, HostError
-from tpuctl.flows.remote.known_hosts import BLOB_START, key_alias, known_hosts_file, write_known_hosts
+from tpuctl.flows.remote.openssh import BLOB_START, key_alias, known_hosts_file, write_known_hosts
 from tpuctl.flows.remote.targets import Hosts
 
 KEYS = [base64.b64encode(BLOB_START + bytes([number]) * 32).decode() for number in range(3)]

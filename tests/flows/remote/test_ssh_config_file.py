@@ -13,8 +13,7 @@ import pytest
 
 from tests.flows.nodes.memory_provider import node
 from tpuctl.errors import ConfigError, ConflictError
-from tpuctl.flows.remote.ssh_config_file import SshConfig
-from tpuctl.flows.remote.ssh_entries import Entry, entry
+from tpuctl.flows.remote.openssh import Entry, SshConfig, entry
 
 OWN = b"# my own \xff\r\nHost n1 *\n  User me\nHost last"
 PLACE = "project p"

@@ -6,7 +6,7 @@ import pytest
 
 from tests.flows.nodes.memory_provider import ZONE, MemoryProvider, node, queued_resource
 from tpuctl.errors import DeadlineError, NotFoundError, StateError
-from tpuctl.flows.remote.ssh_entries import entry, find_nodes
+from tpuctl.flows.remote.openssh import entry, find_nodes
 from tpuctl.nodes import NodeState, QueueState
 
 

@@ -16,13 +16,12 @@ from tests.flows.passing_time import PassingTime
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cloud.endpoints import connect
 from tpuctl.cloud.ssh import Ssh
-from tpuctl.cloud.ssh.keys import make_key
+from tpuctl.cloud.ssh.dialing import make_key
 from tpuctl.config import load
 from tpuctl.errors import DeadlineError, HostError, NotFoundError, PreemptedError, StateError, TpuctlError
-from tpuctl.flows.hosts import ssh_access
-from tpuctl.flows.hosts.ssh_access import KEY_ARRIVAL, grant_access, patient_ssh
-from tpuctl.flows.remote.targets import Hosts, admission_requests, admit, find_hosts
-from tpuctl.flows.remote.workers import ALL_WORKERS, only_worker
+from tpuctl.flows.hosts import way_in
+from tpuctl.flows.hosts.way_in import KEY_ARRIVAL, grant_access, patient_ssh
+from tpuctl.flows.remote.targets import ALL_WORKERS, Hosts, admission_requests, admit, find_hosts, only_worker
 from tpuctl.nodes import Node, NodeId, NodeState, QueueState, SshKey
 
 Tpuctl = Callable[..., CommandResult]
@@ -222,7 +221,7 @@ class TestKeyThatOthersOverwrite:
 
     @pytest.fixture(autouse=True)
     def _looks_always(self, monkeypatch: pytest.MonkeyPatch, passing_time: PassingTime) -> None:
-        monkeypatch.setattr(ssh_access, "LOOK_INTERVAL", 0)
+        monkeypatch.setattr(way_in, "LOOK_INTERVAL", 0)
 
     class Overwritten(MemorySsh):
         """Hosts that let in who is in the metadata; another client writes its own `times` times."""

@@ -6,7 +6,7 @@ import pytest
 
 from tests.flows.nodes.memory_provider import node
 from tpuctl.errors import NotFoundError, UsageError
-from tpuctl.flows.remote.workers import (
+from tpuctl.flows.remote.targets import (
     ALL_WORKERS,
     HostName,
     chosen_workers,

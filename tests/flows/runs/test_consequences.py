@@ -8,7 +8,7 @@ import pytest
 from tests.flows.runs.records import TPU
 from tpuctl import runs
 from tpuctl.errors import JobFailedError, PreemptedError, StateError
-from tpuctl.flows.runs.consequences import error_of, next_command
+from tpuctl.flows.runs.outcome import error_of, next_command
 from tpuctl.runs import Verdict
 
 TIME = "2026-01-01T12:00:00Z"

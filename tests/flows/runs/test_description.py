@@ -23,10 +23,9 @@ from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.host.worker.records import FINISHED, RUNNING, StopRequest, WorkerStatus
 from tpuctl.host.worker.records import encode as encode_word
 from tpuctl.nodes import NodeId
-from tpuctl.recovery.records import Machine, Restarts
+from tpuctl.recovery import Machine, Restarts
 from tpuctl.runs import Attempt, Git, Run, Verdict, encode
-from tpuctl.upkeep.notes import Note, Notes
-from tpuctl.upkeep.removal import REMOVAL_TYPE
+from tpuctl.upkeep import REMOVAL_TYPE, Note, Notes
 
 NODE = node(id=NodeId("cloud-tpu", TPU.project, TPU.zone, TPU.name, TPU.uid))
 RUN = Run("r1", CREATED, "ada@laptop", "job.py", (), "a" * 64, "jax", "v3-32", (), {})

@@ -24,7 +24,7 @@ from tpuctl.flows.runs.lookup import (
 )
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.runs import BY_MACHINE, BY_WORKERS, Run, Verdict, encode, verdict_type
-from tpuctl.upkeep.removal import REMOVAL_TYPE
+from tpuctl.upkeep import REMOVAL_TYPE
 
 START = "2026-01-01T12:00:00Z"
 

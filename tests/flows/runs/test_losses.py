@@ -9,7 +9,7 @@ from tests.flows.runs.records import ATTEMPT, CREATED, TPU
 from tests.running_simulator import RunningSimulator
 from tpuctl import runs
 from tpuctl.cloud.storage import Bucket
-from tpuctl.flows.runs.losses import steps_lost, total_lost
+from tpuctl.flows.runs.state import steps_lost, total_lost
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.runs import ORDERED_LOGS, Run, Verdict
 

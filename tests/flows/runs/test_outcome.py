@@ -16,15 +16,14 @@ from tpuctl import runs
 from tpuctl.cloud.ssh import Ssh
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import BucketMissingError, ConfigError, DeadlineError, HostError, NotFoundError
-from tpuctl.flows.runs.consequences import success_of
+from tpuctl.flows.runs.evidence.decision import HostState, HostWord
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.evidence.words import HostState, HostWord
-from tpuctl.flows.runs.outcome import settle, with_restart
+from tpuctl.flows.runs.outcome import settle, success_of, with_restart
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.host.worker.records import FINISHED, RUNNING, StopRequest, WorkerStatus, encode
 from tpuctl.nodes import PastChange
-from tpuctl.recovery.records import Machine, Restarts
+from tpuctl.recovery import Machine, Restarts
 from tpuctl.runs import Attempt, Run, Verdict
 from tpuctl.runs import encode as encode_record
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.flows.runs.records import TPU
 from tpuctl import runs
-from tpuctl.flows.runs.restarts import decide, needs_other_machine, was_lost_at_once
-from tpuctl.recovery.records import Restarts
+from tpuctl.flows.runs.stored_attempt import decide, needs_other_machine, was_lost_at_once
+from tpuctl.recovery import Restarts
 from tpuctl.runs import BY_MACHINE, BY_SILENCE, Verdict
 
 ENDLESS = Restarts(after_loss=None)

@@ -12,7 +12,7 @@ from tests.flows.nodes.memory_provider import MemoryProvider
 from tests.flows.runs.records import CREATED, STATUS, write_run
 from tests.running_simulator import RunningSimulator
 from tpuctl import runs
-from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.bucket_objects import BadObjectError, Content
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import DeadlineError
 from tpuctl.flows.runs import results
@@ -21,8 +21,7 @@ from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.host.worker.records import FINISHED
 from tpuctl.host.worker.records import encode as encode_of_host
-from tpuctl.object_content import Content
-from tpuctl.provenance.records import Results, digest_of
+from tpuctl.provenance import Results, digest_of
 from tpuctl.runs import BY_SILENCE, BY_WORKERS, Verdict, encode
 
 FILES = {"checkpoints/ckpt-1.index": b"one", "outputs/weights.npy": b"two", "tensorboard/a/b": b""}
@@ -116,7 +115,7 @@ def test_a_bucket_that_takes_no_record_of_results_keeps_the_verdict(
 
 
 def test_many_files_are_counted_and_in_the_digest(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpuctl.provenance.records.MOST_FILES", 2)
+    monkeypatch.setattr("tpuctl.provenance.MOST_FILES", 2)
     run = write_run(bucket)
     write_files(bucket, run)
     record = results.write(bucket, run.paths, verdict())

@@ -9,7 +9,7 @@ import pytest
 
 from tests.flows.runs.records import CREATED, STATUS, TPU
 from tpuctl import runs
-from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.bucket_objects import BadObjectError
 from tpuctl.flows.runs.state import RunState, line_left, unstarted_label, unstarted_reason
 from tpuctl.host.worker.records import WorkerStatus
 from tpuctl.runs import Verdict

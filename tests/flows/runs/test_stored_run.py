@@ -13,7 +13,7 @@ from tests.flows.runs.evidence.memory_bucket import START, MemoryBucket
 from tests.flows.runs.records import ATTEMPT, CREATED, STATUS, write_run, write_status
 from tests.running_simulator import RunningSimulator
 from tpuctl import clock, runs
-from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.bucket_objects import BadObjectError
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import ConflictError, NotFoundError, UsageError
 from tpuctl.flows.runs.lookup import find_run, stored_runs

@@ -21,7 +21,7 @@ from tests.flows.runs.records import (
 )
 from tests.running_simulator import RunningSimulator
 from tpuctl import clock, runs
-from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.bucket_objects import BadObjectError
 from tpuctl.catalogue.prices import Price, unknown
 from tpuctl.cloud.storage import Bucket, Object
 from tpuctl.datasets import PinnedDataset

@@ -13,7 +13,7 @@ import pytest
 
 from tpuctl import clock
 from tpuctl.cloud import server_time
-from tpuctl.sim.gcs import timestamps
+from tpuctl.sim.gcs import errors
 
 SHOWN_TO = ("tpuctl", "aiohttp")
 """Packages that read it by time.time(); aiohttp dates the simulator's answers. gRPC reads deadlines by it."""
@@ -28,7 +28,7 @@ class ShownTime:
         self._still: float | None = None
         patch.setattr(time, "time", self._by_caller)
         patch.setattr(clock, "now", self.now)
-        patch.setattr(timestamps, "datetime", self._of_objects())
+        patch.setattr(errors, "datetime", self._of_objects())
         # An answer tells its second only, and time goes on between two answers: not while it stands still.
         patch.setattr(server_time.AnswerClock, "now", lambda _: self.now())
 

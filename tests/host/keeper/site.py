@@ -10,7 +10,7 @@ from typing import Any
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cloud.storage import Bucket
 from tpuctl.polling import Backoff, poll
-from tpuctl.sim.hosts.disk import HostDisk
+from tpuctl.sim.hosts.network import HostDisk
 
 Command = Callable[..., CommandResult]
 FAST = Backoff(0.05, 0.2)

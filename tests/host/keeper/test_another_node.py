@@ -11,9 +11,7 @@ from tests.host.keeper.site import Command, Keepers
 from tests.host.worker.host import ssh_environment
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.host import gcs, wire
-from tpuctl.host.keeper.api import TpuApi
-from tpuctl.host.keeper.keeper import AnotherNodeError, Keeper
-from tpuctl.host.keeper.metadata import MetadataServer
+from tpuctl.host.keeper.keeper import AnotherNodeError, Keeper, MetadataServer, TpuApi
 from tpuctl.host.keeper.records import moment
 
 

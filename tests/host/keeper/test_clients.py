@@ -12,9 +12,16 @@ import pytest
 from tests.cloud.web_server import QuietServer
 from tests.isolation.ports import refusing_port
 from tpuctl.host import gcs
-from tpuctl.host.keeper import api as module
-from tpuctl.host.keeper.api import AbsentError, ApiError, RefusedError, TpuApi
-from tpuctl.host.keeper.metadata import Metadata, MetadataError, MetadataServer
+from tpuctl.host.keeper import keeper as module
+from tpuctl.host.keeper.keeper import (
+    AbsentError,
+    ApiError,
+    Metadata,
+    MetadataError,
+    MetadataServer,
+    RefusedError,
+    TpuApi,
+)
 
 DATE = "Fri, 15 Jan 2027 08:00:00 GMT"
 NODE = "projects/p/locations/z/nodes/n1"

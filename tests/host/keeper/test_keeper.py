@@ -11,8 +11,14 @@ import pytest
 
 from tests.host.keeper.wire import ADDRESS, CREATED, NODE, FullDisk, Services, serving
 from tests.isolation.ports import refusing_port
-from tpuctl.host.keeper.keeper import GONE_AFTER, LONGEST_PAUSE, AnotherNodeError, Keeper, Memory
-from tpuctl.host.keeper.metadata import MetadataServer
+from tpuctl.host.keeper.keeper import (
+    GONE_AFTER,
+    LONGEST_PAUSE,
+    AnotherNodeError,
+    Keeper,
+    Memory,
+    MetadataServer,
+)
 
 HOUR = 3600
 QUEUED = "projects/p/locations/z/queuedResources/q1"
@@ -474,7 +480,7 @@ class TestTrouble:
         self, host: Host, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with refusing_port() as port:
-            monkeypatch.setattr("tpuctl.host.keeper.api.URL", f"http://127.0.0.1:{port}/v2/")
+            monkeypatch.setattr("tpuctl.host.keeper.keeper.URL", f"http://127.0.0.1:{port}/v2/")
             assert re.match("no answer from the Cloud TPU API: .*refused", str(host.look()["error"]))
 
     @pytest.mark.parametrize(("name", "value"), [("tpuctl-expires", "soon"), ("tpuctl-idle", "0s")])

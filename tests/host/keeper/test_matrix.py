@@ -17,8 +17,7 @@ import pytest
 from tests.host.keeper.wire import CREATED, HANG, FullDisk, Services, serving
 from tpuctl.host import gcs
 from tpuctl.host.keeper import records
-from tpuctl.host.keeper.keeper import Keeper, Memory
-from tpuctl.host.keeper.metadata import MetadataServer
+from tpuctl.host.keeper.keeper import Keeper, Memory, MetadataServer
 
 TTL, IDLE = "tpuctl-ttl", "tpuctl-idle"
 BEGIN, USED_UNTIL, END = CREATED + 40, CREATED + 70, CREATED + 640

@@ -18,16 +18,16 @@ import pytest
 
 from tests.cloud.web_server import QuietServer
 from tpuctl.host import gcs, timing, wire
-from tpuctl.host.keeper import api, metadata
+from tpuctl.host.keeper import keeper
 
 NODE = "projects/p/locations/z/nodes/n1"
 ADDRESS = "10.0.0.2"
 CREATED = 1_767_268_800.0  # 2026-01-01T12:00:00Z
 HANG = 0
 PATIENCE = {
-    "metadata": metadata.METADATA_TIMEOUT,
-    "api": api.API_TIMEOUT,
-    "guests": api.API_TIMEOUT,
+    "metadata": keeper.METADATA_TIMEOUT,
+    "api": keeper.API_TIMEOUT,
+    "guests": keeper.API_TIMEOUT,
     "bucket": wire.TIMEOUT,
 }
 """Seconds that a client waits for an answer that does not come."""
@@ -197,7 +197,7 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
     monkeypatch.setattr(timing, "sleep", services.sleep)
     monkeypatch.setattr(timing, "REQUEST_PAUSES", (0.0, 0.0))
     monkeypatch.setenv("GCE_METADATA_HOST", address)
-    monkeypatch.setattr(api, "URL", f"http://{address}")
+    monkeypatch.setattr(keeper, "URL", f"http://{address}")
     monkeypatch.setattr(gcs, "HOST", f"http://{address}")
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()

@@ -18,7 +18,7 @@ from tpuctl import runs
 from tpuctl.host.worker.job import processes
 from tpuctl.host.worker.peers import reason_of
 from tpuctl.host.worker.records import StopRequest
-from tpuctl.host.worker.reporting.status import read_last
+from tpuctl.host.worker.reporting import read_last
 from tpuctl.polling import Backoff, poll
 
 LINES = (

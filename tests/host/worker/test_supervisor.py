@@ -16,7 +16,7 @@ from tpuctl import runs
 from tpuctl.cloud.storage import Bucket
 from tpuctl.host import gcs, timing
 from tpuctl.host.worker.attempt_lock import hold
-from tpuctl.host.worker.job import causes, leftovers
+from tpuctl.host.worker.job import processes, script
 from tpuctl.host.worker.peers import DecisionObject
 from tpuctl.host.worker.records import STOP_FILE, Spec, StopRequest, WorkerStatus, encode
 from tpuctl.host.worker.signals import Signals, Stopped, wake
@@ -36,7 +36,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, float]]]:
     before = {number: signal.getsignal(number) for number in numbers}
     calls: list[tuple[int, float]] = []
     # the real one would end what other tests of this process have started
-    monkeypatch.setattr(leftovers, "end", lambda folder, script, spared, grace: calls.append((script, grace)))
+    monkeypatch.setattr(processes, "end", lambda folder, script, spared, grace: calls.append((script, grace)))
     yield calls
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -84,7 +84,7 @@ class TestTakeOver:
     def test_a_script_that_ran_was_not_watched_to_its_end(
         self, take_over: TakeOver, bucket: Bucket, ended: list[tuple[int, float]], monkeypatch
     ) -> None:
-        monkeypatch.setattr(causes, "count_oom_kills", lambda: 0)
+        monkeypatch.setattr(script, "count_oom_kills", lambda: 0)
         status = take_over()
         assert (status.state, status.error, status.exit_code, status.pid) == ("finished", ERROR, None, 7)
         assert (status.cause, status.stopped, status.stopped_by, status.peer) == ("", "", "", None)
@@ -99,7 +99,7 @@ class TestTakeOver:
     def test_the_kernel_may_have_killed_it_for_want_of_memory(
         self, take_over: TakeOver, monkeypatch: pytest.MonkeyPatch, code: int, kills: int, cause: str
     ) -> None:
-        monkeypatch.setattr(causes, "count_oom_kills", lambda: 3)
+        monkeypatch.setattr(script, "count_oom_kills", lambda: 3)
         assert take_over(code=code, kills=kills).cause == cause
 
     def test_where_only_the_last_word_was_missing_the_script_has_ended_as_noted(
@@ -122,7 +122,7 @@ class TestTakeOver:
     def test_a_host_that_stopped_is_why(
         self, take_over: TakeOver, monkeypatch: pytest.MonkeyPatch, ended: list[tuple[int, float]]
     ) -> None:
-        monkeypatch.setattr(causes, "of_stop", lambda: "preempted")
+        monkeypatch.setattr(script, "of_stop", lambda: "preempted")
         status = take_over(stop_signal=signal.SIGTERM)
         assert (status.stopped, status.cause, status.error) == ("SIGTERM", "preempted", ERROR)
         assert ended == [(7, 0.0)], "a host that stops leaves no time"

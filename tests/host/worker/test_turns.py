@@ -29,7 +29,7 @@ from tpuctl.host.worker.records import (
     WorkerStatus,
     encode,
 )
-from tpuctl.host.worker.reporting.status import now
+from tpuctl.host.worker.reporting import now
 from tpuctl.polling import Backoff, poll
 
 LINE = "nodes/sim-project.europe-west4-a.n1.77/runs/"
@@ -212,7 +212,7 @@ class TestLine:
 
 SLOW = f"""{FAST}
 import time
-from tpuctl.host.worker.reporting.status import StatusWriter
+from tpuctl.host.worker.reporting import StatusWriter
 update = StatusWriter.update
 def slow(self, **changes):
     if changes.get('state') == 'queued':

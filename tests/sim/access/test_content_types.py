@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from tpuctl.sim.access.content_types import json_bodies
+from tpuctl.sim.access import json_bodies
 
 
 def answered(body: bytes, content_type: str | None) -> tuple[int, object]:

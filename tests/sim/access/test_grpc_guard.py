@@ -12,9 +12,7 @@ import grpc
 import pytest
 
 from tests.sim.access.grpc_call import Call
-from tpuctl.sim.access.guard import Guard
-from tpuctl.sim.access.peers import Address
-from tpuctl.sim.access.secret import Secret
+from tpuctl.sim.access import Address, Guard, Secret
 from tpuctl.sim.tpu_servers import GrpcGuard
 
 SERVER = ("127.0.0.1", 80)

@@ -13,10 +13,7 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from tpuctl.sim.access.guard import Guard, refused
-from tpuctl.sim.access.peers import Address
-from tpuctl.sim.access.secret import Secret
-from tpuctl.sim.access.web_pages import page_refusal
+from tpuctl.sim.access import Address, Guard, Secret, page_refusal, refused
 
 CLIENT, SERVER = ("127.0.0.1", 50000), ("127.0.0.1", 80)
 FOREIGN = "The request is refused: the simulator is for the user who started it alone."

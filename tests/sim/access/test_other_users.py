@@ -20,10 +20,18 @@ from tests.isolation.ports import free_port, refusing_port
 from tests.running_simulator import RunningSimulator
 from tests.sim.access.other_user import CLOSED, DENIED, NOBODY, SENT, as_root, attack
 from tests.sim.live_host import PARENT, User
-from tpuctl.sim.access import peers
-from tpuctl.sim.access.guard import Guard
-from tpuctl.sim.access.peers import Address, OwnProcesses, SockDiag, Tables, plain, sockets, system_owner
-from tpuctl.sim.access.secret import Secret
+from tpuctl.sim import access
+from tpuctl.sim.access import (
+    Address,
+    Guard,
+    OwnProcesses,
+    Secret,
+    SockDiag,
+    Tables,
+    plain,
+    sockets,
+    system_owner,
+)
 
 BUCKET = "sim-project-tpuctl"
 OBJECT = "runs/one/run.json"
@@ -267,9 +275,9 @@ def test_the_owner_of_a_connection_is_looked_up(
 def test_the_sockets_at_a_port_are_listed(
     connection: Connection, monkeypatch: pytest.MonkeyPatch, netlink: int
 ) -> None:
-    monkeypatch.setattr(peers, "_NETLINK_SOCK_DIAG", netlink)  # there is no family 9999
+    monkeypatch.setattr(access, "_NETLINK_SOCK_DIAG", netlink)  # there is no family 9999
     if netlink == 4:
-        monkeypatch.setattr(peers, "TABLES", ())  # the kernel's dump alone
+        monkeypatch.setattr(access, "TABLES", ())  # the kernel's dump alone
     inode = str(os.fstat(connection.client.fileno()).st_ino)
     end = connection.ends[0]
     assert sockets(end[1]) == [(end, inode)]
@@ -333,6 +341,6 @@ def test_who_looks_like_any_other_user_is_known_by_processes_not_by_number(
     (tmp_path / "overflowuid").write_text(f"{overflow}\n")
     if uid_map is not None:
         (tmp_path / "uid_map").write_text(uid_map)
-    monkeypatch.setattr(peers, "OVERFLOW_UID", tmp_path / "overflowuid")
-    monkeypatch.setattr(peers, "UID_MAP", tmp_path / "uid_map")
+    monkeypatch.setattr(access, "OVERFLOW_UID", tmp_path / "overflowuid")
+    monkeypatch.setattr(access, "UID_MAP", tmp_path / "uid_map")
     assert isinstance(system_owner(), OwnProcesses) == is_anonymous

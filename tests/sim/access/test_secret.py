@@ -18,7 +18,7 @@ from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 from tests.running_simulator import RunningSimulator
 from tests.sim.live_host import PARENT, User, tpu_client, wait_until
 from tpuctl.sim import simulator as simulator_module
-from tpuctl.sim.access.secret import Secret
+from tpuctl.sim.access import Secret
 
 BUCKET = "sim-project-tpuctl"
 

@@ -16,7 +16,7 @@ import pytest
 from tests.running_simulator import RunningSimulator
 from tests.sim.access.test_other_users import BUCKET, KEYS, NODE, OBJECT, Victim
 from tests.sim.live_host import PARENT
-from tpuctl.sim.access.web_pages import is_served
+from tpuctl.sim.access import is_served
 
 CROSS_SITE = "Origin: https://evil.example\r\nSec-Fetch-Site: cross-site\r\n"
 OLD_BROWSER = "Origin: https://evil.example\r\n"

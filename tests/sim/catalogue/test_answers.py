@@ -11,11 +11,11 @@ import requests
 from aiohttp import web
 
 from tests.event_loops.thread import LoopThread
-from tpuctl.sim.accounts import project_number
 from tpuctl.sim.catalogue import billing, quotas
 from tpuctl.sim.faults import FaultRegistry
-from tpuctl.sim.iam.access import Access, Caller, set_caller
-from tpuctl.sim.iam.policies import Binding, Policies
+from tpuctl.sim.iam.callers import Access, Caller, set_caller
+from tpuctl.sim.iam.enforcement import Binding, Policies
+from tpuctl.sim.token_server import project_number
 
 ADA = "user:ada@example.com"
 ROLE = "projects/acme/roles/custom"

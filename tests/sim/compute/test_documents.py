@@ -13,15 +13,13 @@ import requests
 from aiohttp import web
 
 from tests.event_loops.thread import LoopThread
-from tpuctl.sim.accounts import project_number, service_account, stable_number
-from tpuctl.sim.compute.firewalls import Firewalls
-from tpuctl.sim.compute.holdings import HoldingsApi
+from tpuctl.sim.compute.holdings import Firewalls, HoldingsApi
 from tpuctl.sim.compute.operations import Operations
-from tpuctl.sim.compute.projects import Projects
-from tpuctl.sim.compute.rest_api import application
-from tpuctl.sim.iam.access import Access, Caller, set_caller
-from tpuctl.sim.iam.policies import Binding, Policies
-from tpuctl.sim.state.database import Database
+from tpuctl.sim.compute.rest_api import Projects, application
+from tpuctl.sim.iam.callers import Access, Caller, set_caller
+from tpuctl.sim.iam.enforcement import Binding, Policies
+from tpuctl.sim.state import Database
+from tpuctl.sim.token_server import project_number, service_account, stable_number
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00")
 OPEN = {"allowed": [{"IPProtocol": "tcp", "ports": ["8080"]}]}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tpuctl.sim.compute.firewalls import Firewalls
-from tpuctl.sim.state.database import Database
+from tpuctl.sim.compute.holdings import Firewalls
+from tpuctl.sim.state import Database
 
 SSH: dict[str, Any] = {
     "name": "mine",

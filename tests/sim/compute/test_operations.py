@@ -11,7 +11,7 @@ import pytest
 
 from tpuctl.sim.compute import operations
 from tpuctl.sim.compute.operations import Operation, Operations
-from tpuctl.sim.state.database import Database, RecordTable
+from tpuctl.sim.state import Database, RecordTable
 
 NOW = 1_700_000_000.25
 

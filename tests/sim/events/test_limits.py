@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.sim.events import Events
-from tpuctl.sim.events.log import masked
+from tpuctl.sim.events import Events, masked
 
 KIB, MIB = 1 << 10, 1 << 20
 

@@ -15,7 +15,8 @@ from google.cloud import storage, tpu_v2
 from tests.running_simulator import RunningSimulator
 from tests.sim.live_host import PARENT, User, tpu_client
 from tpuctl.cloud.simulator.event_log import EventLog
-from tpuctl.sim.events import Events, log
+from tpuctl.sim import events as log
+from tpuctl.sim.events import Events
 
 
 def test_every_service_notes_its_requests_in_order(

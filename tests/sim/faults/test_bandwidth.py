@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tpuctl.sim.faults import Fault, FaultRegistry, bandwidth
-from tpuctl.sim.faults.bandwidth import BandwidthLimits
+from tpuctl.sim import faults
+from tpuctl.sim.faults import BandwidthLimits, Fault, FaultRegistry
 
 
 class Line:
@@ -19,8 +19,8 @@ class Line:
         self.now = 1000.0
         self.limits = BandwidthLimits()
         self.waits: list[float] = []
-        monkeypatch.setattr(bandwidth, "time", SimpleNamespace(monotonic=lambda: self.now))
-        monkeypatch.setattr(bandwidth, "asyncio", SimpleNamespace(sleep=self._sleep))
+        monkeypatch.setattr(faults, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(faults, "asyncio", SimpleNamespace(sleep=self._sleep))
 
     def send(self, fault: Fault, size: int, *, up: bool = True) -> None:
         asyncio.run(self.limits.send(fault, size, up=up))

@@ -18,13 +18,13 @@ from google.api_core import exceptions
 from tests.running_simulator import RunningSimulator
 from tests.sim.live_host import PARENT, User, tpu_client, wait_until
 from tpuctl.cloud import simulator as simulator_process
-from tpuctl.cloud.simulator.control import ActiveFault, ControlClient
+from tpuctl.cloud.simulator.process import ActiveFault, ControlClient
 from tpuctl.errors import DeadlineError, NotFoundError, StateError, UsageError
 from tpuctl.faults import Request, read_scenario, request
 from tpuctl.sim.__main__ import serve
-from tpuctl.sim.access.secret import Secret
-from tpuctl.sim.control import ControlApi
+from tpuctl.sim.access import Secret
 from tpuctl.sim.faults import FaultRegistry
+from tpuctl.sim.records import ControlApi
 
 
 def test_the_door_opens_to_its_token_alone(simulator: RunningSimulator) -> None:

@@ -12,8 +12,7 @@ from tests.sim.hosts.site import Clock
 from tpuctl.errors import NotFoundError
 from tpuctl.faults import Scenario, request
 from tpuctl.sim.events import Events
-from tpuctl.sim.faults import Fault, FaultRegistry
-from tpuctl.sim.faults.bandwidth import BandwidthLimits
+from tpuctl.sim.faults import BandwidthLimits, Fault, FaultRegistry
 
 NODE = "projects/p/locations/europe-west4-a/nodes/n1"
 

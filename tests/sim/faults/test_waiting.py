@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from tests.sim.hosts.site import Clock
-from tpuctl.sim.faults import FaultRegistry, bandwidth, wait
-from tpuctl.sim.faults.bandwidth import BandwidthLimits
-from tpuctl.sim.faults.resets import reset
-from tpuctl.sim.faults.wait import while_in_force
+from tpuctl.sim import faults
+from tpuctl.sim import faults as wait
+from tpuctl.sim.faults import BandwidthLimits, FaultRegistry, reset, while_in_force
 
 
 @pytest.fixture
@@ -25,8 +24,8 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> tuple[Clock, list[float]]:
     async def sleep(seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr(bandwidth, "time", SimpleNamespace(monotonic=clock))
-    monkeypatch.setattr(bandwidth, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(faults, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(faults, "asyncio", SimpleNamespace(sleep=sleep))
     return clock, pauses
 
 

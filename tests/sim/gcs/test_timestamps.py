@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from tpuctl.sim.gcs.timestamps import http_date, microseconds, parse_timestamp, timestamp
+from tpuctl.sim.gcs.errors import http_date, microseconds, parse_timestamp, timestamp
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678_900, tzinfo=UTC)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.sim.hosts.site import Site, hosts_of
-from tpuctl.sim.hosts.metadata.tree import Instance, metadata_tree
+from tpuctl.sim.hosts.metadata.server import Instance, metadata_tree
 from tpuctl.sim.records import Host
 
 

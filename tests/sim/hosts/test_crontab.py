@@ -11,7 +11,7 @@ import pytest
 from tests.sim.hosts.site import Site, hosts_of
 from tpuctl.polling import Backoff, poll
 from tpuctl.sim.hosts import host
-from tpuctl.sim.hosts.disk import HostDisk
+from tpuctl.sim.hosts.network import HostDisk
 
 
 def call(folder: Path, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim.hosts.site import Site, hosts_of, wait_until
-from tpuctl.sim.hosts.disk import HostDisk
+from tpuctl.sim.hosts.network import HostDisk
 from tpuctl.sim.hosts.programs.processes import host_mark, of_host
 from tpuctl.sim.records import Host
 

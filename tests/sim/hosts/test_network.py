@@ -14,7 +14,7 @@ import pytest
 
 from tpuctl.sim.hosts import network as module
 from tpuctl.sim.hosts.network import Address, HostListener, Network, has_aliases
-from tpuctl.sim.network.ports import Ports
+from tpuctl.sim.network.tunnels import Ports
 
 HOST, OTHER = "127.77.0.1", "127.77.0.2"
 needs_aliases = pytest.mark.skipif(not has_aliases(), reason="hosts have ports of their own here")

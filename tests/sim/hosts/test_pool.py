@@ -19,7 +19,7 @@ from tests.isolation.ports import APART, listens
 from tests.sim.hosts.site import KeyPair, Site, hosts_of, wait_until
 from tpuctl.sim.hosts.host import RunningHost
 from tpuctl.sim.hosts.network import Network, has_aliases
-from tpuctl.sim.network import ports
+from tpuctl.sim.network import tunnels
 from tpuctl.sim.records import GuestAttribute, Host, Hosts
 
 
@@ -192,7 +192,7 @@ def test_the_host_publishes_what_it_runs_on(site: Site) -> None:
 def test_after_a_restart_everything_is_where_it_was(
     either_site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ports, "CANDIDATES", APART)  # where nobody takes a port between the two
+    monkeypatch.setattr(tunnels, "CANDIDATES", APART)  # where nobody takes a port between the two
     hosts = either_site.up(hosts_of(4, "v3-32"))
     before = {host: where_and_who(either_site, host) for host in hosts}
     either_site.loop.run(either_site.pool.close())

@@ -8,7 +8,7 @@ from urllib.request import Request, urlopen
 
 from tests.sim.hosts.site import Site, hosts_of
 from tpuctl.polling import Backoff, poll
-from tpuctl.sim.hosts.disk import HostDisk
+from tpuctl.sim.hosts.network import HostDisk
 from tpuctl.sim.records import Host
 
 FAST = Backoff(0.02, 0.1)

@@ -12,11 +12,10 @@ from aiohttp.test_utils import make_mocked_request
 
 from tests.sim.access.grpc_call import Call
 from tpuctl.errors import UsageError
-from tpuctl.sim.accounts import service_account
-from tpuctl.sim.iam.access import Access, Caller, current_caller
-from tpuctl.sim.iam.callers import Address, Callers
+from tpuctl.sim.iam.callers import Access, Address, Caller, Callers, current_caller
 from tpuctl.sim.iam.conditions import Condition
-from tpuctl.sim.iam.policies import Binding, Policies, Resource, binding_of, bucket_bindings
+from tpuctl.sim.iam.enforcement import Binding, Policies, Resource, binding_of, bucket_bindings
+from tpuctl.sim.token_server import service_account
 
 ADA, EVE = "user:ada@example.com", "user:eve@example.com"
 VIEWER = "roles/storage.objectViewer"

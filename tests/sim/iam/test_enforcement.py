@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.errors import UsageError
-from tpuctl.sim.iam.enforcement import enforcement
-from tpuctl.sim.iam.policies import Binding
+from tpuctl.sim.iam.enforcement import Binding, enforcement
 
 OWNER = "user:owner@example.com"
 ADA = "user:ada@example.com"

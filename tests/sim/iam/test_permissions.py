@@ -11,12 +11,12 @@ from google.protobuf import empty_pb2
 from google.protobuf.message import Message
 
 from tpuctl.errors import UsageError
-from tpuctl.sim.accounts import service_account
-from tpuctl.sim.iam.access import Access, Caller, set_caller
+from tpuctl.sim.iam.callers import Access, Caller, set_caller
 from tpuctl.sim.iam.conditions import Condition
-from tpuctl.sim.iam.policies import Binding, Policies
+from tpuctl.sim.iam.enforcement import Binding, Policies
 from tpuctl.sim.iam.roles import ROLES, includes, permissions_of
-from tpuctl.sim.tpu.rpcs import MIXINS, rpcs
+from tpuctl.sim.token_server import service_account
+from tpuctl.sim.tpu.grpc_api import MIXINS, rpcs
 from tpuctl.sim.tpu.service import authorize
 from tpuctl.sim.world import ApiError
 

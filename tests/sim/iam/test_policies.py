@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.sim.iam.policies import Binding, Policies, Resource
+from tpuctl.sim.iam.enforcement import Binding, Policies, Resource
 from tpuctl.sim.iam.roles import EDITOR, OWNER, VIEWER
 
 ADA = "user:ada@example.com"

@@ -12,9 +12,8 @@ from tests.sim.iam.rehearsal import MINIMAL, RECORDED
 from tests.terraform.plans import record
 from tests.terraform.plans.stanzas import nested
 from tpuctl.errors import UsageError
-from tpuctl.sim.iam.access import Access
-from tpuctl.sim.iam.enforcement import TerraformState, read_state
-from tpuctl.sim.iam.policies import Resource
+from tpuctl.sim.iam.callers import Access
+from tpuctl.sim.iam.enforcement import Resource, TerraformState, read_state
 
 TPU = f"serviceAccount:{MINIMAL.account}"
 
@@ -109,7 +108,7 @@ def test_the_default_account_is_an_editor_as_at_google() -> None:
     state = read_state(RECORDED / "minimal-rights.json")
     access = Access(state.policies, lambda bucket: ("demo-project-1", {}))
     node = Resource("demo-project-1", "projects/demo-project-1/locations/z/nodes/n")
-    from tpuctl.sim.accounts import service_account
+    from tpuctl.sim.token_server import service_account
 
     member = f"serviceAccount:{service_account('demo-project-1')}"
     assert access.allows(member, "tpu.nodes.delete", node)

@@ -13,8 +13,7 @@ from tests.running_simulator import CommandResult, RunningSimulator
 from tests.sim.iam.rehearsal import COMPLETE, PROJECT, Tpuctl, grant, start
 from tests.terraform.plans import record
 from tests.terraform.plans.stanzas import nested
-from tpuctl.config.formats import normalize
-from tpuctl.config.settings import SETTINGS
+from tpuctl.config.settings import SETTINGS, normalize
 from tpuctl.flows.runs.evidence import decision
 
 WATCHER = f"serviceAccount:vision-team-watch@{PROJECT}.iam.gserviceaccount.com"

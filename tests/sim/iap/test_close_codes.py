@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.sim.iap import close_codes
-from tpuctl.sim.iap.close_codes import Closing
+from tpuctl.sim.iap import targets
+from tpuctl.sim.iap.targets import Closing
 
 CODES = {
     # name: code, and whether the tunnel is still there
@@ -32,7 +32,7 @@ REPORTED = {4003: "failed to connect to backend", 4033: "not authorized", 4047: 
 @pytest.mark.parametrize("name", CODES)
 def test_a_code_has_a_reason_and_may_leave_the_tunnel(name: str) -> None:
     code, resumable = CODES[name]
-    assert getattr(close_codes, name) == code
+    assert getattr(targets, name) == code
     closing = Closing(code)
     assert (closing.code, closing.resumable) == (code, resumable)
     assert closing.reason

@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from tpuctl.sim.iap.close_codes import Closing
 from tpuctl.sim.iap.relay import Ack, Data, FrameReader, ack, connected, data, reconnected
+from tpuctl.sim.iap.targets import Closing
 
 LARGEST = 16_384
 

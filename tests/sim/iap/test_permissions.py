@@ -11,10 +11,9 @@ import pytest
 
 from tests.running_simulator import RunningSimulator
 from tests.sim.iap.site import in_loop, tunnel
-from tpuctl.sim.iam.access import Access, Caller, set_caller
+from tpuctl.sim.iam.callers import Access, Caller, set_caller
 from tpuctl.sim.iam.enforcement import DEFAULT_USER, Enforcement, enforcement
-from tpuctl.sim.iap.close_codes import Closing
-from tpuctl.sim.iap.targets import Target, Targets
+from tpuctl.sim.iap.targets import Closing, Target, Targets
 
 TARGET = Target("sim-project", "europe-west4-a", "t1v-n-0-w-0", 22)
 

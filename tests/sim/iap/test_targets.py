@@ -9,13 +9,12 @@ from dataclasses import replace
 import pytest
 from aiohttp import web
 
-from tpuctl.sim.accounts import project_number
-from tpuctl.sim.iam.access import Access, Caller, set_caller
+from tpuctl.sim.iam.callers import Access, Caller, set_caller
 from tpuctl.sim.iam.conditions import Condition
-from tpuctl.sim.iam.policies import Binding, Policies
-from tpuctl.sim.iap.close_codes import Closing
-from tpuctl.sim.iap.targets import Streams, Target, Targets, target_of
+from tpuctl.sim.iam.enforcement import Binding, Policies
+from tpuctl.sim.iap.targets import Closing, Streams, Target, Targets, target_of
 from tpuctl.sim.records import Host
+from tpuctl.sim.token_server import project_number
 
 QUERY = {"project": "p", "zone": "z", "instance": "t1v-n-0000004d-w-0", "port": "22"}
 TARGET = Target("p", "z", "t1v-n-0000004d-w-0", 22)

@@ -11,8 +11,8 @@ import pytest
 from aiohttp import WSMsgType
 
 from tpuctl.sim.iap import relay
-from tpuctl.sim.iap.close_codes import Closing
 from tpuctl.sim.iap.relay import Tunnel
+from tpuctl.sim.iap.targets import Closing
 
 HOST: Any = SimpleNamespace(node="n1")
 PATIENCE = 60.0

@@ -12,9 +12,8 @@ from aiohttp import web
 
 from tpuctl.sim.events import Events
 from tpuctl.sim.faults import Fault, FaultRegistry
-from tpuctl.sim.iap import faults as module
-from tpuctl.sim.iap.close_codes import Closing
-from tpuctl.sim.iap.faults import TunnelFaults
+from tpuctl.sim.iap import targets as module
+from tpuctl.sim.iap.targets import Closing, TunnelFaults
 from tpuctl.sim.records import Host
 
 HOST = Host(

@@ -9,8 +9,7 @@ import pytest
 
 from tests.sim.guards import guard_of
 from tpuctl.sim.network.certificate_authority import CertificateAuthority
-from tpuctl.sim.network.google_routes import google_routes
-from tpuctl.sim.network.proxy import ConnectProxy, Refuse, Route, Serve, Tunnel
+from tpuctl.sim.network.proxy import ConnectProxy, Refuse, Route, Serve, Tunnel, google_routes
 
 
 class Servers:

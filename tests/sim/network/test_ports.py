@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.sim.network.ports import Ports, bound
+from tpuctl.sim.network.tunnels import Ports, bound
 
 
 def binder(taken: set[int], error: int = errno.EADDRINUSE) -> Callable[[int], socket.socket]:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tpuctl.errors import StateError
-from tpuctl.sim.state import folder_lock
-from tpuctl.sim.state.folder_lock import lock_folder, try_lock
+from tpuctl.sim import state
+from tpuctl.sim.state import lock_folder, try_lock
 
 
 @pytest.fixture
@@ -19,16 +19,16 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_look_of_any_length_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_lock, "TIMEOUT", 0.0)
+    monkeypatch.setattr(state, "TIMEOUT", 0.0)
     with path.open("ab") as look, path.open("ab") as lock:
         fcntl.flock(look, fcntl.LOCK_SH)
-        monkeypatch.setattr(folder_lock.time, "sleep", lambda seconds: look.close())
+        monkeypatch.setattr(state.time, "sleep", lambda seconds: look.close())
         assert try_lock(lock.fileno())
         assert look.closed
 
 
 def test_another_simulator_is_not_waited_for_for_long(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_lock, "TIMEOUT", 0.0)
+    monkeypatch.setattr(state, "TIMEOUT", 0.0)
     first = lock_folder(path)
     try:
         with pytest.raises(StateError, match="A simulator already serves"):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.sim.state.transactions import SqliteFile
+from tpuctl.sim.state import SqliteFile
 
 SCHEMA = "create table if not exists nodes (name text primary key)"
 INSERT = "insert into nodes values (?)"

@@ -16,7 +16,7 @@ from tests.event_loops.thread import LoopThread
 from tests.sim.tpu.recorded_hosts import RecordedHosts
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.settings import Profile
-from tpuctl.sim.state.database import Database
+from tpuctl.sim.state import Database
 from tpuctl.sim.tpu import grpc_api, rest_api
 from tpuctl.sim.world import World
 

@@ -13,8 +13,7 @@ from google.protobuf import json_format
 from tests.sim.tpu.api import POLLING, Api
 from tpuctl import accelerators
 from tpuctl.sim.world import Reservation
-from tpuctl.sim.world.capacity.capacity import QUOTAS, quotas_of
-from tpuctl.sim.world.capacity.demand import Demand
+from tpuctl.sim.world.capacity.capacity import QUOTAS, Demand, quotas_of
 
 ZONE = "europe-west4-a"
 PARENT = f"projects/rehearsal/locations/{ZONE}"

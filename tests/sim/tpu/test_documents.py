@@ -8,8 +8,8 @@ import pytest
 import requests
 
 from tests.sim.tpu.api import Api
-from tpuctl.sim.accounts import project_number
 from tpuctl.sim.records import GuestAttribute
+from tpuctl.sim.token_server import project_number
 from tpuctl.sim.world import Reservation
 
 ZONE = "projects/rehearsal/locations/us-central2-b"

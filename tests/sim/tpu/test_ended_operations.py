@@ -10,7 +10,7 @@ import pytest
 from tests.sim.tpu.recorded_hosts import RecordedHosts
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.settings import profile
-from tpuctl.sim.state.database import Database
+from tpuctl.sim.state import Database
 from tpuctl.sim.world import ApiError, World
 from tpuctl.sim.world import state as module
 

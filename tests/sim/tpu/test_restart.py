@@ -16,7 +16,7 @@ import pytest
 from tests.sim.tpu.recorded_hosts import ManualTime, RecordedHosts
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.settings import Profile, profile
-from tpuctl.sim.state.database import Database
+from tpuctl.sim.state import Database
 from tpuctl.sim.world import Node, World
 
 PARENT = "projects/rehearsal/locations/europe-west4-a"

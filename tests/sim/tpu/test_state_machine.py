@@ -21,7 +21,7 @@ from tests.sim.tpu.recorded_hosts import ManualTime
 from tpuctl.sim.faults import grpc_fault
 from tpuctl.sim.settings import Profile
 from tpuctl.sim.world import ApiError
-from tpuctl.sim.world.state_machine import LOST, NODE_TRANSITIONS, QUEUED_RESOURCE_NEXT, SERVING
+from tpuctl.sim.world.state import LOST, NODE_TRANSITIONS, QUEUED_RESOURCE_NEXT, SERVING
 
 ZONE = "europe-west4-a"
 PARENT = f"projects/rehearsal/locations/{ZONE}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.sim.tpu.recorded_hosts import RecordedHosts
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.settings import profile
-from tpuctl.sim.state.database import Database
+from tpuctl.sim.state import Database
 from tpuctl.sim.world import World
 
 PARENT = "projects/rehearsal/locations/europe-west4-a"

@@ -16,7 +16,7 @@ import pytest
 
 from tests.running_simulator import RunningSimulator
 from tests.sim.live_host import PARENT, User
-from tpuctl.sim.accounts import project_number, service_account
+from tpuctl.sim.token_server import project_number, service_account
 
 CREATE = """
 import sys

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tpuctl.sim.accounts import project_number
+from tpuctl.sim.token_server import project_number
 from tpuctl.sim.world.api_errors import Code, api_error, error_details, quota_exceeded
 
 CONSUMER = {"consumer": "projects/p", "service": "tpu.googleapis.com"}

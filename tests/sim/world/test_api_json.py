@@ -8,8 +8,8 @@ import pytest
 from google.cloud import tpu_v2, tpu_v2alpha1
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from tpuctl.sim.tpu.api_versions import MULTISLICE_PARAMS
-from tpuctl.sim.world.api_json import NodeFields, QueuedResourceFields, node_fields
+from tpuctl.sim.tpu.messages import MULTISLICE_PARAMS
+from tpuctl.sim.world.resources import NodeFields, QueuedResourceFields, node_fields
 
 WRITTEN_BY_THE_SERVICE = {
     "NodeFields": {

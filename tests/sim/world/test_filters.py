@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpuctl.sim.world.api_errors import ApiError, Code
-from tpuctl.sim.world.filters import matcher
+from tpuctl.sim.world.resources import matcher
 
 ENTRY = {
     "state": "READY",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.sim.world.api_errors import ApiError
-from tpuctl.sim.world.names import (
+from tpuctl.sim.world.resources import (
     address,
     addresses_before,
     id_of,

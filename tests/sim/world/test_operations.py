@@ -10,7 +10,7 @@ import pytest
 
 from tests.sim.tpu.recorded_hosts import ManualTime
 from tpuctl.sim.settings import Profile
-from tpuctl.sim.state.database import Database
+from tpuctl.sim.state import Database
 from tpuctl.sim.world import ApiError, Code, state
 from tpuctl.sim.world.api_errors import Status
 from tpuctl.sim.world.injected_faults import OperationFault

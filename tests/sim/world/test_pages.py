@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpuctl.sim.world.api_errors import ApiError
-from tpuctl.sim.world.pages import page
+from tpuctl.sim.world.resources import page
 
 NAMES = [f"n{number:04}" for number in range(1005)]
 

@@ -13,12 +13,12 @@ import pytest
 
 from tpuctl.errors import UsageError
 from tpuctl.sim.settings import DELAYS, Profile, profile
-from tpuctl.sim.state.database import Database, RecordTable
-from tpuctl.sim.world import ApiError, names
+from tpuctl.sim.state import Database, RecordTable
+from tpuctl.sim.world import ApiError, resources
 from tpuctl.sim.world.api_errors import ERRORS
 from tpuctl.sim.world.change_notifier import ChangeNotifier
-from tpuctl.sim.world.pages import page
-from tpuctl.sim.world.state_machine import (
+from tpuctl.sim.world.resources import page
+from tpuctl.sim.world.state import (
     CANCELLABLE,
     LOST,
     NODE_ALLOWED,
@@ -108,10 +108,10 @@ def test_a_table_finds_records_by_prefix_and_forgets_removed_ones(tmp_path: Path
 
 
 def test_addresses_start_at_127_77_0_1_and_never_end_in_0_or_255() -> None:
-    assert names.address(1) == "127.77.0.1"
-    assert names.address(254) == "127.77.0.254"
-    assert names.address(255) == "127.77.1.1"
-    every = [names.address(number) for number in range(1, 64 * 256 * 254 + 1, 97)]
+    assert resources.address(1) == "127.77.0.1"
+    assert resources.address(254) == "127.77.0.254"
+    assert resources.address(255) == "127.77.1.1"
+    every = [resources.address(number) for number in range(1, 64 * 256 * 254 + 1, 97)]
     network = IPv4Network("127.64.0.0/10")
     assert all(IPv4Address(address) in network for address in every)
     assert not [address for address in every if address.endswith((".0", ".255"))]
@@ -127,12 +127,12 @@ def test_addresses_start_at_127_77_0_1_and_never_end_in_0_or_255() -> None:
     ],
 )
 def test_a_parent_is_a_prefix_of_what_is_in_it(parent: str, expected: str) -> None:
-    assert names.list_prefix(parent) == expected
+    assert resources.list_prefix(parent) == expected
 
 
 def test_an_invalid_parent_is_refused() -> None:
     with pytest.raises(ApiError):
-        names.list_prefix("projects/p")
+        resources.list_prefix("projects/p")
 
 
 def test_pages_cover_everything_once_in_order() -> None:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from tpuctl.sim.records import Host
-from tpuctl.sim.world.api_json import NodeFields
-from tpuctl.sim.world.resources import Node, Operation, QueuedResource
+from tpuctl.sim.world.resources import Node, NodeFields, Operation, QueuedResource
 
 PARENT = "projects/p/locations/europe-west4-a"
 NODE = f"{PARENT}/nodes/n1"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.sim.world.state_machine import (
+from tpuctl.sim.world.state import (
     CANCELLABLE,
     LOST,
     NODE_ALLOWED,

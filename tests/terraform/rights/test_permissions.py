@@ -15,12 +15,11 @@ from tests.terraform.plans import record
 from tests.terraform.rights.table import README, Row, not_granted, rows, updated
 from tests.terraform.rights.walk import walk
 from tpuctl.bucket_layout import RunPaths
-from tpuctl.cloud.error_table import Failure, explain
-from tpuctl.cloud.iap.endings import ROLE as IAP_ROLE
+from tpuctl.cloud.error_mapping import Failure, explain
+from tpuctl.cloud.iap.frames import ROLE as IAP_ROLE
 from tpuctl.cloud.tpu.error_mapping import SERVICE
 from tpuctl.sim.iam.conditions import Condition
-from tpuctl.sim.iam.enforcement import TerraformState, read_state
-from tpuctl.sim.iam.policies import Binding, bucket_bindings
+from tpuctl.sim.iam.enforcement import Binding, TerraformState, bucket_bindings, read_state
 from tpuctl.sim.iam.roles import includes, permissions_of
 from tpuctl.sim.json_values import JsonObject
 

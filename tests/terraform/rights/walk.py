@@ -10,8 +10,8 @@ import pytest
 
 from tests.running_simulator import CommandResult
 from tests.sim.iam.rehearsal import MINIMAL, start
-from tpuctl.sim.iam.access import Caller
-from tpuctl.sim.iam.policies import Resource
+from tpuctl.sim.iam.callers import Caller
+from tpuctl.sim.iam.enforcement import Resource
 
 HOST = f"serviceAccount:{MINIMAL.account}"
 WHO = {MINIMAL.member: "member", HOST: "host"}

@@ -1,14 +1,130 @@
-"""Answers a shell that asks for completions, without importing a command and without the network."""
+"""Stores the names that commands list, for the completion, by target and by project or bucket."""
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import click
 from click import shell_completion
+from click.shell_completion import CompletionItem
 
-from tpuctl.cli.completion import tree
 from tpuctl.cli.groups import COMPLETION
+from tpuctl.config import Config
+from tpuctl.config.files import state_folder
+from tpuctl.local.name_cache import NameCache
+
+
+class ListedNames:
+    """The names of nodes, runs and datasets that commands have listed in the last minutes."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._cache = NameCache(state_folder() / "completion" / "names.json")
+
+    def names(self, kind: str) -> list[str]:
+        """Return the names of a kind."""
+        return self._cache.names(self._scope(kind))
+
+    def replace(self, kind: str, names: Iterable[str]) -> None:
+        """Take all names of a kind."""
+        self._cache.replace(self._scope(kind), names)
+
+    def add(self, kind: str, name: str) -> None:
+        """Take a new name."""
+        self._cache.add(self._scope(kind), name)
+
+    def remove(self, kind: str, names: Iterable[str]) -> None:
+        """Drop names that no longer exist."""
+        self._cache.remove(self._scope(kind), names)
+
+    def _scope(self, kind: str) -> str:
+        bucket = self._config.get("data_bucket") if kind == "datasets" else None
+        place = self._config.get("project") if kind == "nodes" else bucket or self._config.get("bucket")
+        return f"{kind} {self._config.target} {place}"
+
+
+FILE = Path(__file__).with_name("tree.json")
+"""Made from the commands themselves: python -m tpuctl.cli.completion.document"""
+LIVE = ("nodes", "runs", "datasets")
+"""Kinds of values whose names are in the cache."""
+
+Names = Callable[[str, click.Context], list[str]]
+"""Returns the names of a kind in `LIVE`; the context has the options typed so far."""
+
+
+class CommandTree(click.Group):
+    """A group, or the root, whose commands are built when they are needed."""
+
+    def __init__(self, name: str, node: Mapping[str, Any], values: Values) -> None:
+        super().__init__(name, params=_parameters(node, values), short_help=node["help"])
+        self._node = node
+        self._values = values
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._node["commands"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        node = self._node["commands"].get(cmd_name)
+        return _command(cmd_name, node, self._values) if node else None
+
+
+class Values:
+    """The values of a kind: fixed ones, or live names."""
+
+    def __init__(self, fixed: Mapping[str, list[str]], names: Names) -> None:
+        self._fixed = fixed
+        self._names = names
+
+    def complete(
+        self, kind: str, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the values that begin with what was typed."""
+        if kind == "files":
+            return [CompletionItem(incomplete, type="file")]
+        if kind == "commands":
+            return self._commands(ctx, incomplete)
+        values = self._names(kind, ctx) if kind in LIVE else self._fixed[kind]
+        return [CompletionItem(value) for value in values if value.startswith(incomplete)]
+
+    def _commands(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the path of a command, of which the words before are in the context."""
+        command: click.Command | None = ctx.find_root().command
+        for word in ctx.params.get("command") or ():
+            command = command.get_command(ctx, word) if isinstance(command, click.Group) else None
+        names = command.list_commands(ctx) if isinstance(command, click.Group) else []
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def load(names: Names) -> CommandTree:
+    """Return the root of all commands."""
+    content = json.loads(FILE.read_bytes())
+    return CommandTree("tpuctl", content["root"], Values(content["values"], names))
+
+
+def _command(name: str, node: Mapping[str, Any], values: Values) -> click.Command:
+    if "commands" in node:
+        return CommandTree(name, node, values)
+    return click.Command(name, params=_parameters(node, values), short_help=node["help"])
+
+
+def _parameters(node: Mapping[str, Any], values: Values) -> list[click.Parameter]:
+    return [_parameter(values=values, **parameter) for parameter in node["parameters"]]
+
+
+def _parameter(
+    *, values: Values, names: list[str], help: str = "", kind: str = "", nargs: int = 1, flag: bool = False
+) -> click.Parameter:
+    offered = partial(values.complete, kind) if kind else None
+    if not names[0].startswith("-"):
+        return click.Argument(names, nargs=nargs, required=False, shell_complete=offered)
+    if flag:
+        return click.Option(names, is_flag=True, help=help)
+    return click.Option(names, multiple=True, help=help, shell_complete=offered)
 
 
 class Bash(shell_completion.BashComplete):
@@ -29,13 +145,12 @@ def answer() -> int:
     shell_completion.add_completion_class(Bash)
     try:
         instruction = os.environ[COMPLETION]
-        return shell_completion.shell_complete(tree.load(_names), {}, "tpuctl", COMPLETION, instruction)
+        return shell_completion.shell_complete(load(_names), {}, "tpuctl", COMPLETION, instruction)
     except Exception:  # a traceback in the middle of the line that is being typed helps nobody
         return 1
 
 
 def _names(kind: str, ctx: click.Context) -> list[str]:
-    from tpuctl.cli.completion.names import ListedNames  # noqa: PLC0415  only for live names
     from tpuctl.config import load  # noqa: PLC0415
 
     flags = {name: _last(ctx.params.get(name)) for name in ("target", "project", "bucket")}

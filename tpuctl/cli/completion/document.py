@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import click
 
 from tpuctl import accelerators, faults, images
-from tpuctl.cli.completion.tree import FILE
+from tpuctl.cli.completion.answer import FILE
 from tpuctl.cli.main import COMMANDS, cli
-from tpuctl.cli.simulator.kinds import command_of
+from tpuctl.cli.simulator.faults import command_of
 from tpuctl.cli.value_types import AcceleratorType, LocalPath, Source
-from tpuctl.data.public.catalogue import PUBLIC
+from tpuctl.data.public import PUBLIC
 
 KINDS = {
     # path of a command, name of a parameter -> kind of its values; "" for every command

@@ -8,16 +8,11 @@ import click
 
 from tpuctl.cli import output, printing
 from tpuctl.cli.datasets import rendering
-from tpuctl.cli.datasets.analysis.diff import diff
-from tpuctl.cli.datasets.analysis.sample import sample
-from tpuctl.cli.datasets.analysis.split import split
-from tpuctl.cli.datasets.analysis.stats import stats
-from tpuctl.cli.datasets.dataflow import dataflow
-from tpuctl.cli.datasets.fetch import fetch
+from tpuctl.cli.datasets.analysis import diff, sample, split, stats
+from tpuctl.cli.datasets.fetch import fetch, pull
 from tpuctl.cli.datasets.options import ref_argument
-from tpuctl.cli.datasets.plan import plan
-from tpuctl.cli.datasets.pull import pull
-from tpuctl.cli.datasets.upload import upload
+from tpuctl.cli.datasets.rendering import plan
+from tpuctl.cli.datasets.upload import dataflow, upload
 from tpuctl.cli.groups import Group
 from tpuctl.cli.progress import show_count
 from tpuctl.cli.session import Session, with_session
@@ -35,7 +30,7 @@ from tpuctl.flows.runs.lookup import readers_of
 from tpuctl.parallel import within
 
 if TYPE_CHECKING:
-    from tpuctl.flows.datasets.rm import Removal
+    from tpuctl.flows.datasets.lookup import Removal
 
 
 from collections.abc import Sequence
@@ -43,15 +38,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpuctl.cli.value_types import OUTPUT_PATH
-from tpuctl.data.options import TOKENS
 from tpuctl.data.output.manifest import Manifest
-from tpuctl.data.schema.features import Audio, Box, Feature, Image, Label, Objects, Several
+from tpuctl.data.schema import Audio, Box, Feature, Image, Label, Objects, Several
+from tpuctl.data.source import TOKENS
 from tpuctl.errors import UsageError
 
 if TYPE_CHECKING:
     from tpuctl.data.tfrecord.example_decoding import Values
-    from tpuctl.data.tokens.vocabulary import Vocabulary
-    from tpuctl.flows.datasets.head import Example
+    from tpuctl.data.tokens import Vocabulary
+    from tpuctl.flows.datasets.plan import Example
 
 
 # The command data head: shows the first examples of a dataset as text, JSON or a sheet of images.

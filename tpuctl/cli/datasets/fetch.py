@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,15 +10,19 @@ from typing import TYPE_CHECKING
 import click
 
 from tpuctl.cli import output, printing
-from tpuctl.cli.progress import resumable, show_count
+from tpuctl.cli.datasets.options import ref_argument
+from tpuctl.cli.progress import resumable, show_count, show_transfer
 from tpuctl.cli.session import Session, dry_run_option, with_session
 from tpuctl.cli.value_types import LOCAL_PATH, OUTPUT_PATH
+from tpuctl.client.datasets import steps
+from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError
 from tpuctl.shells import quoted_path
 
 if TYPE_CHECKING:
-    from tpuctl.data.public.catalogue import PublicDataset
+    from tpuctl.data.public import PublicDataset
     from tpuctl.flows.datasets.fetch import FetchResult
+
 
 FOLDER = Path("data")
 
@@ -55,7 +60,7 @@ def fetch(
       tpuctl data fetch reuters --from ~/downloads
       tpuctl data fetch mnist
     """
-    from tpuctl.data.public.catalogue import public_set  # noqa: PLC0415  NumPy: not for the other commands
+    from tpuctl.data.public import public_set  # noqa: PLC0415  NumPy: not for the other commands
 
     if name is None or listing:
         _list(session)
@@ -90,7 +95,7 @@ def _fetched(
 
 
 def _list(session: Session) -> None:
-    from tpuctl.data.public.catalogue import PUBLIC  # noqa: PLC0415
+    from tpuctl.data.public import PUBLIC  # noqa: PLC0415
 
     if session.as_json:
         output.json({"datasets": [_fields(name, dataset) for name, dataset in PUBLIC.items()]})
@@ -168,3 +173,34 @@ def _fields(name: str, dataset: PublicDataset) -> dict[str, object]:
 def _size(dataset: PublicDataset) -> str:
     sizes = [file.size for file in dataset.forms[0].files]
     return output.format_bytes(sum(sizes)) if all(sizes) else ""
+
+
+@click.command()
+@ref_argument
+@click.option("--to", "folder", type=OUTPUT_PATH, help="Folder to write to. [default: the dataset's name]")
+@with_session
+def pull(session: Session, ref: DatasetRef, folder: Path | None) -> None:
+    """Download a dataset, and verify each file by the manifest.
+
+    The folder can be read by tfds.builder_from_directory. What is here already is not fetched again.
+
+    \b
+    Example:
+      tpuctl data pull digits --to ./digits-records
+    """
+    manifest = steps.manifest(session.context, ref)
+    place = folder or Path(ref.name)
+    with (
+        resumable(f"Interrupted: {place} has not all of dataset {manifest.ref}.", "what has arrived is kept"),
+        show_transfer() as (report, progress),
+    ):
+        copy = steps.pull(session.context, manifest, place, report, progress)
+    if session.as_json:
+        fields = {"files": copy.files, "bytes": copy.size, "kept": copy.unchanged}
+        output.json({"dataset": str(manifest.ref), "folder": str(copy.folder), **fields})
+        return
+    unchanged = f", {copy.unchanged} of them unchanged" if copy.unchanged else ""
+    files = f"{copy.files} ({output.format_bytes(copy.size)}), verified{unchanged}"
+    output.facts({"dataset": str(manifest.ref), "files": files, "where": copy.folder})
+    read = f"tfds.builder_from_directory({str(copy.folder)!r})"
+    output.hint(shlex.join(["python", "-c", f"import tensorflow_datasets as tfds; print({read}.info)"]))

@@ -11,14 +11,49 @@ from typing import Any
 
 import click
 
-from tpuctl.cli.datasets.tokens import TOKEN_OPTIONS, token_options
 from tpuctl.cli.session import Command
 from tpuctl.cli.value_types import ACCELERATOR, SOURCE
 from tpuctl.client.datasets import requests
-from tpuctl.data.options import Channels, TokenKind
+from tpuctl.data.source import Channels, TokenKind, TokenOptions
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError
-from tpuctl.flows.datasets.request import UploadRequest
+from tpuctl.flows.datasets.plan import UploadRequest
+
+TOKEN_OPTIONS = (
+    click.option(
+        "--tokens",
+        type=click.Choice(["words", "wordpiece"]),
+        help="Replace text by token ids: of complete words, or of word pieces as BERT does.",
+    ),
+    click.option(
+        "--vocabulary",
+        help="Size of the vocabulary to build from the training split, or a vocabulary file. "
+        f"[default: {requests.ENTRIES}]",
+    ),
+    click.option(
+        "--length", type=int, help=f"Number of token ids of each record. [default: {requests.LENGTH}]"
+    ),
+    click.option("--text", help="Column with the text, if there are several."),
+)
+
+
+def token_options(
+    kind: TokenKind | None, vocabulary: str | None, length: int | None, text: str | None
+) -> requests.Tokens:
+    """Return the typed token options, and the tokens of a vocabulary file; raises UsageError."""
+    is_size = vocabulary is not None and vocabulary.isascii() and vocabulary.isdigit()
+    return requests.token_options(kind, int(vocabulary or 0) if is_size else vocabulary, length, text)
+
+
+def describe_tokens(options: TokenOptions) -> str:
+    """Return in a line how the text of a dataset became ids."""
+    unit = "words" if options.kind == "words" else "word pieces"
+    size = options.vocabulary_size
+    origin = "from a file" if size is None else "from train"
+    short = f" ({size:,} requested)" if size is not None and options.entries < size else ""
+    vocabulary = f"{options.entries:,} entries {origin}{short}"
+    return f"{options.length} ids a record, {unit} of '{options.text}'; vocabulary: {vocabulary}"
+
 
 AT_LEAST_ONE = click.IntRange(min=1)
 _MOST_PIXELS = 1 << 26

@@ -1,25 +1,121 @@
-"""The options that say which TPU `up` creates, and what they mean together with the configuration."""
+"""Shows in which zones `up` looks for capacity, what that costs, and what else it means."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 
+from tpuctl import durations
+from tpuctl.catalogue.regions import unread
 from tpuctl.cli import output
 from tpuctl.cli.session import Session
-from tpuctl.cli.value_types import ACCELERATOR_OR_GENERATION, LOCAL_PATH, MOMENT
+from tpuctl.cli.value_types import ACCELERATOR_OR_GENERATION, AMOUNT, DURATION, LOCAL_PATH, MOMENT
 from tpuctl.client.nodes import creation
 from tpuctl.errors import UsageError
+from tpuctl.flows.nodes.lifetime import Lifetime, require_budget
 from tpuctl.flows.nodes.options import UpOptions
+from tpuctl.flows.nodes.plan import UpPlan
 from tpuctl.images import FRAMEWORKS
-from tpuctl.masking.names import is_secret
-from tpuctl.masking.text import secrets_in
+from tpuctl.masking import is_secret, secrets_in
+
+wait_option = click.option(
+    "--wait-capacity",
+    type=DURATION,
+    default=0,
+    metavar="DURATION",
+    help="Keep trying for so long while there is no capacity, such as 6h.",
+)
+
+
+def zone_facts(plan: UpPlan) -> Mapping[str, str]:
+    """Return the zones of a plan in their order, and how long they are tried, for people to read."""
+    flaws = plan.search.flaws
+    zones = [
+        f"{zone} ({flaws[zone]})" if zone in flaws else zone
+        for zone in (each.request.id.zone for each in plan.creations)
+    ]
+    if len(zones) == 1:
+        facts = {"zone": zones[0]}
+    elif plan.search.race:
+        facts = {"zone": f"the first with capacity of {', '.join(zones)}: all queues at once"}
+    else:
+        facts = {"zone": f"{', else '.join(zones)}"}
+    if plan.search.wait:
+        facts["wait"] = f"up to {durations.text(plan.search.wait)} for capacity"
+    return facts
+
+
+def note_order(plan: UpPlan) -> None:
+    """Say of a dry run which of several creates are sent."""
+    if plan.existing is None and len(plan.creations) > 1 and not plan.search.race:
+        output.note("Each create is sent only if there is no capacity in the zones before it.")
+
+
+def note_far_zones(session: Session, plan: UpPlan) -> None:
+    """Warn, in one sentence, of the bill for traffic between the bucket and regions that may be used."""
+    location, bucket = creation.bucket_location(session.context), session.config.get("bucket")
+    if location is None and bucket:
+        output.note(unread(bucket))
+    if location and plan.search.left_out:
+        output.note(
+            f"Not tried, since gs://{bucket} is in another region: {len(plan.search.left_out)} zones "
+            f"({', '.join(plan.search.left_out[:3])} ...). --cross-region tries them, too."
+        )
+    zones = [each.request.id.zone for each in plan.creations]
+    if location and (warning := location.warning(*zones)):
+        output.note(f"Warning: {warning}")
+
 
 Command = TypeVar("Command", bound=Callable[..., object])
+
+TTL = click.option(
+    "--ttl", type=DURATION, default=0, metavar="DURATION",
+    help="Delete it that long after its creation, such as 8h; 'tpuctl extend' moves that.",
+)  # fmt: skip
+IDLE = click.option(
+    "--idle", type=DURATION, default=0, metavar="DURATION",
+    help="Delete it after that long without a run, a login or a program that holds chips, such as 30m.",
+)  # fmt: skip
+
+MAX_COST = click.option(
+    "--max-cost", type=AMOUNT, default="0", metavar="AMOUNT",
+    help="Delete it when it has cost that much at its price now, such as 20: a --ttl that follows from it.",
+)  # fmt: skip
+
+
+def lifetime_options(command: Command) -> Command:
+    """Give a command --ttl, --idle and --max-cost, and pass it all as one Lifetime, `lifetime`."""
+
+    @functools.wraps(command)
+    def wrapper(*arguments: object, ttl: int, idle: int, max_cost: Decimal, **parameters: object) -> object:
+        named = click.get_current_context().get_parameter_source
+        require_budget(
+            ttl if named("ttl") is not ParameterSource.DEFAULT else None,
+            max_cost if named("max_cost") is not ParameterSource.DEFAULT else None,
+        )
+        return command(*arguments, lifetime=Lifetime(ttl, idle, max_cost), **parameters)
+
+    return TTL(IDLE(MAX_COST(wrapper)))  # type: ignore[return-value]  # the wrapper stands for the command
+
+
+def names_an_end() -> bool:
+    """Return whether the command line has one of these options, also `--idle 0s`."""
+    source = click.get_current_context().get_parameter_source
+    return any(source(name) is not ParameterSource.DEFAULT for name in ("ttl", "idle", "max_cost"))
+
+
+def lifetime_text(lifetime: Lifetime) -> str:
+    """Return when a TPU ends, for the facts that are shown before it is created."""
+    parts = [f"{durations.text(lifetime.ttl)} ({lifetime.budget or '--ttl'})"] if lifetime.ttl else []
+    parts += [f"{durations.text(lifetime.idle)} without use (--idle)"] if lifetime.idle else []
+    return f"{', or '.join(parts)}; then it deletes itself" if parts else "until 'tpuctl down'"
+
 
 LARGEST_FILE = 1 << 20
 """Bytes that are read of a file whose content becomes metadata; the API allows less."""

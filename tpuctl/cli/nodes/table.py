@@ -8,10 +8,10 @@ from datetime import datetime
 from tpuctl import clock
 from tpuctl.catalogue.prices import Price
 from tpuctl.cli import output
-from tpuctl.cli.price_fields import price_fields
+from tpuctl.cli.printing import price_fields
 from tpuctl.cli.session import Session
-from tpuctl.flows.nodes.expiry import idle_limit
-from tpuctl.flows.nodes.inventory import Allocation, Inventory
+from tpuctl.flows.nodes.lifetime import idle_limit
+from tpuctl.flows.nodes.lookup import Allocation, Inventory
 from tpuctl.flows.overview.node_runs import RunOnNode, Stake, Workload, stakes
 from tpuctl.flows.overview.views import (
     Overview,

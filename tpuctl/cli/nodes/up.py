@@ -9,15 +9,17 @@ import click
 from msgspec.structs import replace
 
 from tpuctl.cli import output
-from tpuctl.cli.nodes.creation_options import creation_options, with_up_options
-from tpuctl.cli.nodes.lifetime_options import lifetime_options, lifetime_text
-from tpuctl.cli.nodes.table import allocation_table, show_inventory
-from tpuctl.cli.nodes.zone_options import (
+from tpuctl.cli.nodes.creation_options import (
+    creation_options,
+    lifetime_options,
+    lifetime_text,
     note_far_zones,
     note_order,
     wait_option,
+    with_up_options,
     zone_facts,
 )
+from tpuctl.cli.nodes.table import allocation_table, show_inventory
 from tpuctl.cli.printing import prompt
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import (
@@ -31,9 +33,9 @@ from tpuctl.cli.session import (
 )
 from tpuctl.client.nodes import creation
 from tpuctl.errors import saying_bill
-from tpuctl.flows.hosts import bucket_access, os_login, way_in
-from tpuctl.flows.nodes.inventory import Allocation, Inventory
+from tpuctl.flows.hosts import bucket_access, way_in
 from tpuctl.flows.nodes.lifetime import Lifetime
+from tpuctl.flows.nodes.lookup import Allocation, Inventory
 from tpuctl.flows.nodes.options import UpOptions, obstacle_to_spanning
 from tpuctl.flows.nodes.plan import NoFrameworkError, UpPlan
 from tpuctl.flows.project.rights import DEFAULT_ACCOUNT
@@ -126,7 +128,7 @@ def ask(
         if warning := bucket_access.warning(session.cloud, account, deletes=deletes):
             output.note(warning)
         _require_way_in(session, plan)
-        if warning := os_login.warning(session.cloud.provider, plan.request.metadata):
+        if warning := way_in.warning(session.cloud.provider, plan.request.metadata):
             output.note(warning)
         confirm(question or f"Create {name}?", yes=yes)
     elif plan.not_applied:

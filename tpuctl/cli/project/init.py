@@ -9,18 +9,20 @@ from pathlib import Path
 import click
 import msgspec
 
-from tpuctl import accelerators
+from tpuctl import __version__, accelerators, printable
 from tpuctl.atomic_files import replace_file
 from tpuctl.cli import output, printing
+from tpuctl.cli.groups import Group
+from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import LOCAL_PATH
+from tpuctl.config import Config, Value, load
 from tpuctl.config.files import FILE_NAME
-from tpuctl.config.formats import normalize
-from tpuctl.config.gcloud import gcloud_settings
+from tpuctl.config.layers import gcloud_settings
+from tpuctl.config.settings import SETTINGS, normalize
 from tpuctl.config.subnetworks import SUBNETWORKS, parted
-from tpuctl.errors import ConfigError, ConflictError, UsageError, in_one_line
-from tpuctl.flows.project import allowed_folders, terraform
+from tpuctl.errors import ConfigError, ConflictError, TpuctlError, UsageError, in_one_line
+from tpuctl.flows.project import doctor, terraform
 from tpuctl.flows.project.rights import DEFAULT_ACCOUNT
-from tpuctl.text import printable
 
 QUESTIONS = {
     "project": "Google Cloud project",
@@ -81,7 +83,7 @@ def _read_terraform(source: Path) -> dict[str, str]:
     values = terraform.read(Path("/dev/stdin") if str(source) == "-" else source)
     is_lasting = source.is_dir() or (source.is_file() and source.parent != Path("/dev"))
     if source.is_dir():
-        allowed_folders.allow(source)
+        doctor.allow(source)
     return {**values, "terraform": normalize("terraform", _place_of(source))} if is_lasting else values
 
 
@@ -134,3 +136,58 @@ def _toml(name: str, value: str) -> str:
 def _quoted(value: str) -> str:
     """A TOML basic string; JSON's quoting is a subset of it."""
     return msgspec.json.encode(value).decode()
+
+
+@click.group(cls=Group)
+def config() -> None:
+    """Show each setting and where it comes from."""
+
+
+@config.command()
+@with_session
+def show(session: Session) -> None:
+    """Show each setting's value and where it comes from, and the files that were read.
+
+    The project's file is the nearest tpuctl.toml, here or above, or the file that TPUCTL_CONFIG names.
+
+    \b
+    Example:
+      tpuctl config show
+    """
+    values = {name: _checked(session.config, name) for name in SETTINGS}
+    if session.as_json:
+        settings = {name: {"value": value.value, "origin": value.origin} for name, value in values.items()}
+        output.json({"settings": settings, "files": session.config.files})
+        return
+    rows = [(name, setting.value or "-", setting.origin) for name, setting in values.items()]
+    output.table(("SETTING", "VALUE", "ORIGIN"), rows)
+    output.note(f"Files that were read: {', '.join(session.config.files) or 'none'}.")
+
+
+def _checked(config: Config, name: str) -> Value:
+    """Return a setting as commands use it; warn if they would refuse it."""
+    setting = config.values[name]
+    try:
+        return Value(config.get(name), setting.origin)
+    except TpuctlError as error:
+        output.note(f"Warning: {in_one_line(error)}")
+        return setting
+
+
+def welcome() -> None:
+    """Print where commands would run, and the commands to start with."""
+    printing.write(f"tpuctl {__version__}: train on Google Cloud TPUs from a laptop.")
+    printing.write()
+    printing.write(_target(load({})))
+    printing.write()
+    printing.write("  tpuctl up v3-8     create a TPU; each command names the next one")
+    printing.write("  tpuctl init        configure a Google Cloud project")
+    printing.write("  tpuctl doctor      check packages, settings, credentials and access")
+    printing.write("  tpuctl --help      all commands")
+
+
+def _target(config: Config) -> str:
+    if config.target == "gcp":
+        return f"Commands run on Google Cloud, project {config.get('project')} (see 'tpuctl config show')."
+    reason = config.values["target"].origin.removeprefix("default: ")
+    return f"Commands run on the simulator ({reason}): local, at no cost."

@@ -13,13 +13,12 @@ import click
 from tpuctl.cli import output
 from tpuctl.cli.output import format_bytes, note
 from tpuctl.cli.printing import unguarded
-from tpuctl.cli.remote.hosts import find, reach
+from tpuctl.cli.remote.exec import find, reach
 from tpuctl.cli.session import Session, dry_run_option, reaching_options, with_session
-from tpuctl.client.nodes import hosts as calls
+from tpuctl.client.nodes import node as calls
 from tpuctl.errors import StateError, TpuctlError, UsageError
-from tpuctl.flows.remote.copy import Copied
-from tpuctl.flows.remote.copy_paths import parse_copy
-from tpuctl.flows.remote.workers import ALL_WORKERS, chosen_workers
+from tpuctl.flows.remote.copy import Copied, parse_copy
+from tpuctl.flows.remote.targets import ALL_WORKERS, chosen_workers
 from tpuctl.parallel import Result
 
 INTERVAL = 10.0

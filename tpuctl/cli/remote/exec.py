@@ -1,4 +1,4 @@
-"""The command exec."""
+"""A command whose last words, after --, are those of another program."""
 
 from __future__ import annotations
 
@@ -10,19 +10,110 @@ from pathlib import Path
 import click
 
 from tpuctl.cli import output, printing
-from tpuctl.cli.remote.after_dashes import AfterDashes
-from tpuctl.cli.remote.hosts import find, reach
+from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, dry_run_option, reaching_options, with_session
 from tpuctl.cli.value_types import DURATION, OUTPUT_PATH
-from tpuctl.client.nodes import hosts as calls
-from tpuctl.client.nodes.hosts import host_name
+from tpuctl.client.nodes import node as calls
+from tpuctl.client.nodes.node import host_name
+from tpuctl.config.files import state_folder
 from tpuctl.errors import UsageError
-from tpuctl.flows.remote.command import Results
-from tpuctl.flows.remote.execution import Ended, Output, Stream
+from tpuctl.flows.remote import openssh
+from tpuctl.flows.remote.execution import Ended, Output, Results, Stream
+from tpuctl.flows.remote.openssh import key_alias, write_known_hosts
 from tpuctl.flows.remote.output_places import OutputEnds, OutputFiles
-from tpuctl.flows.remote.workers import ALL_WORKERS, chosen_workers
-from tpuctl.text.whole_lines import WholeLines
-from tpuctl.text.worker_numbers import ranges
+from tpuctl.flows.remote.targets import ALL_WORKERS, HostName, Hosts, WorkerSet, chosen_workers, only_worker
+from tpuctl.nodes import Node
+from tpuctl.printable import WholeLines, ranges
+
+
+class AfterDashes(click.Command):
+    """Passes the words after -- as `words`, exactly as they are typed."""
+
+    words = "-- COMMAND..."
+    """These words in the line of usage."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the words after the first -- away before the options are read."""
+        own, dashes, words = args, None, []
+        if "--" in args:
+            at = args.index("--")
+            own, dashes, words = args[:at], args[at], args[at + 1 :]
+        rest = super().parse_args(ctx, own)
+        ctx.params["words"] = tuple(words) if dashes else ()
+        return rest
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Return the pieces of the usage line."""
+        return [*super().collect_usage_pieces(ctx), self.words]
+
+
+PINNED = ("target", "project", "ssh_user", "ssh_key", "host_keys")
+"""The settings by which a command of another program reaches the same hosts from any folder."""
+
+worker_option = click.option("--worker", metavar="N", help="Number of the worker; default: 0.")
+
+
+def find_worker(session: Session, name: str | None, worker: str | None) -> Hosts:
+    """Return the one worker that `NAME`, `NAME@3` or `--worker 3` means, by default worker 0.
+
+    Raises UsageError for several, and as `find_hosts` does.
+    """
+    host = host_name(name or "")
+    hosts = find(session, host, chosen_workers(host, worker, only_worker(0)))
+    if len(hosts.workers) > 1:
+        raise UsageError(
+            f"{len(hosts.workers)} workers are named, and this command reaches one.",
+            hint="On several at once: tpuctl exec NAME -- COMMAND",
+        )
+    return hosts
+
+
+def known_hosts_folder(session: Session) -> Path:
+    """Return the folder of the host keys of a target's nodes."""
+    return state_folder() / "ssh" / session.config.target
+
+
+def login(session: Session, hosts: Hosts) -> openssh.Login:
+    """Return how OpenSSH reaches the one worker of `hosts`; writes its host key into a file of ours."""
+    (worker,), node, ssh = hosts.workers, hosts.node, session.cloud.ssh
+    return openssh.Login(
+        ssh.user,
+        ssh.key.absolute(),
+        write_known_hosts(known_hosts_folder(session), hosts, node.zone),
+        key_alias(node, worker),
+        session.cloud.ssh_address(node, worker),
+        _proxy(session, node, worker),
+    )
+
+
+def proxy_command(session: Session, arguments: Sequence[str]) -> str:
+    """Return a command of tpuctl that runs with this session's target from any folder."""
+    config = session.config
+    names = [name for name in PINNED if name != "project" or config.target != "sim"]
+    variables = {f"TPUCTL_{name.upper()}": config.require(name) for name in names}
+    if iap := config.get("iap"):
+        variables["TPUCTL_IAP"] = iap
+    variables["TPUCTL_SSH_KEY"] = str(session.cloud.ssh.key.absolute())
+    variables["TPUCTL_STATE"] = str(state_folder())
+    return openssh.proxy_command(variables, arguments)
+
+
+def _proxy(session: Session, node: Node, worker: int) -> str:
+    """Return ours where no address reaches the worker, none on the simulator, else that of the user."""
+    if session.cloud.ssh_address(node, worker) is None:
+        return proxy_command(session, ["ssh-proxy", node.name, str(worker), "--zone", node.zone])
+    return "none" if session.config.target == "sim" else ""
+
+
+def find(session: Session, host: HostName, workers: WorkerSet) -> Hosts:
+    """Return the workers that are to be reached; sends reads only."""
+    return calls.find(session.context, host, workers, session.from_flag("zone"))
+
+
+def reach(session: Session, hosts: Hosts) -> Hosts:
+    """Return the hosts once our key logs in on them; sends something only if it does not yet."""
+    with show_steps() as report:
+        return calls.reach(session.context, hosts, report)
 
 
 @click.command("exec", cls=AfterDashes)

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import click
 
-from tpuctl.cli import output
+from tpuctl.bucket_objects import BadObjectError
+from tpuctl.cli import output, printing
+from tpuctl.cli.nodes.table import show_inventory
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, reaching_options, with_session, yes_option
 from tpuctl.cli.value_types import DURATION
+from tpuctl.client.nodes import overview
 from tpuctl.client.runs import steps
-from tpuctl.flows.nodes.lookup import is_deletable
+from tpuctl.errors import BucketMissingError, DeadlineError, NotFoundError, TpuctlError, joined_hints
+from tpuctl.flows.nodes.lookup import Inventory, is_deletable
+from tpuctl.flows.runs import outcome
+from tpuctl.flows.runs.control import cancel as flow
 from tpuctl.flows.runs.control.cancel import Cancellation, CancelPlan
-from tpuctl.flows.runs.control.host_cancel import HostCancelPlan
-from tpuctl.flows.runs.recovery import cancellation as recovery
+from tpuctl.flows.runs.control.occupants import HostCancelPlan
+from tpuctl.flows.runs.recovery import step as recovery
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.polling import retry
+from tpuctl.runs import NAME
 
 
 @click.command()
@@ -114,3 +125,82 @@ def _show(session: Session, plan: CancelPlan, cancellation: Cancellation) -> Non
         is_named = is_deletable(session.cloud.provider, tpu.id)
         end = f", until 'tpuctl down {tpu.name}'" if is_named else ": Terraform keeps it"
         output.note(f"{tpu.name} stays{end}.")
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--timeout", type=DURATION, metavar="DURATION",
+    help="Stop waiting after so long, such as 6h (exit code 9); the run, or the request for the TPU, stays.",
+)  # fmt: skip
+@click.option("--tpu", "is_tpu", is_flag=True, help="NAME is a TPU, also where a run has this name.")
+@printing.without_reader()  # its exit code is the run's
+@with_session
+@reaching_options
+def wait(session: Session, name: str, timeout: int | None, is_tpu: bool) -> None:
+    """Wait until a TPU is READY, as after 'tpuctl up --detach', or until a run has ended.
+
+    A TPU is ready when its hosts answer over SSH. The exit code of a run is that of 'tpuctl logs -f'.
+
+    \b
+    Example:
+      tpuctl wait n1 --timeout 6h
+      tpuctl wait digits-20260131-120000
+    """
+    seconds = inf if timeout is None else timeout
+    missing = None
+    try:
+        run = None if is_tpu else _run(session, name, seconds)
+    except BucketMissingError as error:
+        run, missing = None, error
+    if run:
+        _wait_for_run(session, run, seconds)
+        return
+    try:
+        _wait_for_node(session, name, seconds)
+    except NotFoundError as error:
+        if missing:
+            error.message += f" Whether there is such a run is unknown: {missing.message}"
+        raise
+
+
+def _run(session: Session, name: str, seconds: float) -> StoredRun | None:
+    """Return the run of a name, None without one; a bucket that is away is asked again within the time.
+
+    Raises the error of one that refuses: a TPU may have the name of a run that trains on it.
+    """
+    if not NAME.fullmatch(name):
+        return None
+    run = StoredRun(session.cloud.bucket, name, session.warn)
+    try:
+        retry(lambda: run.record, on=DeadlineError, timeout=seconds)
+    except BadObjectError:
+        return run
+    except BucketMissingError:
+        raise
+    except NotFoundError:
+        return None
+    except TpuctlError as error:
+        error.hint = joined_hints(error.hint, f"Wait for the TPU of this name: tpuctl wait {name} --tpu")
+        raise
+    return run
+
+
+def _wait_for_run(session: Session, run: StoredRun, seconds: float) -> None:
+    with show_steps() as report:
+        verdict = steps.await_end(session.context, run, seconds, lambda text: report(f"{run.name}: {text}"))
+    error = flow.failure_of(verdict)
+    if error:
+        raise error
+    if session.as_json:
+        output.json(flow.summary(verdict))
+        return
+    output.note(outcome.success_of(verdict))
+    output.hint(outcome.next_command(verdict))
+
+
+def _wait_for_node(session: Session, name: str, seconds: float) -> None:
+    with show_steps() as report:
+        allocation = overview.await_ready(session.context, name, session.from_flag("zone"), seconds, report)
+    show_inventory(session, Inventory((allocation,)))
+    output.hint("tpuctl submit SCRIPT")

@@ -8,12 +8,12 @@ import click
 
 from tpuctl.cli import output
 from tpuctl.cli.nodes.table import allocation_table
-from tpuctl.cli.price_fields import price_fields
+from tpuctl.cli.printing import price_fields
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.runs.watch import tools
 from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
 from tpuctl.errors import UsageError
-from tpuctl.flows.nodes.inventory import Allocation
+from tpuctl.flows.nodes.lookup import Allocation
 from tpuctl.flows.progress import silent
 from tpuctl.flows.runs.description import find_described
 from tpuctl.flows.runs.recovery import drill as flow

@@ -7,17 +7,18 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.bucket_objects import BadObjectError
 from tpuctl.cli import output, printing
 from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import DURATION
-from tpuctl.client.runs import logs as calls
+from tpuctl.client.runs import run as calls
 from tpuctl.client.runs import steps
 from tpuctl.errors import UsageError
-from tpuctl.flows.remote.workers import parse_workers
-from tpuctl.flows.runs import consequences
-from tpuctl.flows.runs.logs.reader import Line, LogReader
-from tpuctl.flows.runs.logs.startup_lines import (
+from tpuctl.flows.remote.targets import parse_workers
+from tpuctl.flows.runs import outcome
+from tpuctl.flows.runs.logs.reader import (
+    Line,
+    LogReader,
     hides_startup_lines,
     is_startup_line,
     may_have_startup_lines,
@@ -219,11 +220,11 @@ def _follow(
 
 def _end(verdict: Verdict) -> None:
     """Say how the run ended; raises the error of a run that did not succeed."""
-    error = consequences.error_of(verdict)
+    error = outcome.error_of(verdict)
     if error:
         raise error
-    output.note(consequences.success_of(verdict))
-    output.hint(consequences.next_command(verdict))
+    output.note(outcome.success_of(verdict))
+    output.hint(outcome.next_command(verdict))
 
 
 def _note_hidden(count: int) -> None:
@@ -239,6 +240,6 @@ def _note_end(session: Session, stored: StoredRun) -> None:
     except BadObjectError as bad:
         session.warn(f"{bad.message} How the run ended is unknown.")
         return
-    error = consequences.error_of(verdict) if verdict else None
+    error = outcome.error_of(verdict) if verdict else None
     if error:
         output.note(error.message)

@@ -10,14 +10,25 @@ import click
 
 from tpuctl import accelerators
 from tpuctl.cli import output
-from tpuctl.cli.nodes.creation_options import Machine, machine_options, warn_of_secrets, with_machine
-from tpuctl.cli.nodes.lifetime_options import lifetime_options, names_an_end
+from tpuctl.cli.nodes.creation_options import (
+    Machine,
+    lifetime_options,
+    machine_options,
+    names_an_end,
+    wait_option,
+    warn_of_secrets,
+    with_machine,
+)
 from tpuctl.cli.nodes.up import ask, show_plan
-from tpuctl.cli.nodes.zone_options import wait_option
 from tpuctl.cli.progress import show_late_count, show_steps
-from tpuctl.cli.runs.busy import on_free_node, policy_options
 from tpuctl.cli.runs.logs import follow_to_end
-from tpuctl.cli.runs.submission_options import ProgramCommand, submission_options, with_request
+from tpuctl.cli.runs.submission_options import (
+    ProgramCommand,
+    on_free_node,
+    policy_options,
+    submission_options,
+    with_request,
+)
 from tpuctl.cli.session import (
     Session,
     cross_region_option,
@@ -32,10 +43,10 @@ from tpuctl.client.runs.whole import Ending, Steps, WholeRun
 from tpuctl.errors import UsageError
 from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.nodes.plan import UpPlan
-from tpuctl.flows.runs import consequences
+from tpuctl.flows.runs import outcome
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest
-from tpuctl.flows.runs.whole.stage import new_name
+from tpuctl.flows.runs.whole import new_name
 from tpuctl.runs import Verdict, check_name
 from tpuctl.shells import again, with_options
 
@@ -187,10 +198,10 @@ def _show_end(session: Session, ending: Ending) -> None:
         })  # fmt: skip
     else:
         _show_files(ending)
-    error = consequences.error_of(verdict)
+    error = outcome.error_of(verdict)
     if error:
         raise error
-    output.note(consequences.success_of(verdict))
+    output.note(outcome.success_of(verdict))
 
 
 def _show_files(ending: Ending) -> None:

@@ -1,26 +1,111 @@
-"""What `submit` and `run` start, and the options that say what is sent to the hosts."""
+"""The options that say how often a run is started again, on what machine, and with which values."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from tpuctl.cli.runs import restart_options
+from tpuctl.cli import output, printing
+from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session
 from tpuctl.cli.value_types import ACCELERATOR, DURATION, LOCAL_PATH
-from tpuctl.client.runs import requests
+from tpuctl.client.runs import busy, records
+from tpuctl.client.runs.busy import QUEUE, REPLACE, BusyError, Policy
+from tpuctl.errors import DeclinedError, UsageError
 from tpuctl.flows.runs.code import bundles
 from tpuctl.flows.runs.submission.environment import variables_of
-from tpuctl.flows.runs.submission.plan import SubmitRequest
+from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest
 from tpuctl.images import FRAMEWORKS
 
 Command = TypeVar("Command", bound=Callable[..., object])
+
+RESTART_OPTIONS = (
+    click.option(
+        "--restarts", metavar="N",
+        help="Start it again so often after a preemption, a maintenance or a lost host, or 'unlimited', the"
+        " default on a spot TPU; 'tpuctl watch' does so. Default elsewhere: 0.",
+    ),
+    click.option(
+        "--restarts-on-failure", metavar="N",
+        help="Start it again so often after a failure of its own; default: 0.",
+    ),
+    click.option(
+        "--restart-zone", "restart_zones", multiple=True, metavar="ZONE",
+        help="Zone, region or 'any' for the TPU of a restart, after the zone of this one; repeatable.",
+    ),
+    click.option(
+        "--max-price", metavar="AMOUNT",
+        help="Restart it only on a TPU that costs no more per hour, such as 12.50.",
+    ),
+)  # fmt: skip
+
+
+def value_options(environment_help: str, secret_help: str) -> Callable[[Command], Command]:
+    """Give a command the options for values that a run's record does not have, with this help of two."""
+    options = (
+        click.option("--env", "environment", multiple=True, metavar="KEY[=VALUE]", help=environment_help),
+        click.option(
+            "--env-file", "env_files", multiple=True, type=LOCAL_PATH,
+            help="File with lines KEY=VALUE, or KEY.",
+        ),
+        click.option("--secret", "secrets", multiple=True, metavar="KEY[=@FILE]", help=secret_help),
+    )  # fmt: skip
+
+    def give(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return give
+
+
+queue_option = click.option(
+    "--queue", "policy", flag_value=QUEUE, help="Wait in line for a TPU that is busy; no server is needed."
+)
+replace_option = click.option(
+    "--replace", "policy", flag_value=REPLACE,
+    help="Stop the run that the TPU is busy with, as 'tpuctl cancel' does, and start then.",
+)  # fmt: skip
+
+queue_timeout_option = click.option(
+    "--queue-timeout", type=DURATION, default=0, metavar="DURATION",
+    help="Give up the place in line after so long, such as 6h: the run has failed then.",
+)  # fmt: skip
+
+
+def policy_options(command: Command) -> Command:
+    """Give a command --queue, --queue-timeout and --replace, and pass it all as one Policy, `policy`."""
+
+    @functools.wraps(command)
+    def wrapper(*arguments: object, policy: str | None, queue_timeout: int, **parameters: object) -> object:
+        if queue_timeout and policy != QUEUE:
+            raise UsageError("--queue-timeout is for --queue.", hint="Add --queue.")
+        return command(*arguments, policy=Policy(policy, queue_timeout), **parameters)
+
+    return queue_option(queue_timeout_option(replace_option(wrapper)))  # type: ignore[return-value]  # stands for it
+
+
+def on_free_node(session: Session, plan: SubmitPlan, policy: Policy, typed: Sequence[str]) -> SubmitPlan:
+    """Return the plan for a free node, or to wait in line; a user at a terminal is asked about that.
+
+    `typed` are the words of the command. Raises BusyError without a policy, DeclinedError for a no.
+    """
+    try:
+        return busy.on_free_node(session.context, plan, policy, typed, output.note, show_steps)
+    except BusyError as error:
+        if plan.node.slices or not sys.stdin.isatty():
+            raise
+        output.note(error.message)
+        if not printing.confirm("Wait in line for it (--queue)?"):
+            raise DeclinedError("Declined: nothing was started.", hint=error.hint) from None
+        return busy.in_line(plan)
 
 
 class ProgramCommand(click.Command):
@@ -156,7 +241,7 @@ OPTIONS = (
     click.option(
         "--setup-timeout", type=DURATION, default="30m", show_default=True, help="Time limit of --setup."
     ),
-    *restart_options.RESTART_OPTIONS,
+    *RESTART_OPTIONS,
 )
 
 
@@ -170,7 +255,7 @@ def _request(
     restart_zones: tuple[str, ...], max_price: str | None,
 ) -> SubmitRequest:  # fmt: skip
     variables = variables_of(environment, env_files, secrets, stored, os.environ)
-    program, kind, arguments = requests.program(script, module, arguments)
+    program, kind, arguments = records.program(script, module, arguments)
     return SubmitRequest(
         script=program,
         kind=kind,
@@ -191,11 +276,11 @@ def _request(
         extras=extras,
         groups=groups,
         indexes=indexes,
-        python_archives=requests.python_archives(session.context),
+        python_archives=records.python_archives(session.context),
         wheelhouse=wheelhouse,
         code_limit=code_limit * 1_000_000,
         secrets=tuple(pair.partition("=")[0] for pair in secrets),
-        restarts=requests.restart_request(
+        restarts=records.restart_request(
             session.context, restarts, restarts_on_failure, restart_zones, max_price
         ),
     )

@@ -11,9 +11,14 @@ import click
 
 from tpuctl.cli import output
 from tpuctl.cli.progress import show_late_count
-from tpuctl.cli.runs.busy import on_free_node, policy_options
-from tpuctl.cli.runs.restart_options import value_options
-from tpuctl.cli.runs.submission_options import ProgramCommand, submission_options, with_request
+from tpuctl.cli.runs.submission_options import (
+    ProgramCommand,
+    on_free_node,
+    policy_options,
+    submission_options,
+    value_options,
+    with_request,
+)
 from tpuctl.cli.session import Session, cross_region_option, dry_run_option, reaching_options, with_session
 from tpuctl.client.context import Context
 from tpuctl.client.runs import steps, submission
@@ -26,9 +31,9 @@ from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission.environment import variables_of
 from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest
 from tpuctl.flows.runs.submission.submit import Submission
+from tpuctl.printable import ranges
 from tpuctl.runs import Run
 from tpuctl.shells import again
-from tpuctl.text.worker_numbers import ranges
 
 
 @click.command(cls=ProgramCommand)
@@ -102,7 +107,7 @@ def start_planned(
     except (KeyboardInterrupt, InterruptedByUser) as interrupt:
         if isinstance(interrupt, InterruptedByUser) and interrupt.facts.get("may_bill"):
             raise  # it says what was being made or deleted
-        from tpuctl.flows.runs.control.wait import next_steps  # noqa: PLC0415  as above
+        from tpuctl.flows.runs.control.cancel import next_steps  # noqa: PLC0415  as above
 
         raise InterruptedByUser(f"Interrupted; run '{name}' goes on.", hint=next_steps(name)) from interrupt
 

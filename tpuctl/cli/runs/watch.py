@@ -12,7 +12,7 @@ from tpuctl import clock
 from tpuctl.accelerators import accelerator
 from tpuctl.cli import output, printing
 from tpuctl.cli.progress import show_steps
-from tpuctl.cli.runs.restart_options import value_options
+from tpuctl.cli.runs.submission_options import value_options
 from tpuctl.cli.session import (
     Session,
     confirm,
@@ -24,14 +24,14 @@ from tpuctl.cli.session import (
 from tpuctl.client.runs import steps
 from tpuctl.errors import InterruptedByUser, TpuctlError
 from tpuctl.flows.progress import Report
-from tpuctl.flows.runs import consequences
-from tpuctl.flows.runs.recovery import rehearsal
-from tpuctl.flows.runs.recovery.events import Event
+from tpuctl.flows.runs import outcome
+from tpuctl.flows.runs.recovery import drill
+from tpuctl.flows.runs.recovery.lease import Event
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.recovery.watch import interrupted, is_own, open_runs
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission.environment import variables_of
-from tpuctl.flows.runs.whole.restart import await_restart
+from tpuctl.flows.runs.whole import await_restart
 from tpuctl.runs import Verdict
 
 DELETION_PATIENCE = 120.0
@@ -121,7 +121,7 @@ def _rehearse(session: Session, stored: list[StoredRun], values: dict[str, str])
         for run in unknown:
             session.warn(f"Run '{run.name}' was submitted elsewhere: 'tpuctl watch {run.name}' asks first.")
         known = [run for run in chosen if run not in unknown]
-        shown = [request for run in known for request in rehearsal.requests(run, watcher_tools)]
+        shown = [request for run in known for request in drill.requests(run, watcher_tools)]
     output.requests(shown, as_json=session.as_json)
 
 
@@ -176,8 +176,8 @@ def _end(stored: list[StoredRun]) -> None:
     """Raise the error of the first run that did not succeed."""
     verdicts = [verdict for run in stored if (verdict := run.verdict())]
     for verdict in verdicts:
-        error = consequences.error_of(verdict)
+        error = outcome.error_of(verdict)
         if error:
             raise error
     if verdicts:
-        output.hint(consequences.next_command(verdicts[0]))
+        output.hint(outcome.next_command(verdicts[0]))

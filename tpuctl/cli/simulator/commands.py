@@ -21,11 +21,10 @@ from tpuctl.cli.simulator.faults import fault, show_faults
 from tpuctl.cli.value_types import LOCAL_PATH
 from tpuctl.cloud import simulator
 from tpuctl.cloud.endpoints import simulator_folder
-from tpuctl.cloud.simulator.control import ControlClient
-from tpuctl.cloud.simulator.event_log import Event, EventLog
-from tpuctl.cloud.simulator.log import SimulatorLog
-from tpuctl.cloud.simulator.log_cursor import follow as following
-from tpuctl.cloud.simulator.log_cursor import last as last_of
+from tpuctl.cloud.simulator.event_log import Event, EventLog, SimulatorLog
+from tpuctl.cloud.simulator.event_log import follow as following
+from tpuctl.cloud.simulator.event_log import last as last_of
+from tpuctl.cloud.simulator.process import ControlClient
 from tpuctl.errors import StateError, UsageError
 from tpuctl.images import IMAGES
 from tpuctl.simulator_folder import PROGRAMS

@@ -6,20 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
-from tpuctl.client.calls import Call, Stop
-from tpuctl.client.context import Context
+from tpuctl.client.context import Call, Context, Stop
 from tpuctl.client.datasets import requests, steps
 from tpuctl.client.datasets.dataset import Dataset
 from tpuctl.client.datasets.records import DatasetInfo
 from tpuctl.client.options import check_options
 from tpuctl.client.records import Progress, ProgressCallback
-from tpuctl.data.options import Channels, TokenKind
+from tpuctl.data.source import Channels, TokenKind
 from tpuctl.datasets import DatasetRef
 from tpuctl.display.listing import Listing
-from tpuctl.flows.datasets.request import UploadRequest
+from tpuctl.flows.datasets.plan import UploadRequest
 
 if TYPE_CHECKING:
-    from tpuctl.flows.datasets.conversion import ConversionProgress
+    from tpuctl.flows.datasets.plan import ConversionProgress
 
 COLUMNS: Mapping[str, Callable[[DatasetInfo], object]] = {
     "name": lambda dataset: dataset.name,

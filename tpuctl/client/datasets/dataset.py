@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tpuctl.client.calls import Call, Stop
-from tpuctl.client.context import Context
+from tpuctl.client.context import Call, Context, Stop
 from tpuctl.client.datasets import steps
 from tpuctl.client.datasets.records import DatasetCopy, DatasetInfo, Example
 from tpuctl.client.records import ProgressCallback

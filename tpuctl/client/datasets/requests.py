@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tpuctl import accelerators
-from tpuctl.data.options import Channels, Options, TokenKind, TokenOptions
+from tpuctl.data.source import Channels, Options, TokenKind, TokenOptions
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError
-from tpuctl.flows.datasets.request import UploadRequest
+from tpuctl.flows.datasets.plan import UploadRequest
 
 FIRST_VERSION = "1.0.0"
 ENTRIES, LENGTH = 10_000, 128
@@ -56,7 +56,7 @@ def token_options(
     if isinstance(size_or_tokens, int):
         return TokenOptions(kind, length, size_or_tokens, text or ""), None
     if isinstance(size_or_tokens, (str, Path)):
-        from tpuctl.data.tokens.vocabulary import read_vocabulary  # noqa: PLC0415  NumPy
+        from tpuctl.data.tokens import read_vocabulary  # noqa: PLC0415  NumPy
 
         size_or_tokens = read_vocabulary(Path(size_or_tokens), kind).tokens
     return TokenOptions(kind, length, text=text or ""), tuple(size_or_tokens)

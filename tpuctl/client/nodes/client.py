@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Unpack
 
-from tpuctl.client.calls import Call, Stop
-from tpuctl.client.context import Context
-from tpuctl.client.nodes import changes, creation, hosts, overview
-from tpuctl.client.nodes.creation import NodeOptions
+from tpuctl.client.context import Call, Context, Span, Stop, seconds
+from tpuctl.client.nodes import creation, node, overview
+from tpuctl.client.nodes.creation import DownPlan, NodeOptions, NodePlan
 from tpuctl.client.nodes.node import Node, OutputCallback
-from tpuctl.client.nodes.plans import DownPlan, NodePlan
 from tpuctl.client.nodes.records import CommandResult, CopyResult, NodeInfo, PathLike
 from tpuctl.client.options import check_least, check_options
 from tpuctl.client.records import Progress, ProgressCallback
-from tpuctl.client.spans import Span, seconds
 from tpuctl.display.listing import Listing
 from tpuctl.flows.nodes.lookup import find_decided
-from tpuctl.flows.remote.copy_paths import parse_copy
-from tpuctl.flows.remote.workers import WorkerSet
+from tpuctl.flows.remote.copy import parse_copy
+from tpuctl.flows.remote.targets import WorkerSet
 from tpuctl.parallel import values
 
 
@@ -90,7 +87,7 @@ class NodeClient:
     def plan_down(self, *names: str, all: bool = False) -> DownPlan:
         """Return what `down` would delete; sends reads only."""
         zone = self._context.from_flag("zone")
-        return DownPlan(self._context, changes.plan_down(self._context, names, zone, everything=all))
+        return DownPlan(self._context, overview.plan_down(self._context, names, zone, everything=all))
 
     def exec(
         self, name: str, command: str | Sequence[str], *, workers: Sequence[int] = (),
@@ -117,14 +114,14 @@ class NodeClient:
         zone = self._context.from_flag("zone")
         chosen = WorkerSet(tuple((worker, worker) for worker in workers))
         with Call(progress, stop).running() as call:
-            reached = hosts.find(self._context, request.host, request.host.workers or chosen, zone)
-            reached = hosts.reach(self._context, reached, call.line)
+            reached = node.find(self._context, request.host, request.host.workers or chosen, zone)
+            reached = node.reach(self._context, reached, call.line)
 
             def report(worker: int, size: int, total: int) -> None:
                 text = f"worker {worker}: {size} of {total or 'unknown'} bytes"
                 call.report(Progress(text, size, total or None, "bytes", worker))
 
-            results = hosts.copy(self._context, reached, request, report)
+            results = node.copy(self._context, reached, request, report)
             workers_of = [result.item for result in results]
             copied = values(results)
         return tuple(

@@ -1,4 +1,4 @@
-"""Turns options and configuration into the plan of a TPU, and creates it."""
+"""What a creation or a deletion of TPUs would do, to be looked at before it is done."""
 
 from __future__ import annotations
 
@@ -13,24 +13,100 @@ from msgspec.structs import replace
 from tpuctl import accelerators, clock
 from tpuctl.accelerators import Accelerator
 from tpuctl.catalogue.regions import BucketLocation
-from tpuctl.client.context import Context
-from tpuctl.client.nodes.changes import note_preemptions, note_requests
-from tpuctl.client.spans import Span, length
+from tpuctl.client.context import Call, Context, Span, Stop, length
+from tpuctl.client.nodes import overview
+from tpuctl.client.nodes.node import Node
+from tpuctl.client.nodes.overview import note_preemptions, note_requests
+from tpuctl.client.nodes.records import RequestInfo
+from tpuctl.client.records import Cost, ProgressCallback
 from tpuctl.config import subnetworks
-from tpuctl.config.formats import normalize
+from tpuctl.config.settings import normalize
 from tpuctl.errors import ConfigError, TpuctlError, UsageError
+from tpuctl.flows.nodes import down as down_flow
 from tpuctl.flows.nodes import up as flow
-from tpuctl.flows.nodes.expiry import require_time_left
-from tpuctl.flows.nodes.inventory import Allocation
-from tpuctl.flows.nodes.lifetime import Lifetime, require_budget
+from tpuctl.flows.nodes.lifetime import Lifetime, require_budget, require_time_left
+from tpuctl.flows.nodes.lookup import Allocation
 from tpuctl.flows.nodes.options import UpOptions
 from tpuctl.flows.nodes.placement.creation import zone_of
-from tpuctl.flows.nodes.placement.search import Search, Terms, expand, is_zone
-from tpuctl.flows.nodes.plan import UpPlan, default_name, plan_up
-from tpuctl.flows.nodes.prices import RESERVED
-from tpuctl.flows.offers.survey import read_quotas
+from tpuctl.flows.nodes.placement.rounds import Search, Terms, expand, is_zone
+from tpuctl.flows.nodes.plan import RESERVED, UpPlan, default_name, plan_up
+from tpuctl.flows.offers import read_quotas
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import DataDisk, HttpRequest
+
+
+class NodePlan:
+    """What `client.up` with the same options would do; nothing is done before `create`."""
+
+    name: str
+    accelerator: str
+    hosts: int
+    """Hosts of one slice; 0 for a type that is not in the catalogue."""
+    chips: int
+    """Chips of one slice; 0 for a type that is not in the catalogue."""
+    exists: bool
+    """Whether there is a TPU of this name, which is used."""
+    zones: tuple[str, ...]
+    """In the order in which they are tried."""
+
+    def __init__(self, context: Context, plan: UpPlan) -> None:
+        self._context = context
+        self._plan = plan
+        self.name = plan.options.name
+        self.accelerator = plan.options.accelerator
+        self.hosts = plan.hosts
+        self.chips = plan.chips
+        self.exists = plan.existing is not None
+        self.zones = tuple(each.request.id.zone for each in plan.creations)
+
+    @property
+    def price_per_hour(self) -> Cost:
+        """What it costs in the first zone."""
+        return Cost._of(self._context.prices.of_creation(self._plan.creation))
+
+    @property
+    def requests(self) -> tuple[RequestInfo, ...]:
+        """What `create` would send."""
+        return request_records(requests(self._context, self._plan))
+
+    def create(self, *, progress: ProgressCallback | None = None, stop: Stop | None = None) -> Node:
+        """Do it, and return the TPU once every host answers over SSH; raises as `up` does."""
+        self._context.require_chosen_project()
+        with Call(progress, stop).running() as call:
+            return Node(self._context, create(self._context, self._plan, call.line))
+
+
+class DownPlan:
+    """What `client.down` with the same names would delete; nothing is deleted before `delete`."""
+
+    names: tuple[str, ...]
+
+    def __init__(self, context: Context, plan: down_flow.DownPlan) -> None:
+        self._context = context
+        self._plan = plan
+        self.names = tuple(item.name for item in plan.allocations)
+
+    @property
+    def requests(self) -> tuple[RequestInfo, ...]:
+        """What `delete` would send."""
+        return request_records(overview.down_requests(self._context, self._plan))
+
+    def delete(
+        self, *, progress: ProgressCallback | None = None, stop: Stop | None = None
+    ) -> tuple[str, ...]:
+        """Delete all of it, and return the names."""
+        self._context.require_chosen_project()
+        with Call(progress, stop).running() as call:
+            return self._delete(call.line)
+
+    def _delete(self, report: Report) -> tuple[str, ...]:
+        overview.down(self._context, self._plan, report)
+        return self.names
+
+
+def request_records(requests: Sequence[HttpRequest]) -> tuple[RequestInfo, ...]:
+    """Return requests as records."""
+    return tuple(RequestInfo(each.method, each.url, each.body) for each in requests)
 
 
 class NodeOptions(TypedDict, total=False):

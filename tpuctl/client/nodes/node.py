@@ -5,24 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tpuctl.client.calls import Call, Stop
-from tpuctl.client.context import Context
-from tpuctl.client.nodes import changes, hosts, overview
+from tpuctl.client.context import Call, Context, Span, Stop, length, seconds
+from tpuctl.client.nodes import overview
 from tpuctl.client.nodes.records import CommandResult, NodeInfo, WorkerResult
 from tpuctl.client.records import FACTS, Fact, ProgressCallback
-from tpuctl.client.spans import Span, length, seconds
 from tpuctl.display.listing import Listing
 from tpuctl.display.markup import record_html
 from tpuctl.errors import NotFoundError
-from tpuctl.flows.nodes.inventory import Allocation
-from tpuctl.flows.remote.execution import Output
+from tpuctl.flows.hosts.way_in import patient_ssh
+from tpuctl.flows.nodes.lookup import Allocation
+from tpuctl.flows.progress import Report
+from tpuctl.flows.remote import copy as copy_flow
+from tpuctl.flows.remote.copy import CopyRequest
+from tpuctl.flows.remote.execution import Output, Results, run_command
 from tpuctl.flows.remote.output_places import OutputEnds
-from tpuctl.flows.remote.workers import HostName, WorkerSet
+from tpuctl.flows.remote.targets import (
+    HostName,
+    Hosts,
+    WorkerSet,
+    admission_requests,
+    admit,
+    find_hosts,
+    parse_host_name,
+)
+from tpuctl.nodes import HttpRequest
+from tpuctl.parallel import Result
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from tpuctl.flows.remote.command import Results
+    from tpuctl.cloud.ssh import Ssh
+
 
 OutputCallback = Callable[[int, str, bytes], None]
 """Takes a worker, `stdout` or `stderr`, and a piece of its output."""
@@ -72,7 +85,7 @@ class Node:
         """Return it once it is READY and its hosts answer over SSH; raises DeadlineError after `timeout`."""
         limit = float("inf") if timeout is None else seconds(timeout)
         with Call(progress, stop).running() as call:
-            changes.await_ready(self._context, self.name, self.zone, limit, call.line)
+            overview.await_ready(self._context, self.name, self.zone, limit, call.line)
         return self
 
     def exec(
@@ -95,36 +108,36 @@ class Node:
                 output(piece.worker, piece.stream, piece.data)
 
         with Call(progress, stop).running() as call:
-            reached = hosts.find(self._context, HostName(self.name), selection, self.zone)
-            reached = hosts.reach(self._context, reached, call.line)
+            reached = find(self._context, HostName(self.name), selection, self.zone)
+            reached = reach(self._context, reached, call.line)
             limit = None if timeout is None else seconds(timeout)
-            results = hosts.execute(self._context, reached, words, take, limit)
+            results = execute(self._context, reached, words, take, limit)
         return _command_result(words, results, kept)
 
     def down(self, *, progress: ProgressCallback | None = None, stop: Stop | None = None) -> None:
         """Delete it, so that it stops billing."""
         with Call(progress, stop).running() as call:
-            plan = changes.plan_down(self._context, [self.name], self.zone)
-            changes.down(self._context, plan, call.line)
+            plan = overview.plan_down(self._context, [self.name], self.zone)
+            overview.down(self._context, plan, call.line)
 
     def stop(self, *, progress: ProgressCallback | None = None, stop: Stop | None = None) -> Node:
         """Stop it, if it has one host: its chips stop billing, its disk stays and bills."""
         with Call(progress, stop).running() as call:
-            plan = changes.plan_stop(self._context, self.name, self.zone)
-            changes.stop(self._context, plan, call.line)
+            plan = overview.plan_stop(self._context, self.name, self.zone)
+            overview.stop(self._context, plan, call.line)
         return self
 
     def start(self, *, progress: ProgressCallback | None = None, stop: Stop | None = None) -> Node:
         """Start it after a stop, and return it once its host answers."""
         with Call(progress, stop).running() as call:
-            plan = changes.plan_start(self._context, self.name, self.zone)
-            changes.start(self._context, plan, call.line)
+            plan = overview.plan_start(self._context, self.name, self.zone)
+            overview.start(self._context, plan, call.line)
         return self
 
     def extend(self, by: Span) -> datetime:
         """Move the end of its `ttl`, and return the new end."""
-        plan = changes.plan_extension(self._context, self.name, round(length(by)), self.zone)
-        changes.extend(self._context, plan, lambda _: None)
+        plan = overview.plan_extension(self._context, self.name, round(length(by)), self.zone)
+        overview.extend(self._context, plan, lambda _: None)
         return plan.expires
 
 
@@ -140,3 +153,49 @@ def _command_result(words: tuple[str, ...], results: Results, kept: OutputEnds) 
         for end in results.ends
     )
     return CommandResult(results.node, words, workers)
+
+
+def host_name(text: str) -> HostName:
+    """Return what NAME or NAME@3 means; nothing, or `@3`, is the user's only node. Raises UsageError."""
+    if text[:1] in ("", "@"):
+        return HostName("", parse_host_name(f"_{text}").workers)
+    return parse_host_name(text)
+
+
+def find(context: Context, host: HostName, workers: WorkerSet, zone: str | None) -> Hosts:
+    """Return the workers that are to be reached; sends reads only."""
+    return find_hosts(context.cloud.provider, host.name, workers, context.owner, zone)
+
+
+def admissions(context: Context, hosts: Hosts) -> list[HttpRequest]:
+    """Return the requests by which `reach` changes something, for --dry-run."""
+    cloud = context.cloud
+    return admission_requests(cloud.provider, hosts.node, cloud.ssh.login_key())
+
+
+def reach(context: Context, hosts: Hosts, report: Report) -> Hosts:
+    """Return the hosts once our key logs in on them; sends something only if it does not yet."""
+    cloud = context.cloud
+    return admit(cloud.provider, cloud.ssh, hosts, cloud.ssh.login_key(), report)
+
+
+def execute(
+    context: Context,
+    hosts: Hosts,
+    words: Sequence[str],
+    take: Callable[[Output], None],
+    timeout: float | None,
+) -> Results:
+    """Run a command on every worker at once."""
+    return run_command(_ssh(context, hosts), hosts, words, take, timeout)
+
+
+def copy(
+    context: Context, hosts: Hosts, request: CopyRequest, report: copy_flow.Progress
+) -> Sequence[Result[int, copy_flow.Copied]]:
+    """Copy to or from every worker at once."""
+    return copy_flow.copy(_ssh(context, hosts), hosts, request, report)
+
+
+def _ssh(context: Context, hosts: Hosts) -> Ssh:
+    return patient_ssh(context.cloud.provider, context.cloud.ssh, hosts.node)

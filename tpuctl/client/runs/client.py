@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Literal, TypedDict, Unpack, get_args
 
 from tpuctl import clock
-from tpuctl.client.calls import Call, Stop
-from tpuctl.client.context import Context
+from tpuctl.client.context import Call, Context, Span, Stop, length
 from tpuctl.client.nodes.creation import NodeOptions
 from tpuctl.client.options import (
     check_choices,
@@ -33,20 +32,19 @@ from tpuctl.client.runs.records import (
     RunInfo,
     RunResult,
     WatchEvent,
+    submit_request,
 )
-from tpuctl.client.runs.requests import submit_request
 from tpuctl.client.runs.run import Run
-from tpuctl.client.spans import Span, length
 from tpuctl.display.listing import Listing
-from tpuctl.flows.runs.evidence.signs import RecordMissingError
+from tpuctl.flows.runs.evidence.witnesses import RecordMissingError
 from tpuctl.flows.runs.state import LABELS
 from tpuctl.flows.runs.submission.plan import SubmitRequest
-from tpuctl.flows.runs.whole.stage import new_name
+from tpuctl.flows.runs.whole import new_name
 from tpuctl.host.worker.records import COMMAND, MODULE
-from tpuctl.masking.arguments import masked_arguments
+from tpuctl.masking import masked_arguments
 from tpuctl.runs import SUCCEEDED, check_name
 from tpuctl.shells import with_options
-from tpuctl.upkeep.notes import TagCondition
+from tpuctl.upkeep import TagCondition
 
 COLUMNS: Mapping[str, Callable[[RunInfo], object]] = {
     "run": lambda run: run.name,
@@ -252,7 +250,7 @@ class RunClient:
         self, *, since: Span = timedelta(days=30), by: Literal["run", "node", "user", "label"] = "run"
     ) -> CostReport:
         """Estimate what runs have cost, and the time in which no run used a TPU: no bill."""
-        from tpuctl.flows.costs.entries import By, grouped  # noqa: PLC0415  slow to import
+        from tpuctl.flows.costs.bills import By, grouped  # noqa: PLC0415  slow to import
 
         check_choices("by", [by], get_args(By))
         report = steps.costs(self._context, length(since))

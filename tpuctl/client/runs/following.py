@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpuctl.client.context import Context
-from tpuctl.display.following import FollowScreen, RunView, concise
+from tpuctl.display.listing import FollowScreen, RunView, concise
 from tpuctl.errors import InterruptedByUser
-from tpuctl.flows.runs import consequences
+from tpuctl.flows.runs import outcome
 from tpuctl.flows.runs.logs.following import new_lines
-from tpuctl.flows.runs.logs.reader import Line, LogReader
-from tpuctl.flows.runs.logs.startup_lines import hides_startup_lines, is_startup_line
-from tpuctl.flows.runs.metrics.latest import Metrics, known_metrics
-from tpuctl.flows.runs.metrics.names import METRICS, STEP_TIME
+from tpuctl.flows.runs.logs.reader import Line, LogReader, hides_startup_lines, is_startup_line
+from tpuctl.flows.runs.metrics import METRICS, STEP_TIME, Metrics, known_metrics
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.polling import Stopped
@@ -88,5 +86,5 @@ class Follower:
 def _hint(verdict: Verdict | None) -> str:
     if verdict is None:
         return ""
-    error = consequences.error_of(verdict)
+    error = outcome.error_of(verdict)
     return error.hint if error else f"client.run('{verdict.run}').pull()"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tpuctl.client.calls import Call, Stop
-from tpuctl.client.context import Context
-from tpuctl.client.nodes.plans import request_records
+from tpuctl.client.context import Call, Context, Stop
+from tpuctl.client.nodes.creation import request_records
 from tpuctl.client.nodes.records import RequestInfo
 from tpuctl.client.records import ProgressCallback
 from tpuctl.client.runs import busy, starting, submission

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from tpuctl.client.calls import Call
-from tpuctl.client.context import Context
+from tpuctl.client.context import Call, Context
 from tpuctl.client.records import Progress
 from tpuctl.client.runs import busy, submission
 from tpuctl.flows.progress import Report

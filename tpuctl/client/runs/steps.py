@@ -14,12 +14,12 @@ from tpuctl.config import subnetworks
 from tpuctl.errors import NotFoundError, StateError, UsageError
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.control import cancel as cancel_flow
-from tpuctl.flows.runs.control import host_cancel
-from tpuctl.flows.runs.control import wait as wait_flow
+from tpuctl.flows.runs.control import cancel as wait_flow
+from tpuctl.flows.runs.control import occupants
 from tpuctl.flows.runs.lookup import find_run
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.recovery.authority import Limits, is_allowed
-from tpuctl.flows.runs.recovery.events import Event
+from tpuctl.flows.runs.recovery.lease import Event
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
@@ -29,11 +29,11 @@ from tpuctl.nodes import HttpRequest
 from tpuctl.runs import Verdict, check_name, submitter
 
 if TYPE_CHECKING:
-    from tpuctl.flows.byte_count import Progress
     from tpuctl.flows.costs.bills import BillReport
     from tpuctl.flows.costs.report import CostReport
+    from tpuctl.flows.progress import Progress
     from tpuctl.flows.runs.description import RunDescription
-    from tpuctl.flows.runs.local_copy.selection import Selection as PullSelection
+    from tpuctl.flows.runs.local_copy import Selection as PullSelection
     from tpuctl.flows.runs.pull import PullResult
     from tpuctl.flows.runs.summaries import Page, Selection
 
@@ -93,35 +93,35 @@ def await_end(context: Context, run: StoredRun, seconds: float, report: Report) 
 
 def plan_cancel(
     context: Context, name: str, grace: float, *, is_forced: bool = False, is_rehearsal: bool = False
-) -> cancel_flow.CancelPlan | host_cancel.HostCancelPlan:
+) -> cancel_flow.CancelPlan | occupants.HostCancelPlan:
     """Return the request to stop a run, and how the run is now, or where it lives without a record."""
-    return host_cancel.plan_any(
+    return occupants.plan_any(
         context.cloud.bucket, context.witnesses, name, context.owner, int(grace), is_forced=is_forced,
         is_rehearsal=is_rehearsal,
     )  # fmt: skip
 
 
 def cancel_requests(
-    context: Context, plan: cancel_flow.CancelPlan | host_cancel.HostCancelPlan
+    context: Context, plan: cancel_flow.CancelPlan | occupants.HostCancelPlan
 ) -> list[HttpRequest]:
     """Return what `cancel` would send."""
-    if isinstance(plan, host_cancel.HostCancelPlan):
-        return host_cancel.requests(plan)
+    if isinstance(plan, occupants.HostCancelPlan):
+        return occupants.requests(plan)
     return cancel_flow.requests(context.cloud.bucket, plan)
 
 
 def cancel(
-    context: Context, plan: cancel_flow.CancelPlan | host_cancel.HostCancelPlan, report: Report
+    context: Context, plan: cancel_flow.CancelPlan | occupants.HostCancelPlan, report: Report
 ) -> cancel_flow.Cancellation:
     """Stop a run on every host, and return once it has ended and is not started again."""
     cloud = context.cloud
-    result = host_cancel.cancel_any(cloud.provider, cloud.ssh, context.witnesses, plan, report)
-    if isinstance(plan, host_cancel.HostCancelPlan):
+    result = occupants.cancel_any(cloud.provider, cloud.ssh, context.witnesses, plan, report)
+    if isinstance(plan, occupants.HostCancelPlan):
         return result
     if plan.attempt and plan.run.restarts:
-        from tpuctl.flows.runs.recovery import cancellation  # noqa: PLC0415  it can start runs, too
+        from tpuctl.flows.runs.recovery import step  # noqa: PLC0415  it can start runs, too
 
-        verdict = cancellation.end(plan.run, tools(context, report)) or result.verdict
+        verdict = step.end(plan.run, tools(context, report)) or result.verdict
         result = result._replace(verdict=verdict)
     return result
 

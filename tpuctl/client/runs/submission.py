@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from tpuctl import clock
 from tpuctl.client.context import Context
 from tpuctl.errors import ConflictError
-from tpuctl.flows.hosts.ssh_access import patient_ssh
+from tpuctl.flows.hosts.way_in import patient_ssh
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.submission import access, buckets
+from tpuctl.flows.runs.submission import access
+from tpuctl.flows.runs.submission import plan as buckets
 from tpuctl.flows.runs.submission import submit as flow
 from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest, plan_submit, priced
 from tpuctl.nodes import HttpRequest, Node

@@ -7,33 +7,33 @@ from collections.abc import Sequence
 from tpuctl.client.context import Context
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.upkeep import notes, removal
+from tpuctl.flows.runs.upkeep import collection, removal
 from tpuctl.nodes import HttpRequest
 from tpuctl.parallel import fanout, values
-from tpuctl.upkeep.notes import Notes, TagChange
+from tpuctl.upkeep import Notes, TagChange
 
 WIDTH = 8
 """Runs looked at at once."""
 
 
-def tagging(words: Sequence[str]) -> notes.Change:
+def tagging(words: Sequence[str]) -> collection.Change:
     """Return the change that `KEY`, `KEY=VALUE` and `KEY-` mean."""
-    return notes.tagging(TagChange.parse(words))
+    return collection.tagging(TagChange.parse(words))
 
 
-def noting(context: Context, run: StoredRun, text: str) -> notes.Change:
+def noting(context: Context, run: StoredRun, text: str) -> collection.Change:
     """Return the change that adds a note of this user's."""
-    return notes.noting(text, context.owner, notes.now(run))
+    return collection.noting(text, context.owner, collection.now(run))
 
 
-def change_requests(run: StoredRun, change: notes.Change) -> list[HttpRequest]:
+def change_requests(run: StoredRun, change: collection.Change) -> list[HttpRequest]:
     """Return what `update` would send."""
-    return notes.requests(run, change)
+    return collection.requests(run, change)
 
 
-def update(run: StoredRun, change: notes.Change) -> Notes:
+def update(run: StoredRun, change: collection.Change) -> Notes:
     """Change tags and notes, and return them as they are now."""
-    return notes.update(run, change)
+    return collection.update(run, change)
 
 
 def plan_removals(

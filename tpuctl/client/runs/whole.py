@@ -11,39 +11,44 @@ from typing import Protocol, cast
 from msgspec.structs import replace
 
 from tpuctl import accelerators
-from tpuctl.client.calls import Call
-from tpuctl.client.context import Context
-from tpuctl.client.nodes import changes, creation
+from tpuctl.client.context import Call, Context, seconds
+from tpuctl.client.nodes import creation, overview
 from tpuctl.client.nodes.creation import NodeOptions
 from tpuctl.client.options import check_options
 from tpuctl.client.records import moment
 from tpuctl.client.runs import busy, starting, steps, submission
 from tpuctl.client.runs.busy import Policy
 from tpuctl.client.runs.records import LogCallback, LogLine
-from tpuctl.client.spans import seconds
 from tpuctl.errors import InterruptedByUser, NotFoundError, TpuctlError, UsageError
 from tpuctl.flows.nodes import down
-from tpuctl.flows.nodes.expiry import require_time_left
-from tpuctl.flows.nodes.inventory import take_inventory
-from tpuctl.flows.nodes.lifetime import NET, Lifetime, can_end_itself
+from tpuctl.flows.nodes.lifetime import NET, Lifetime, can_end_itself, require_time_left
+from tpuctl.flows.nodes.lookup import take_inventory
 from tpuctl.flows.nodes.options import UpOptions
 from tpuctl.flows.nodes.plan import UpPlan
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs import pull as results
+from tpuctl.flows.runs import whole
 from tpuctl.flows.runs.code.bundles import Report as ReportCode
 from tpuctl.flows.runs.control.occupants import occupants
 from tpuctl.flows.runs.logs.following import follow
 from tpuctl.flows.runs.logs.reader import Line, LogReader
-from tpuctl.flows.runs.recovery import rehearsal
+from tpuctl.flows.runs.recovery import drill
 from tpuctl.flows.runs.recovery.machine import machine_name
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch_values, submit
 from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest, on_node, read_header
-from tpuctl.flows.runs.whole import machine
-from tpuctl.flows.runs.whole.endings import Phase, Position, failed, interrupted
-from tpuctl.flows.runs.whole.restart import await_restart
-from tpuctl.flows.runs.whole.stage import Stage, look, node_name, require_same
+from tpuctl.flows.runs.whole import (
+    Phase,
+    Position,
+    Stage,
+    await_restart,
+    failed,
+    interrupted,
+    look,
+    node_name,
+    require_same,
+)
 from tpuctl.nodes import HttpRequest, Node
 from tpuctl.runs import Tpu, Verdict
 from tpuctl.shells import with_options
@@ -146,7 +151,7 @@ class Steps:
             return self._first_requests()
         if stage.verdict and not stage.is_over:
             with self._screen.steps() as report:
-                return rehearsal.requests(self._stored, self._watch_tools(report))
+                return drill.requests(self._stored, self._watch_tools(report))
         return self._removal_requests() if self._whole.is_deleted else []
 
     def _first_requests(self) -> list[HttpRequest]:
@@ -154,22 +159,22 @@ class Steps:
         if self._whole.types is None:
             return submission.requests(self._context, self._planned())
         first = self._up_plans()[0]
-        plan = self._planned(machine.node_of(first))
+        plan = self._planned(whole.node_of(first))
         if first.existing is None:
             self._screen.show_node(first)
         requests = [
             *creation.requests(self._context, first), *submit.requests(self._cloud.bucket, plan),
         ]  # fmt: skip
         if self._whole.is_deleted and first.existing is None:
-            requests += machine.deletion_requests(provider, first)
+            requests += whole.deletion_requests(provider, first)
         elif self._whole.is_deleted:
             requests += self._removal_requests()
         return requests
 
     def _removal_requests(self) -> list[HttpRequest]:
         inventory = take_inventory(self._cloud.provider)
-        own = machine.own_nodes(inventory, self._whole.run, self._context.owner, self._cloud.bucket.name)
-        return changes.down_requests(self._context, down.DownPlan(own))
+        own = whole.own_nodes(inventory, self._whole.run, self._context.owner, self._cloud.bucket.name)
+        return overview.down_requests(self._context, down.DownPlan(own))
 
     def go(self) -> Ending:
         """Do what is left to do, and return how the run ended, also one that did not succeed.
@@ -279,14 +284,14 @@ class Steps:
         first = ups[0]
         if first.stopped:
             require_time_left(first.stopped, cloud.server_time)
-        plan = self._planned(machine.planned_node(first))
+        plan = self._planned(whole.planned_node(first))
         for other in ups[1:]:
             price = creation.price_text(self._context, other)
             self._screen.note(f"Without capacity: {other.request.accelerator} instead, {price} per hour.")
         self._screen.admit_node(first)
         self._at(Phase.CREATING, first.options.name)
         with self._screen.steps() as report:
-            allocation = machine.acquire(cloud.provider, cloud.ssh, ups, report)
+            allocation = whole.acquire(cloud.provider, cloud.ssh, ups, report)
         self._at(Phase.CREATING, allocation.name, allocation.zone, exists=True)
         self._screen.made("nodes", allocation.name)
         return on_node(plan, allocation.whole, cloud.data_bucket)
@@ -353,12 +358,12 @@ class Steps:
         cloud, context = self._cloud, self._context
         self._at(Phase.DELETING)
         inventory = take_inventory(cloud.provider)
-        removal = machine.plan_removal(
+        removal = whole.plan_removal(
             inventory, verdict, context.owner, self._users,
             bucket=cloud.bucket.name, is_deleted=self._whole.is_deleted,
         )  # fmt: skip
         with self._screen.steps() as report:
-            changes.down(context, removal.plan, report)
+            overview.down(context, removal.plan, report)
         launch_values.forget(cloud.bucket.name, self._whole.run)
         return Ending(verdict, pulled, tuple(item.name for item in removal.plan.allocations), removal.kept)
 

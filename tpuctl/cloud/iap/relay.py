@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from tpuctl import __version__
-from tpuctl.cloud.iap.endings import Refusal
+from tpuctl.cloud.iap.frames import Refusal
 from tpuctl.cloud.iap.websocket import WebSocket
 from tpuctl.cloud.request_log import logged
 

@@ -10,17 +10,21 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 
-from tpuctl.cloud.iap.endings import REAUTHENTICATE, Ending, Interruption, close, explain
 from tpuctl.cloud.iap.frames import (
     MOST_DATA,
+    REAUTHENTICATE,
     Acknowledged,
     Connected,
     Data,
+    Ending,
     Frame,
     FrameDecoder,
+    Interruption,
     LongClose,
     Reconnected,
+    close,
     encode,
+    explain,
 )
 from tpuctl.cloud.iap.relay import Instance, Relay
 from tpuctl.cloud.iap.websocket import WebSocket

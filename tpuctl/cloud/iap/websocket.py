@@ -21,8 +21,7 @@ from websockets.protocol import State
 from websockets.typing import Origin, Subprotocol
 from websockets.uri import parse_uri
 
-from tpuctl.cloud.iap.endings import Ending, Interruption, Refusal, close
-from tpuctl.cloud.iap.frames import MOST_FIELD, SUBPROTOCOL
+from tpuctl.cloud.iap.frames import MOST_FIELD, SUBPROTOCOL, Ending, Interruption, Refusal, close
 
 PORTS = {"ws": 80, "wss": 443}
 ORIGIN = "bot:iap-tunneler"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tpuctl.cloud.simulator.cleanup import end_orphans, reset
-from tpuctl.cloud.simulator.process import ensure, running, stop
-from tpuctl.cloud.simulator.published import PublishedEndpoints
+from tpuctl.cloud.simulator.process import PublishedEndpoints, end_orphans, ensure, reset, running, stop
 
 __all__ = ["PublishedEndpoints", "end_orphans", "ensure", "reset", "running", "stop"]

@@ -5,12 +5,9 @@ from tpuctl.cloud.google_clients import blocked
 with blocked("invoke"):  # for `Match exec` in the user's files of OpenSSH, which are not read
     import paramiko  # noqa: F401
 
-from tpuctl.cloud.ssh.client import Ssh
-from tpuctl.cloud.ssh.dialing import ByteStream, Dial, dial_address
-from tpuctl.cloud.ssh.keys import make_key, read_public_key
-from tpuctl.cloud.ssh.pool import Pool
+from tpuctl.cloud.ssh.dialing import ByteStream, Dial, dial_address, make_key, read_public_key
 from tpuctl.cloud.ssh.process import RemoteProcess
-from tpuctl.cloud.ssh.session import CommandResult, SshSession
+from tpuctl.cloud.ssh.session import CommandResult, Pool, Ssh, SshSession
 
 __all__ = [
     "ByteStream",

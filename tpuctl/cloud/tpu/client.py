@@ -15,19 +15,21 @@ from google.longrunning import operations_pb2
 
 from tpuctl import clock, images
 from tpuctl.accelerators import Accelerator
-from tpuctl.cloud.error_table import Service
+from tpuctl.cloud.error_mapping import Service
 from tpuctl.cloud.provider import Operation
 from tpuctl.cloud.tpu import api_requests
-from tpuctl.cloud.tpu.api_requests import HOST
+from tpuctl.cloud.tpu.api_requests import HOST, send, send_list, send_once
 from tpuctl.cloud.tpu.error_mapping import CREATING, SERVICE, operation_error
 from tpuctl.cloud.tpu.messages import (
+    enum_name,
     read_guest_attribute,
     read_host_keys,
     read_hostnames,
     read_node,
     read_queued_resource,
 )
-from tpuctl.cloud.tpu.names import (
+from tpuctl.cloud.tpu.project_metadata import uses_os_login
+from tpuctl.cloud.tpu.rules import (
     EVERY_ZONE,
     location,
     node_name,
@@ -35,9 +37,6 @@ from tpuctl.cloud.tpu.names import (
     queued_resource_name,
     zone_of,
 )
-from tpuctl.cloud.tpu.project_metadata import uses_os_login
-from tpuctl.cloud.tpu.sending import send, send_list, send_once
-from tpuctl.cloud.tpu.states import enum_name
 from tpuctl.errors import ConfigError, NotFoundError, StateError, TpuctlError
 from tpuctl.nodes import (
     CLOUD_TPU,

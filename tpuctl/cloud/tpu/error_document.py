@@ -10,7 +10,7 @@ from pathlib import Path
 from google.rpc import code_pb2
 
 from tpuctl.cloud import storage
-from tpuctl.cloud.error_table import EVERY_SERVICE, OWN_FAILURE, Row
+from tpuctl.cloud.error_mapping import EVERY_SERVICE, OWN_FAILURE, Row
 from tpuctl.cloud.tpu.error_mapping import CREATION_ROWS, ROWS
 from tpuctl.errors import EXIT_CODES
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from google.rpc import error_details_pb2, status_pb2
 
 from tpuctl import accelerators
-from tpuctl.cloud.error_table import OF_THE_ZONE, Failure, Row, Service, explain
+from tpuctl.cloud.error_mapping import OF_THE_ZONE, Failure, Row, Service, explain
 from tpuctl.errors import (
     ConfigError,
     DeadlineError,

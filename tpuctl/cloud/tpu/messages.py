@@ -1,4 +1,4 @@
-"""Converts nodes and queued resources of the Cloud TPU API to tpuctl's own records."""
+"""Maps the states of nodes and queued resources in the Cloud TPU API to tpuctl's."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from enum import IntEnum
 
 from google.cloud import tpu_v2
 from google.rpc import code_pb2
@@ -13,9 +14,7 @@ from google.rpc import code_pb2
 from tpuctl import accelerators, clock
 from tpuctl.accelerators import catalogue
 from tpuctl.cloud.tpu.error_mapping import CREATING, operation_error
-from tpuctl.cloud.tpu.names import parse_node_name, parse_queued_resource_name
-from tpuctl.cloud.tpu.rules.metadata import RESERVED, STARTUP_SCRIPT
-from tpuctl.cloud.tpu.states import QUEUE_STATES, SPOT_STATES, STATES, enum_name
+from tpuctl.cloud.tpu.rules import RESERVED, STARTUP_SCRIPT, parse_node_name, parse_queued_resource_name
 from tpuctl.errors import ServiceError, StockoutError, TpuctlError
 from tpuctl.nodes import (
     CLOUD_TPU,
@@ -29,6 +28,48 @@ from tpuctl.nodes import (
     QueueState,
     Symptom,
 )
+
+STATES: Mapping[str, NodeState] = {
+    "CREATING": NodeState.CREATING,
+    "STARTING": NodeState.STARTING,
+    "RESTARTING": NodeState.STARTING,
+    "REIMAGING": NodeState.STARTING,
+    "UNHIDING": NodeState.STARTING,
+    "READY": NodeState.READY,
+    "REPAIRING": NodeState.REPAIRING,
+    "STOPPING": NodeState.STOPPING,
+    "HIDING": NodeState.STOPPING,
+    "STOPPED": NodeState.STOPPED,
+    "HIDDEN": NodeState.STOPPED,
+    "PREEMPTED": NodeState.PREEMPTED,
+    "TERMINATED": NodeState.PREEMPTED,  # by maintenance, or at the end of a preemptible node's life
+    "DELETING": NodeState.DELETING,
+}
+"""Any other state, also one that the API gets later, is UNKNOWN."""
+SPOT_STATES = {**STATES, "STOPPED": NodeState.PREEMPTED}
+"""Of a spot or preemptible node: nobody can start it again, and Google does not always say PREEMPTED."""
+
+QUEUE_STATES: Mapping[str, QueueState] = {
+    "CREATING": QueueState.WAITING,
+    "ACCEPTED": QueueState.WAITING,
+    "WAITING_FOR_RESOURCES": QueueState.WAITING,
+    "PROVISIONING": QueueState.PROVISIONING,
+    "ACTIVE": QueueState.ACTIVE,
+    "SUSPENDING": QueueState.SUSPENDING,
+    "SUSPENDED": QueueState.SUSPENDED,
+    "FAILED": QueueState.FAILED,
+    "DELETING": QueueState.DELETING,
+}
+"""Any other state is UNKNOWN."""
+
+
+def enum_name(enum: type[IntEnum], value: int) -> str:
+    """Return the API's name of a value, and its number when this client does not know it."""
+    try:
+        return enum(value).name
+    except ValueError:
+        return str(value)
+
 
 HOST_KEYS = "hostkeys"
 """The namespace of guest attributes into which Google's agent writes a host's keys."""

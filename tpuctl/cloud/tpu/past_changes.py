@@ -11,16 +11,10 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from tpuctl import accelerators, clock
+from tpuctl.cloud.tpu.api_requests import send
 from tpuctl.cloud.tpu.error_mapping import CREATING, SERVICE, operation_error
 from tpuctl.cloud.tpu.messages import read_node
-from tpuctl.cloud.tpu.names import (
-    EVERY_ZONE,
-    location,
-    parse_node_name,
-    parse_queued_resource_name,
-    zone_of,
-)
-from tpuctl.cloud.tpu.sending import send
+from tpuctl.cloud.tpu.rules import EVERY_ZONE, location, parse_node_name, parse_queued_resource_name, zone_of
 from tpuctl.errors import ConfigError, DeadlineError, NotFoundError, UsageError
 from tpuctl.nodes import History, Node, NodeId, PastChange, QueuedResourceId
 from tpuctl.parallel import fanout, values

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from tpuctl.catalogue.holdings import Address, Disk
-from tpuctl.cloud.error_table import Service
-from tpuctl.cloud.rest import RestApi
+from tpuctl.catalogue.quotas import Address, Disk
+from tpuctl.cloud.error_mapping import Service
+from tpuctl.cloud.google_clients import RestApi
 
 SERVICE = Service("compute.googleapis.com", "roles/compute.viewer")
 URL = "https://compute.googleapis.com"

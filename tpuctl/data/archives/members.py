@@ -1,4 +1,4 @@
-"""Stores what an archive holds: names, sizes and places of its files, and why a member cannot be read."""
+"""Tells archives by the ends of their names, in small letters."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import re
 from array import array
 from typing import NamedTuple
 
-from tpuctl.data.files.path_index import PathIndex
+from tpuctl.data.files.listing import PathIndex
 from tpuctl.data.trees.tree import Entry
 from tpuctl.errors import UsageError
+
+ZSTANDARD = (".tar.zst", ".tzst")
+ZIP, TAR, PACKED_TAR = (".zip",), (".tar",), (".tar.gz", ".tgz", *ZSTANDARD)
+SUFFIXES = (*ZIP, *TAR, *PACKED_TAR)
+
 
 MOST = 4_000_000
 """Members of an archive."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tpuctl.data.archives.tree import ArchiveTree
-from tpuctl.data.files.class_folders import SPLIT_FOLDERS
-from tpuctl.data.files.listing import unreadable
+from tpuctl.data.files.listing import SPLIT_FOLDERS, unreadable
 from tpuctl.data.source import ScanProgress
 from tpuctl.data.trees.tree import ListedFile, Tree
 from tpuctl.errors import UsageError

@@ -17,11 +17,20 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
-from tpuctl.data.archives.members import BZIP2, DEFLATED, STORED, Member, Members, damaged
-from tpuctl.data.archives.suffixes import PACKED_TAR, ZIP, ZSTANDARD
+from tpuctl.data.archives.members import (
+    BZIP2,
+    DEFLATED,
+    PACKED_TAR,
+    STORED,
+    ZIP,
+    ZSTANDARD,
+    Member,
+    Members,
+    damaged,
+)
 from tpuctl.data.files.temp_files import TempFile
 from tpuctl.data.source import ScanProgress, changed, closed_on_error
-from tpuctl.data.trees.fetching import in_turn
+from tpuctl.data.trees.objects import in_turn
 from tpuctl.data.trees.tree import LARGEST, Entry, ListedFile, Ranges, RangeStream, Tree
 from tpuctl.errors import ConfigError, UsageError
 from tpuctl.host.worker.preparation.tar_files import BLOCK, FILE, FOLDER, LINK, SPARSE, TarError, TarReader

@@ -1,7 +1,9 @@
-"""Finds the rows of several files in one pass, and reads the bytes of each by index."""
+"""Reads a source's files at any offset from many threads; those packed or far away are copied first."""
 
 from __future__ import annotations
 
+import os
+import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -10,11 +12,207 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from tpuctl.data.files.contents import Contents
+from tpuctl.data.files.listing import read_spans
 from tpuctl.data.files.source_files import SourceFiles
-from tpuctl.data.files.spans import read_spans
-from tpuctl.data.files.temp_files import RecordOffsets
+from tpuctl.data.files.temp_files import RecordOffsets, TempFile, decompressed
 from tpuctl.data.source import Indices, Part, ScanProgress, evenly_spaced
+from tpuctl.data.trees.tree import Ranges
+from tpuctl.errors import UsageError
+
+BLOCK = 1 << 20
+"""Bytes read at once where a file is read from its beginning to its end."""
+MOST_COPIED = 16 << 30
+"""Bytes of files in a bucket that are copied to the local disk, as their rows are read in any order; those
+beyond are read where they are, a request for each row or run of rows."""
+_OPEN = 128
+"""Files held open at once; of a source of more, each is opened whenever it is read."""
+
+
+class Contents:
+    """The content of each of `files`, by its number.
+
+    A `.gz` file is unpacked into a temporary file, and one in a bucket is copied there.
+    """
+
+    def __init__(self, files: SourceFiles, progress: ScanProgress) -> None:
+        """Unpack gzip files; raises UsageError that names a damaged or unreadable file."""
+        self.files = files
+        self.sizes = array("q", files.listing.sizes.tolist())
+        """Bytes of each file, unpacked."""
+        self._unpacked: dict[int, int] = {}  # where a file begins in the temporary file
+        self._temp_file: TempFile | None = None
+        self._descriptor = -1
+        self._extra: list[TempFile] = []
+        self._open: list[Ranges] = []
+        self._newlines: dict[
+            int, array[int]
+        ] = {}  # of each file that `line` was called for: the number before each block
+        try:
+            self._unpack(progress)
+            if len(files) <= _OPEN:
+                self._open += [files.open(number) for number in range(len(files))]
+        except BaseException:
+            self.close()
+            raise
+
+    def read(self, file: int, at: int, size: int) -> bytes:
+        """Return `size` bytes from place `at`; fewer if the file has become shorter."""
+        if file in self._unpacked:
+            return os.pread(self._descriptor, size, self._unpacked[file] + at)
+        if self._open:
+            return self._open[file].read(at, size)
+        ranges = self.files.open(file)
+        try:
+            return ranges.read(at, size)
+        finally:
+            ranges.close()
+
+    def blocks(self, file: int) -> Iterator[bytes]:
+        """Yield a file from its beginning to its end."""
+        for at in range(0, self.sizes[file], BLOCK):
+            yield self.read(file, at, min(BLOCK, self.sizes[file] - at))
+
+    def line(self, file: int, at: int) -> int:
+        """Return the line of a place in a file, counted from 1."""
+        if file not in self._newlines:
+            counts = [block.count(b"\n") for block in self.blocks(file)]
+            self._newlines[file] = array("q", [0, *np.cumsum(counts, dtype=np.int64).tolist()])
+        block = at // BLOCK
+        return self._newlines[file][block] + self.read(file, block * BLOCK, at % BLOCK).count(b"\n") + 1
+
+    def temp_file(self) -> TempFile:
+        """Return a temporary file for data that a reader unpacks itself; it is closed with the others."""
+        self._extra.append(TempFile())
+        return self._extra[-1]
+
+    def close(self) -> None:
+        """Close the files, and give the space of the temporary files back."""
+        while self._open:
+            self._open.pop().close()
+        for temp_file in (*self._extra, *filter(None, [self._temp_file])):
+            temp_file.close()
+
+    def _unpack(self, progress: ScanProgress) -> None:
+        copied, remote = 0, self.files.tree.is_remote
+        for number in range(len(self.files)):
+            is_packed = self.files.name(number).lower().endswith(".gz")
+            if not is_packed:
+                copied += self.sizes[number]
+            if not is_packed and not (remote and copied <= MOST_COPIED):
+                continue
+            self._temp_file = self._temp_file or TempFile()
+            self._unpacked[number] = self._temp_file.size
+            for block in self._content(number, is_packed):
+                self._temp_file.append(block)
+                progress(self._temp_file.size, 0)
+            self.sizes[number] = self._temp_file.size - self._unpacked[number]
+        if self._temp_file:
+            self._descriptor = self._temp_file.finish()
+
+    def _content(self, number: int, is_packed: bool) -> Iterator[bytes]:
+        stream = self.files.stream(number)
+        if is_packed:
+            yield from decompressed(stream, self.files.name(number).rpartition("/")[2])
+            return
+        with stream:
+            while block := stream.read(BLOCK):
+                yield block
+
+
+LONGEST = 64 << 20
+"""Bytes of the longest line: a quote that is never closed makes one line of the rest of the file."""
+_LINE_FEED, _RETURN, _QUOTE = b'\n\r"'
+_BOM = b"\xef\xbb\xbf"
+
+
+def line_begins(contents: Contents, file: int, delimiter: bytes = b"") -> Iterator[NDArray[np.int64]]:
+    """Yield where the lines of a file begin, in pieces.
+
+    With a delimiter, cells may be quoted as RFC 4180 says, and as Python's csv module reads it: a quote
+    counts at the beginning of a cell only. Raises UsageError that names a line without an end, or a file of
+    UTF-16.
+    """
+    name = contents.files.name(file)
+    _check_encoding(contents.read(file, 0, 4), name)
+    at = skipped = len(_BOM) if contents.read(file, 0, 3) == _BOM else 0
+    rest, remaining, least = b"", contents.sizes[file], 0
+    for block in contents.blocks(file):
+        rest += block[skipped:]
+        remaining, skipped = remaining - len(block), 0
+        if len(rest) < least and remaining:
+            continue  # a long line: it is not searched again before twice as much of it was read
+        ends = _ends(rest, delimiter)
+        if not remaining and (not len(ends) or ends[-1] < len(rest)) and rest:
+            ends = np.append(ends, len(rest))
+        begins = np.concatenate(([0], ends[:-1])) if len(ends) else ends
+        yield at + begins[_filled(rest, begins, ends)]
+        complete = int(ends[-1]) if len(ends) else 0
+        at, rest = at + complete, rest[complete:]
+        least = 2 * len(rest)
+        if len(rest) > LONGEST:
+            raise _endless(name, contents.line(file, at))
+
+
+def _ends(block: bytes, delimiter: bytes) -> NDArray[np.int64]:
+    """Return where the lines of a block end; it begins with a line."""
+    if not delimiter or _QUOTE not in block:
+        return np.flatnonzero(np.frombuffer(block, np.uint8) == _LINE_FEED) + 1
+    quick = _quoted_ends(block, ord(delimiter))
+    return quick if quick is not None else _careful_ends(block, delimiter)
+
+
+def _quoted_ends(block: bytes, delimiter: int) -> NDArray[np.int64] | None:
+    """Return the ends outside quotes, taking every second quote for a closing one; None where that fails."""
+    data = np.frombuffer(block, np.uint8)
+    breaks = np.flatnonzero(data == _LINE_FEED)
+    quotes = np.flatnonzero(data == _QUOTE)
+    opening = quotes[::2]
+    before = np.where(opening > 0, data[opening - 1], _LINE_FEED)
+    at_start = (before == delimiter) | (before == _LINE_FEED) | (before == _RETURN) | (before == _QUOTE)
+    if not at_start.all():
+        return None
+    outside = np.searchsorted(quotes, breaks) % 2 == 0
+    ends: NDArray[np.int64] = breaks[outside] + 1
+    return ends
+
+
+def _careful_ends(block: bytes, delimiter: bytes) -> NDArray[np.int64]:
+    """Return the same where quotes also stand inside of cells, as in `5" disk`."""
+    mark = re.escape(delimiter)
+    quoted = rb"(?:^|(?<=[\n\r" + mark + rb']))"[^"]*(?:""[^"]*)*(?:"|\Z)'
+    matches = re.finditer(quoted + rb"|\n", block)
+    return np.fromiter((match.end() for match in matches if block[match.start()] == _LINE_FEED), np.int64)
+
+
+def _filled(block: bytes, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.bool_]:
+    data = np.frombuffer(block, np.uint8)
+    if not len(begins):
+        return np.ones(0, np.bool_)
+    second = data[np.minimum(begins + 1, len(data) - 1)]
+    blank = (data[begins] == _LINE_FEED) | (
+        (ends - begins == 2) & (data[begins] == _RETURN) & (second == _LINE_FEED)
+    )
+    filled: NDArray[np.bool_] = ~blank
+    return filled
+
+
+def _check_encoding(start: bytes, name: str) -> None:
+    if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise UsageError(
+            f"'{name}' is UTF-16 text, expected UTF-8.",
+            hint="Convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW.",
+            file=name,
+        )
+
+
+def _endless(name: str, line: int) -> UsageError:
+    return UsageError(
+        f"Line {line} of '{name}' does not end within {LONGEST / 1e6:.1f} MB.",
+        hint="Close the quote that was opened there; or give the right file, if this is no text.",
+        file=name,
+        line=line,
+    )
+
 
 _SAMPLE, _SAMPLE_BYTES = 20_000, 8 << 20
 """Rows from which types are inferred, and about how many bytes; of a smaller source, all rows."""

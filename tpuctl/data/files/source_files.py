@@ -11,10 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from tpuctl.data.bad_records import BadRecord
-from tpuctl.data.files.class_folders import SPLIT_FOLDERS, printable
-from tpuctl.data.files.listing import Folder, Listing, unreadable
-from tpuctl.data.source import Indices
+from tpuctl.data.files.listing import SPLIT_FOLDERS, Folder, Listing, printable, unreadable
+from tpuctl.data.source import BadRecord, Indices
 from tpuctl.data.trees.tree import Entry, Ranges, RangeStream, Tree
 from tpuctl.errors import UsageError
 

@@ -1,17 +1,91 @@
-"""Decodes images in bounded memory: sizes are checked before a pixel is decoded."""
+"""Converts images on all cores, ahead of the thread that writes them and in its order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import struct
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from threading import Condition
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import cached_property
+from threading import Condition, Lock
+from typing import TYPE_CHECKING, TypeVar
 
-from tpuctl.data.images.formats import MOST_PIXELS, look, opened
-from tpuctl.data.images.header import InvalidImage, broken
+import numpy as np
+
+from tpuctl.data.images.header import MOST_PIXELS, InvalidImage, broken, look, opened
 
 if TYPE_CHECKING:
     from PIL import Image
+
+
+_CORES = os.cpu_count() or 1
+_WAITING = 2 * _CORES
+"""Images converted ahead of each writer: while a large one is converted, the cores have others."""
+_MOST_BYTES = 1 << 25
+"""Bytes of what waits for the item in front of it, besides one."""
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+class Ahead:
+    """Threads that begin with the first image to be converted; Pillow works without Python's lock."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._lock = Lock()
+
+    def map(
+        self,
+        work: Callable[[int, P], R],
+        items: Iterable[tuple[int, P, bool]],
+        weigh: Callable[[P], int] = lambda content: len(content) if isinstance(content, bytes) else 0,
+    ) -> Iterator[tuple[int, R]]:
+        """Yield each item's number and the result of `work` on it, in order.
+
+        `items` are number, content, and whether the work takes long; what does not is done at once. `weigh`
+        returns the bytes of a content.
+        """
+        waiting: deque[tuple[int, int, R | Future[R]]] = deque()
+        size = 0
+        try:
+            for number, content, slow in items:
+                if not slow and not waiting:
+                    yield number, work(number, content)
+                    continue
+                result = self._threads().submit(work, number, content) if slow else work(number, content)
+                waiting.append((number, weigh(content), result))
+                size += waiting[-1][1]
+                while waiting and (len(waiting) > _WAITING or size > _MOST_BYTES):
+                    size -= waiting[0][1]
+                    yield _first(waiting)
+            while waiting:
+                yield _first(waiting)
+        finally:
+            for _, _, result in waiting:
+                if isinstance(result, Future):
+                    result.cancel()
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool:
+            self._pool.shutdown(cancel_futures=True)
+
+    def _threads(self) -> ThreadPoolExecutor:
+        with self._lock:
+            # twice the cores: some wait until a large image leaves them room
+            self._pool = self._pool or ThreadPoolExecutor(2 * _CORES, thread_name_prefix="image")
+            return self._pool
+
+
+def _first(waiting: deque[tuple[int, int, R | Future[R]]]) -> tuple[int, R]:
+    number, _, result = waiting.popleft()
+    return number, result.result() if isinstance(result, Future) else result
+
 
 LARGE = 1 << 24
 """Pixels from which on images share `_AT_ONCE`, by however many threads they are decoded."""
@@ -116,3 +190,45 @@ def check_size(width: int, height: int) -> None:
     """Raise InvalidImage for more pixels than are decoded."""
     if width * height > MOST_PIXELS:
         raise InvalidImage(f"has {width} × {height} pixels, and {_MOST}", group=TOO_LARGE)
+
+
+_COLOURS = {1: 0, 3: 2, 4: 6}
+"""Channels -> PNG's number for grey, RGB and RGBA."""
+CHANNELS = frozenset(_COLOURS)
+_STORED = 65_535
+"""Bytes of the largest block that deflate stores as it is (RFC 1951)."""
+
+
+@dataclass(frozen=True)
+class RawPng:
+    """Images of one shape."""
+
+    height: int
+    width: int
+    channels: int
+
+    def encode(self, pixels: bytes) -> bytes:
+        """Return the image whose bytes, row after row, are `pixels`."""
+        lines = np.zeros(
+            (self.height, self.width * self.channels + 1), np.uint8
+        )  # each begins with its filter
+        lines[:, 1:] = np.frombuffer(pixels, np.uint8).reshape(self.height, -1)
+        data = lines.tobytes()
+        stored = [
+            struct.pack("<BHH", start + _STORED >= len(data), len(block), len(block) ^ 0xFFFF) + block
+            for start in range(0, len(data), _STORED)
+            if (block := data[start : start + _STORED])
+        ]
+        content = b"".join((b"IDAT\x78\x01", *stored, struct.pack(">I", zlib.adler32(data))))
+        checksum = struct.pack(">I", zlib.crc32(content))
+        return b"".join((self._head, struct.pack(">I", len(content) - 4), content, checksum, _END))
+
+    @cached_property
+    def _head(self) -> bytes:
+        shape = struct.pack(
+            ">4sIIBBBBB", b"IHDR", self.width, self.height, 8, _COLOURS[self.channels], 0, 0, 0
+        )
+        return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + shape + struct.pack(">I", zlib.crc32(shape))
+
+
+_END = struct.pack(">I4sI", 0, b"IEND", zlib.crc32(b"IEND"))

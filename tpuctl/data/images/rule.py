@@ -13,13 +13,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
+from tpuctl.data.images.contact_sheet import ImageReport, comment, ordered
 from tpuctl.data.images.decoding import TOO_LARGE, check_size, decodable, shrunk
-from tpuctl.data.images.formats import FORMATS, MOST_PIXELS, look
-from tpuctl.data.images.header import UPRIGHT, ImageInfo, InvalidImage, inspect_image
-from tpuctl.data.images.notes import comment
+from tpuctl.data.images.header import (
+    FORMATS,
+    MOST_PIXELS,
+    UPRIGHT,
+    ImageInfo,
+    InvalidImage,
+    inspect_image,
+    look,
+)
 from tpuctl.data.images.profiles import changes_colours
-from tpuctl.data.images.report import ImageReport, ordered
-from tpuctl.data.options import Channels
+from tpuctl.data.source import Channels
 
 if TYPE_CHECKING:
     from PIL import Image

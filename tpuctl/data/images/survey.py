@@ -18,12 +18,19 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.files.listing import Listing
-from tpuctl.data.images.formats import format_name, look
-from tpuctl.data.images.header import JPEG_END, PNG_END, HeadTooShort, ImageInfo, InvalidImage, inspect_head
+from tpuctl.data.images.header import (
+    JPEG_END,
+    PNG_END,
+    HeadTooShort,
+    ImageInfo,
+    InvalidImage,
+    format_name,
+    inspect_head,
+    look,
+)
 from tpuctl.data.images.rule import HINTS, ImageCounts, ImageKind, ImageRule, bad_kind, kind_of
-from tpuctl.data.source import ScanProgress
+from tpuctl.data.source import BadRecord, ScanProgress
 from tpuctl.data.trees.tree import LARGEST
 
 MOST_BAD = 10_000

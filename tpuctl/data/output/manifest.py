@@ -10,14 +10,21 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from tpuctl.bucket_objects import decoding
-from tpuctl.bucket_objects.bad_object import BadObjectError, too_large
-from tpuctl.bucket_objects.fields import Count, Crc32c, FileName, Label, ObjectName, Text
-from tpuctl.data.bad_records import BadRecord
-from tpuctl.data.options import Options
-from tpuctl.data.schema.features import Audio, Feature, Objects, Several
+from tpuctl import bucket_objects
+from tpuctl.bucket_objects import (
+    BadObjectError,
+    Content,
+    Count,
+    Crc32c,
+    FileName,
+    Label,
+    ObjectName,
+    Text,
+    too_large,
+)
+from tpuctl.data.schema import Audio, Feature, Objects, Several
+from tpuctl.data.source import BadRecord, Options
 from tpuctl.datasets import DatasetRef
-from tpuctl.object_content import Content
 
 FILE = "manifest.json"
 MOST_BAD = 10_000
@@ -154,12 +161,12 @@ def decode_manifest(data: bytes, ref: DatasetRef | None = None, file: str = FILE
     if len(data) > LARGEST:
         raise too_large(name, LARGEST)
     try:
-        manifest = decoding.decode(data, Manifest, check)
+        manifest = bucket_objects.decode(data, Manifest, check)
         _check_schema(manifest.schema, name)
         return manifest
-    except decoding.DecodeError as error:
-        with suppress(decoding.DecodeError):
-            _check_schema(decoding.decode(data, _Schema).schema, name)
+    except bucket_objects.DecodeError as error:
+        with suppress(bucket_objects.DecodeError):
+            _check_schema(bucket_objects.decode(data, _Schema).schema, name)
         reason = f"is not a dataset's manifest: {error}"
         hint = f"Remove it with 'tpuctl data rm {ref}', and upload the dataset again." if ref else ""
         raise BadObjectError(name, reason, hint=hint or "Upload the dataset again.") from error

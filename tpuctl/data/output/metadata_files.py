@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tpuctl import __version__
-from tpuctl.data.options import Options
+from tpuctl.bucket_objects import Content
 from tpuctl.data.output.manifest import (
     FILE,
     MOST_BAD,
@@ -20,7 +20,7 @@ from tpuctl.data.output.manifest import (
     schema_of,
 )
 from tpuctl.data.output.shards import ShardResult
-from tpuctl.data.schema.features import (
+from tpuctl.data.schema import (
     Audio,
     Box,
     Feature,
@@ -34,11 +34,10 @@ from tpuctl.data.schema.features import (
     check_labels,
     labels_of,
 )
-from tpuctl.data.source import Observations, Source
+from tpuctl.data.source import Observations, Options, Source
 from tpuctl.data.tfrecord.framing import OVERHEAD
-from tpuctl.data.tokens.vocabulary import FILE as VOCABULARY
-from tpuctl.data.tokens.vocabulary import Vocabulary
-from tpuctl.object_content import Content
+from tpuctl.data.tokens import FILE as VOCABULARY
+from tpuctl.data.tokens import Vocabulary
 
 _PACKAGE = "tensorflow_datasets.core.features"
 _Json = Mapping[str, object]

@@ -12,13 +12,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tpuctl.data.files.contents import BLOCK, Contents
-from tpuctl.data.files.lines import LONGEST, line_begins
-from tpuctl.data.files.rows import Rows
+from tpuctl.data.files.rows import BLOCK, LONGEST, Contents, Rows, line_begins
 from tpuctl.data.files.source_files import list_files
-from tpuctl.data.options import Options
-from tpuctl.data.source import ScanProgress, closed_on_error
-from tpuctl.data.sources.names.files import CSV
+from tpuctl.data.source import Options, ScanProgress, closed_on_error
+from tpuctl.data.sources.names import CSV
 from tpuctl.data.tables.columns import check_width
 from tpuctl.data.tables.csv_cells import given_column, infer_column
 from tpuctl.data.tables.table import Dialect, Parsed, TableSource, read_table

@@ -11,13 +11,11 @@ from functools import partial
 
 import numpy as np
 
-from tpuctl.data.arrays.names import NamedArray, pair
-from tpuctl.data.arrays.source import Array, ArraySource, read_arrays
-from tpuctl.data.files.contents import Contents
+from tpuctl.data.arrays import Array, ArraySource, NamedArray, pair, read_arrays
+from tpuctl.data.files.rows import Contents
 from tpuctl.data.files.source_files import list_files
-from tpuctl.data.options import Options
-from tpuctl.data.source import ScanProgress, closed_on_error
-from tpuctl.data.sources.names.files import IDX
+from tpuctl.data.source import Options, ScanProgress, closed_on_error
+from tpuctl.data.sources.names import IDX
 from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError
 

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tpuctl.data.files.lines import line_begins
-from tpuctl.data.files.rows import Rows
+from tpuctl.data.files.rows import Rows, line_begins
 from tpuctl.data.files.source_files import list_files
-from tpuctl.data.options import Options
-from tpuctl.data.source import ScanProgress, closed_on_error
-from tpuctl.data.sources.names.files import JSON_LINES
+from tpuctl.data.source import Options, ScanProgress, closed_on_error
+from tpuctl.data.sources.names import JSON_LINES
+from tpuctl.data.tables.cells import given_column, infer_column
 from tpuctl.data.tables.columns import check_width
 from tpuctl.data.tables.table import Dialect, Parsed, TableSource, read_table
-from tpuctl.data.tables.typed_cells import given_column, infer_column
 from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError
 

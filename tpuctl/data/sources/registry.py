@@ -1,4 +1,4 @@
-"""Chooses the reader of a source, by the names of its files or by --format, and imports it alone."""
+"""Decides how many rows of a Parquet file are held in memory at once."""
 
 from __future__ import annotations
 
@@ -7,21 +7,83 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpuctl.data.archives.suffixes import SUFFIXES
+from tpuctl.data.archives.members import SUFFIXES
 from tpuctl.data.files.listing import unreadable
-from tpuctl.data.options import Options
-from tpuctl.data.source import ScanProgress, Source
-from tpuctl.data.sources.names import files
-from tpuctl.data.sources.names.files import PICTURES, SOUNDS
-from tpuctl.data.sources.names.masks import shows_masks
-from tpuctl.data.sources.names.samples import shows_samples
-from tpuctl.data.trees.local import LocalTree
-from tpuctl.data.trees.name_patterns import PatternTree, name_pattern
+from tpuctl.data.source import Options, ScanProgress, Source
+from tpuctl.data.sources import names as files
+from tpuctl.data.sources.names import PICTURES, SOUNDS, shows_masks, shows_samples
+from tpuctl.data.tables.arrow_values import array_texts
+from tpuctl.data.tables.parquet import Footer, Group
+from tpuctl.data.trees.local import LocalTree, PatternTree, name_pattern
 from tpuctl.data.trees.tree import Entry, Tree
 from tpuctl.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+_BATCH_BYTES, _LEAST_ROWS, _MOST_ROWS = 2 << 20, 16, 8192
+"""Size of a batch of rows in memory, about."""
+_MOST_BYTES, _DICTIONARY_ROWS = 1 << 26, 256
+"""Size of a batch at most, unless one row is larger; its rows where the length of a text is not known."""
+
+Open = Callable[[list[str]], Any]
+"""Opens the file so that these columns are read as their dictionaries."""
+
+
+def cautious_rows(footer: Footer) -> int:
+    """Return a number of rows that surely fit in memory.
+
+    A dictionary may hold one long text for all rows: what a row takes is then not in the metadata, only
+    that no text is longer than its column's chunk.
+    """
+    longest = max((sum(_texts_of(group)) for group in footer.groups), default=0)
+    rows = _usual_rows(footer)
+    if longest <= 0:
+        return rows
+    return min(rows, _DICTIONARY_ROWS, max(_MOST_BYTES // longest, 1))
+
+
+def batch_rows(footer: Footer, open_file: Open) -> int:
+    """Return as many rows as fit in memory, which is seen from the longest text of each dictionary."""
+    rows = _usual_rows(footer)
+    if cautious_rows(footer) == rows:
+        return rows
+    names = sorted({chunk.path for chunk in footer.dictionaries})
+    if any("." in name for name in names):  # in a list or a struct: not looked at
+        return cautious_rows(footer)
+    longest = 1
+    with open_file(names) as file:
+        for group in range(len(footer.groups)):
+            for batch in islice(file.iter_batches(1, row_groups=[group], columns=names), 1):
+                longest = max(longest, sum(map(longest_text, batch.columns)))
+    return min(rows, max(_MOST_BYTES // longest, 1))
+
+
+def _texts_of(group: Group) -> Iterator[int]:
+    """Yield the most bytes that the texts of a row take in each column with a dictionary."""
+    for chunk in group.chunks:
+        if chunk.has_dictionary and chunk.is_text:
+            yield chunk.size * max(chunk.values // max(group.rows, 1), 1)
+
+
+def longest_text(column: pyarrow.Array) -> int:
+    """Return the bytes of the longest text of a column, or of its dictionary; very many for another one."""
+    texts = array_texts(getattr(column, "dictionary", column))
+    return _MOST_BYTES if texts is None else int(texts.sizes.max(initial=0))
+
+
+def _usual_rows(footer: Footer) -> int:
+    size = sum(group.size for group in footer.groups)
+    row_size = max(size // max(footer.rows, 1), 1)
+    widest = max((sum(chunk.row for chunk in group.chunks) for group in footer.groups), default=0)
+    most = max(_MOST_BYTES // max(widest, 1), 1)
+    return min(max(_BATCH_BYTES // row_size, _LEAST_ROWS), _MOST_ROWS, most)
+
 
 _MOST_NAMES, _MOST_OF_ENDING = 1000, 20
 """Names from which the kind of a source is inferred, and those of each folder with the same ending."""
@@ -114,7 +176,7 @@ READERS: dict[str, Reader] = {
     "idx": _by_name(files.IDX, "idx_files.read_idx", "IDX files, as MNIST's"),
     "text": Reader(
         lambda names: names.folder and names.has(*files.TEXT_FILES) and not names.has(*PICTURES),
-        "text_folders.read_text_files",
+        "folders.read_text_files",
         "a folder with one folder of texts (.txt) for each class",
     ),
     "audio": Reader(
@@ -124,7 +186,7 @@ READERS: dict[str, Reader] = {
     ),
     "images": Reader(
         lambda names: names.folder,
-        "image_folders.read_images",
+        "folders.read_images",
         "a folder with one folder of images for each class",
     ),
 }

@@ -14,9 +14,8 @@ import numpy as np
 
 from tpuctl.data.files.listing import unreadable
 from tpuctl.data.files.source_files import chosen_files
-from tpuctl.data.options import Options
-from tpuctl.data.schema.classes import MOST_CLASSES
-from tpuctl.data.schema.features import (
+from tpuctl.data.schema import (
+    MOST_CLASSES,
     Audio,
     Box,
     Feature,
@@ -29,8 +28,8 @@ from tpuctl.data.schema.features import (
     Text,
     labels_file,
 )
-from tpuctl.data.source import ScanProgress, closed_on_error
-from tpuctl.data.sources.names.files import TFDS_FEATURES, TFDS_INFO
+from tpuctl.data.source import Options, ScanProgress, closed_on_error
+from tpuctl.data.sources.names import TFDS_FEATURES, TFDS_INFO
 from tpuctl.data.sources.tfrecord_files import TFRecordSource, open_records
 from tpuctl.data.trees.tree import ListedFile, Tree
 from tpuctl.errors import UsageError

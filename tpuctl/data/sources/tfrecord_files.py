@@ -11,19 +11,16 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from tpuctl.data.bad_records import BadRecord
-from tpuctl.data.files.contents import BLOCK, Contents
-from tpuctl.data.files.rows import Rows
+from tpuctl.data.files.rows import BLOCK, Contents, Rows
 from tpuctl.data.files.source_files import SourceFiles, list_files
+from tpuctl.data.images.contact_sheet import merged
 from tpuctl.data.images.header import InvalidImage
-from tpuctl.data.images.report import merged
 from tpuctl.data.images.rule import ImageRule
-from tpuctl.data.options import Options
-from tpuctl.data.schema.classes import ClassCollector
-from tpuctl.data.schema.features import (
+from tpuctl.data.schema import (
     TYPES,
     Audio,
     Box,
+    ClassCollector,
     Feature,
     Image,
     Label,
@@ -35,8 +32,10 @@ from tpuctl.data.schema.features import (
     flat,
 )
 from tpuctl.data.source import (
+    BadRecord,
     Indices,
     Observations,
+    Options,
     Part,
     Records,
     ScanProgress,
@@ -44,8 +43,8 @@ from tpuctl.data.source import (
     closed_on_error,
     supervised_pair,
 )
-from tpuctl.data.sources.image_fields import ImageField, image_feature, image_field
-from tpuctl.data.sources.names.files import TFRECORDS
+from tpuctl.data.sources.folders import ImageField, image_feature, image_field
+from tpuctl.data.sources.names import TFRECORDS
 from tpuctl.data.tables.columns import check_options, check_width, label_column
 from tpuctl.data.tfrecord.example_decoding import Values, counts, decode
 from tpuctl.data.tfrecord.example_encoding import encode

@@ -8,15 +8,14 @@ from typing import Any, Generic, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.files.rows import Rows
-from tpuctl.data.options import Options
-from tpuctl.data.schema.classes import ClassCollector, Classes, learn_numbers
-from tpuctl.data.schema.features import Feature, Tensor
+from tpuctl.data.schema import ClassCollector, Classes, Feature, Tensor, learn_numbers
 from tpuctl.data.source import (
+    BadRecord,
     Blocks,
     Indices,
     Observations,
+    Options,
     Records,
     ScanProgress,
     Source,

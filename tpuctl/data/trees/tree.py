@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Literal, NamedTuple, Protocol
 
-from tpuctl.bucket_objects.listed import UNKNOWN
+from tpuctl.bucket_objects import UNKNOWN
 
 LARGEST = 1 << 30
 """Bytes of the largest file that becomes one record."""

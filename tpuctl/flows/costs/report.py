@@ -9,22 +9,19 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from tpuctl import clock
-from tpuctl.bucket_objects.bad_object import BadObjectError
-from tpuctl.catalogue.prices import Price
-from tpuctl.catalogue.totals import Total
+from tpuctl.bucket_objects import METADATA, BadObjectError
+from tpuctl.catalogue.prices import Price, Total
 from tpuctl.errors import NotFoundError, TpuctlError
-from tpuctl.flows.costs.entries import Entry
-from tpuctl.flows.nodes.inventory import take_inventory
+from tpuctl.flows.costs.bills import Entry
+from tpuctl.flows.nodes.lookup import take_inventory
 from tpuctl.flows.nodes.options import is_own
 from tpuctl.flows.progress import Report as Warn
-from tpuctl.flows.runs.costs.attempts import AttemptCost, RunCosts, known_costs
-from tpuctl.flows.runs.evidence.signs import RecordMissingError
-from tpuctl.flows.runs.evidence.witnesses import Witnesses
+from tpuctl.flows.runs.attempt_costs import AttemptCost, RunCosts, known_costs
+from tpuctl.flows.runs.evidence.witnesses import RecordMissingError, Witnesses
 from tpuctl.flows.runs.lookup import ListedRun, listed_runs
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.summaries import read_state
 from tpuctl.nodes import History, Node, NodeId, PastChange
-from tpuctl.object_content import METADATA
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import Tpu, Verdict, read_run_metadata, read_run_type, read_verdict_metadata
 

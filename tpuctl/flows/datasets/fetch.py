@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tpuctl.bucket_objects.decoding import DecodeError, decode
-from tpuctl.data.public.catalogue import Form, PublicDataset, PublicFile
+from tpuctl.bucket_objects import DecodeError, decode
+from tpuctl.data.public import Form, PublicDataset, PublicFile
 from tpuctl.errors import DeadlineError, NotFoundError, StateError, TpuctlError, UsageError
-from tpuctl.local import folder_lock
+from tpuctl.local import private_folder
 from tpuctl.local.confined_folder import NotAFileError, read_file
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ def _locked(work: Path) -> int:
             work.unlink()
         work.mkdir(parents=True, exist_ok=True)
         try:
-            lock = folder_lock.hold(work, lambda: None)
+            lock = private_folder.hold(work, lambda: None)
         except FileNotFoundError:
             continue
         if _is_open(work, lock):

@@ -1,24 +1,108 @@
-"""Copies a dataset to a folder of this machine: every file verified by the manifest, which comes last."""
+"""Writes each shard to a local folder first (`--keep`), and uploads it from there."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tpuctl.data.output.manifest import FILE, LARGEST, Manifest, decode_manifest, encode_manifest
-from tpuctl.errors import StateError, UsageError
-from tpuctl.flows.byte_count import ByteCount, Progress
+from tpuctl.atomic_files import replace_file
+from tpuctl.bucket_objects import Content
+from tpuctl.data.output.manifest import (
+    FILE,
+    LARGEST,
+    FileEntry,
+    Manifest,
+    ShardEntry,
+    decode_manifest,
+    encode_manifest,
+)
+from tpuctl.data.output.shards import verify_shard
+from tpuctl.errors import StateError, TpuctlError, UsageError, joined_hints
 from tpuctl.flows.download_folder import check_folder, filling
-from tpuctl.flows.progress import Report
-from tpuctl.local.confined_folder import NotAFileError, read_file
+from tpuctl.flows.progress import ByteCount, Progress, Report
+from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError, read_file
 from tpuctl.local.object_names import UnsafeNameError, local_parts
-from tpuctl.object_content import Content
 from tpuctl.parallel import fanout, values
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object
+    from tpuctl.data.output.shards import ShardStream
     from tpuctl.local.staged_folder import StagedFolder
+
+
+_BLOCK = 1 << 20
+_STAGING = ".tpuctl-keep"
+"""A file that is not complete, and whose place is in a folder below; no dataset's file is hidden."""
+
+
+class LocalCopy:
+    """The folder that gets the files of a dataset."""
+
+    def __init__(self, folder: Path, files: Iterable[str]) -> None:
+        """Make the folder for `files`, some of which are named after columns of the source.
+
+        Raises UsageError for a name that is not safe on a disk, StateError where the folder cannot be.
+        """
+        self._folder = folder
+        for file in files:
+            _check(file)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._cannot_write(folder, error) from error
+
+    def first(self, shard: ShardStream, file: str) -> Iterator[bytes]:
+        """Write a shard to its file, complete or not at all, and return an iterator that reads the file."""
+        self.copy(shard, file)
+        return self._read(self._folder.joinpath(*local_parts(file)))
+
+    def copy(self, shard: ShardStream, file: str) -> None:
+        """Write a shard to its file, complete or not at all."""
+        self._write(file, iter(shard))
+
+    def write(self, file: str, data: bytes) -> None:
+        """Write one of the small files."""
+        self._write(file, iter([data]))
+
+    def _read(self, path: Path) -> Iterator[bytes]:
+        with path.open("rb") as stream:
+            while block := stream.read(_BLOCK):
+                yield block
+
+    def _write(self, file: str, chunks: Iterator[bytes]) -> None:
+        parts = local_parts(file)
+        path = self._folder.joinpath(*parts)
+        try:
+            if len(parts) == 1:
+                replace_file(path, chunks)
+                return
+            staged = self._folder / _STAGING
+            replace_file(staged, chunks)
+            with ConfinedFolder(self._folder) as folder:
+                folder.place(staged, parts)
+        except (OSError, NotAFileError) as error:
+            raise self._cannot_write(path, error) from error
+
+    def _cannot_write(self, path: Path, error: OSError | NotAFileError) -> StateError:
+        reason = error.strerror if isinstance(error, OSError) else f"it {error}"
+        return StateError(
+            f"Cannot write '{path}': {reason}.",
+            hint="Free some space, give another folder, or run it without --keep: the upload needs no copy.",
+            file=str(path),
+        )
+
+
+def _check(file: str) -> None:
+    try:
+        local_parts(file)
+    except UnsafeNameError as error:
+        raise UsageError(
+            f"The file {file} of this dataset {error}.", hint="Rename the column, or run it without --keep."
+        ) from error
+
 
 WIDTH = 8
 """Files fetched at once."""
@@ -110,3 +194,53 @@ def _is_of(folder: Path, manifest: Manifest) -> bool:
     except (FileNotFoundError, NotAFileError):
         return False
     return decode_manifest(data, None, str(folder / FILE)).ref == manifest.ref
+
+
+_WIDTH = 4
+_MOST_NAMED = 5
+
+
+def verify(bucket: Bucket, manifest: Manifest, *, deep: bool, report: Callable[[int, int], None]) -> None:
+    """Compare every object with the manifest; `deep` also reads every record of every shard.
+
+    `report` takes the files checked so far and their number. Raises StateError that names the first few
+    objects that differ, and says how many do.
+    """
+    folder = manifest.ref.folder
+    listed = {item.name.removeprefix(folder): item for item in bucket.objects(folder)}
+    expected: dict[str, ShardEntry | FileEntry] = {entry.file: entry for entry in manifest.shards}
+    expected |= manifest.files
+    checked, counting = 0, threading.Lock()
+
+    def check(file: str) -> None:
+        nonlocal checked
+        entry = expected[file]
+        _compare(file, entry, listed.get(file))
+        if deep and isinstance(entry, ShardEntry):
+            verify_shard(bucket.stream(listed[file]), entry)
+        with counting:
+            checked += 1
+            report(checked, len(expected))
+
+    report(0, len(expected))
+    errors = [result.error for result in fanout(check, expected, width=_WIDTH) if result.error]
+    if errors:
+        raise _damaged(manifest, errors)
+
+
+def _compare(file: str, entry: ShardEntry | FileEntry, listed: Object | None) -> None:
+    if listed is None:
+        raise StateError(f"{file} is missing.")
+    if difference := listed.content.difference(entry.content):
+        field, actual, expected = difference
+        raise StateError(f"{file} has {field} {actual}, and its manifest says {expected}.")
+
+
+def _damaged(manifest: Manifest, errors: list[TpuctlError]) -> StateError:
+    named = " ".join(error.message for error in errors[:_MOST_NAMED])
+    more = f" And {len(errors) - _MOST_NAMED} more." if len(errors) > _MOST_NAMED else ""
+    return StateError(
+        f"The dataset {manifest.ref} is damaged: {named}{more}",
+        hint=joined_hints(f"Remove it: tpuctl data rm {manifest.ref}", "Upload it again: tpuctl data upload"),
+        wrong=[error.message for error in errors],
+    )

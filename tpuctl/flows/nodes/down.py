@@ -15,13 +15,15 @@ from tpuctl.errors import (
     UsageError,
     joined_hints,
 )
-from tpuctl.flows.nodes.inventory import Allocation, Inventory, take_inventory
 from tpuctl.flows.nodes.lookup import (
+    Allocation,
+    Inventory,
     choose_candidates,
     choose_only,
     find_node,
     find_queued_resource,
     no_such_node,
+    take_inventory,
 )
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import (

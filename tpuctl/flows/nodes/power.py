@@ -16,12 +16,11 @@ from tpuctl.errors import (
     joined_hints,
     say_bill,
 )
-from tpuctl.flows.hosts.ssh_access import grant_access
-from tpuctl.flows.nodes.inventory import Allocation
-from tpuctl.flows.nodes.lookup import find_allocation
+from tpuctl.flows.hosts.way_in import grant_access
+from tpuctl.flows.nodes.lookup import Allocation, find_allocation
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import Change, HttpRequest, Node, NodeState, SshKey, StartNode, StopNode
-from tpuctl.nodes.readiness import require_running
+from tpuctl.nodes.queued_resources import require_running
 from tpuctl.polling import poll
 from tpuctl.shells import again
 

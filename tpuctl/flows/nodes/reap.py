@@ -10,8 +10,8 @@ from tpuctl import clock
 from tpuctl.cloud.provider import Provider
 from tpuctl.errors import DeadlineError, TpuctlError
 from tpuctl.flows.nodes import down
-from tpuctl.flows.nodes.expiry import expiry
-from tpuctl.flows.nodes.inventory import Allocation, take_inventory
+from tpuctl.flows.nodes.lifetime import expiry
+from tpuctl.flows.nodes.lookup import Allocation, take_inventory
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import HttpRequest, Node, NodeState
 

@@ -1,4 +1,4 @@
-"""Finds or creates a TPU, in any of several zones, and waits until every host answers over SSH."""
+"""Waits for a TPU that was requested before; changes nothing."""
 
 from __future__ import annotations
 
@@ -20,17 +20,15 @@ from tpuctl.errors import (
     joined_hints,
     say_bill,
 )
-from tpuctl.flows.hosts.ssh_access import grant_access
+from tpuctl.flows.hosts.way_in import await_hosts, await_ssh, grant_access
 from tpuctl.flows.nodes.down import DownPlan, changes, down
-from tpuctl.flows.nodes.inventory import Allocation
-from tpuctl.flows.nodes.lookup import require_decided
-from tpuctl.flows.nodes.placement.creation import zone_of
+from tpuctl.flows.nodes.lookup import Allocation, find_decided, require_decided
+from tpuctl.flows.nodes.placement.creation import Patience, Siblings, await_existing, siblings, zone_of
 from tpuctl.flows.nodes.placement.race import Race
 from tpuctl.flows.nodes.placement.rounds import Rounds
-from tpuctl.flows.nodes.placement.siblings import Siblings, siblings
 from tpuctl.flows.nodes.plan import UpPlan, differences
 from tpuctl.flows.progress import Report
-from tpuctl.nodes import Change, HttpRequest, Node, NodeState, StartNode
+from tpuctl.nodes import Change, HttpRequest, Node, NodeState, SshKey, StartNode
 from tpuctl.nodes.candidates import race_in
 from tpuctl.parallel import fanout, values
 from tpuctl.polling import Backoff, retry
@@ -38,6 +36,26 @@ from tpuctl.shells import again
 
 if TYPE_CHECKING:
     from tpuctl.cloud.ssh import Ssh
+
+
+def wait(
+    provider: Provider, ssh: Ssh, key: SshKey, name: str, zone: str | None, seconds: float, report: Report
+) -> Allocation:
+    """Return a TPU once its nodes are READY, and its hosts answer over SSH where they accept the key.
+
+    Raises NotFoundError without one, DeadlineError after so many seconds without capacity or for a zone that
+    did not answer, and the error of a request that has failed.
+    """
+    allocation = find_decided(provider, name, zone)
+    ready = await_existing(provider, allocation, Patience(seconds, gives_up=False), report)
+
+    def reachable(node: Node) -> Node:
+        if provider.ssh_key_change(node, key) is None:
+            return await_ssh(provider, ssh, node, key, report)
+        return await_hosts(provider, node, report)
+
+    return replace(ready, nodes=tuple(values(fanout(reachable, ready.nodes))))
+
 
 START_TIMEOUT = 900.0
 START_PAUSES = Backoff(first=30.0, longest=300.0)

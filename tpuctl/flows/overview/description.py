@@ -10,9 +10,8 @@ from tpuctl import accelerators, durations
 from tpuctl.catalogue.prices import Price
 from tpuctl.errors import NotFoundError
 from tpuctl.flows.facts import Fact
-from tpuctl.flows.nodes.expiry import idle_limit
-from tpuctl.flows.nodes.inventory import Allocation, Inventory, take_inventory
-from tpuctl.flows.nodes.lookup import choose_candidates, no_answer
+from tpuctl.flows.nodes.lifetime import idle_limit
+from tpuctl.flows.nodes.lookup import Allocation, Inventory, choose_candidates, no_answer, take_inventory
 from tpuctl.flows.overview.views import (
     Overview,
     bills,
@@ -29,7 +28,7 @@ from tpuctl.nodes import Node, QueuedResource
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
     from tpuctl.cloud.storage import Bucket
-    from tpuctl.flows.nodes.prices import Prices
+    from tpuctl.flows.nodes.plan import Prices
 
 
 def find_overview(

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tpuctl.bucket_layout import NodePaths, RunPaths
-from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.bucket_objects import BadObjectError
 from tpuctl.errors import NotFoundError
 from tpuctl.flows.progress import Report, silent
-from tpuctl.flows.runs.evidence.signs import RecordMissingError
+from tpuctl.flows.runs.evidence.witnesses import RecordMissingError
 from tpuctl.flows.runs.lookup import StartedRun, started_on
 from tpuctl.flows.runs.state import RECORD_MISSING, RunState
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -84,7 +84,7 @@ def workload(bucket: Bucket, nodes: Iterable[Node], warn: Report = silent) -> Wo
 def stakes(bucket: Bucket, node: Node) -> list[Stake]:
     """Return the runs that work on a node or wait for it, the oldest first."""
     works = [run for run in runs_on(bucket, NodePaths.of(node.id), most=MOST_AT_STAKE) if run.works]
-    from tpuctl.flows.runs.checkpoints.readers import last_committed  # noqa: PLC0415  not needed by ls
+    from tpuctl.flows.runs.checkpoints import last_committed  # noqa: PLC0415  not needed by ls
 
     return [Stake(run, last_committed(bucket, RunPaths(run.run).checkpoints)) for run in reversed(works)]
 

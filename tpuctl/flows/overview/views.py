@@ -8,18 +8,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tpuctl import clock, durations
-from tpuctl.bucket_objects import decoding
+from tpuctl import bucket_objects, clock, durations
 from tpuctl.catalogue.prices import Price
 from tpuctl.errors import NotFoundError, TpuctlError
-from tpuctl.flows.nodes.expiry import expiry_of, idle_limit
-from tpuctl.flows.nodes.inventory import Inventory, take_inventory
+from tpuctl.flows.nodes.lifetime import expiry_of, idle_limit
+from tpuctl.flows.nodes.lookup import Inventory, take_inventory
 from tpuctl.flows.overview.node_runs import RunOnNode, Workload, workload
 from tpuctl.flows.progress import Report
 from tpuctl.host.keeper import records as keeper
 from tpuctl.host.keeper.records import Note
 from tpuctl.nodes import Maintenance, Node, NodeState, QueuedResource, QueueState
-from tpuctl.nodes.readiness import REPLACEMENT
+from tpuctl.nodes.queued_resources import REPLACEMENT
 from tpuctl.parallel import fanout
 
 if TYPE_CHECKING:
@@ -139,12 +138,12 @@ def keeper_note(provider: Provider, node: Node) -> Note | TpuctlError | None:
     """Return what the keeper on worker 0 wrote last; None for nothing, or an error."""
     try:
         text = provider.host_notes(node.id, keeper.NAMESPACE, keeper.NOTE).get(0, "")
-        return decoding.decode(text.encode()[:LONGEST_NOTE], Note) if text else None
+        return bucket_objects.decode(text.encode()[:LONGEST_NOTE], Note) if text else None
     except NotFoundError:  # so Compute Engine answers where nothing is written yet
         return None
     except TpuctlError as error:
         return error
-    except decoding.DecodeError as error:
+    except bucket_objects.DecodeError as error:
         return TpuctlError(f"the note on worker 0 cannot be read: {error}")
 
 

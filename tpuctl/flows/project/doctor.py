@@ -1,27 +1,71 @@
-"""Runs the checks of `tpuctl doctor`, in the order in which a first run needs them."""
+"""Remembers in which folders this user had tpuctl run terraform.
+
+A tpuctl.toml that came with somebody's repository can name a folder whose backend block runs programs,
+such as `credential_process` of S3 and `exec` of Kubernetes:
+https://developer.hashicorp.com/terraform/language/backend
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tpuctl import accelerators
+from tpuctl.atomic_files import PRIVATE, replace_file
 from tpuctl.bucket_layout import gs
 from tpuctl.config import Config
+from tpuctl.config.files import state_folder
 from tpuctl.errors import ConfigError, NotFoundError, TpuctlError
 from tpuctl.flows.hosts.bucket_access import ROLE
 from tpuctl.flows.hosts.way_in import IAP_RANGE, opening_command
-from tpuctl.flows.project import allowed_folders, rights, terraform
+from tpuctl.flows.project import rights, terraform
+from tpuctl.local.private_folder import make_missing_folders
 from tpuctl.nodes import NodeState
 
 if TYPE_CHECKING:
     from tpuctl.cloud.endpoints import Cloud
+
+
+FILE_NAME = "terraform-folders"
+"""File in the state folder: one absolute path a line."""
+
+
+def allow(folder: Path, environ: Mapping[str, str] = os.environ) -> None:
+    """Remember a folder; raises ConfigError if the state folder cannot be written."""
+    file, path = _file(environ), str(folder.resolve())
+    if path in _paths(file):
+        return
+    try:
+        make_missing_folders(file.parent)
+        replace_file(file, [f"{line}\n".encode() for line in (*_paths(file), path)], mode=PRIVATE)
+    except OSError as error:
+        raise ConfigError(
+            f"{file} cannot be written: {error.strerror}.", hint="Set TPUCTL_STATE to a folder of your own."
+        ) from error
+
+
+def is_allowed(folder: Path, environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether `allow` was called for a folder by this user on this machine."""
+    return str(folder.resolve()) in _paths(_file(environ))
+
+
+def _file(environ: Mapping[str, str]) -> Path:
+    return state_folder(environ) / FILE_NAME
+
+
+def _paths(file: Path) -> list[str]:
+    try:
+        return file.read_text().split("\n")[:-1]
+    except (OSError, UnicodeDecodeError):
+        return []
+
 
 Connect = Callable[[], "Cloud"]
 """Returns the clients, building them at the first call."""
@@ -265,7 +309,7 @@ def _terraform(config: Config, connected: Connect) -> str:
     command = f"tpuctl init --from-terraform {shlex.quote(source)} --force"
     if not path.exists():
         raise _not_compared(config, f"{path} is not on this machine", f"Where it is, run: {command}")
-    if path.is_dir() and not allowed_folders.is_allowed(path):
+    if path.is_dir() and not is_allowed(path):
         why = f"terraform was never run in {path} by 'tpuctl init' on this machine"
         raise _not_compared(config, why, f"If you trust that folder, run: {command}")
     if not (path.is_dir() or path.is_file()):

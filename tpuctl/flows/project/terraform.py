@@ -9,10 +9,9 @@ from pathlib import Path
 
 from tpuctl import accelerators
 from tpuctl.config import Config, terraform_output
-from tpuctl.config.files import read_file
-from tpuctl.config.formats import normalize
+from tpuctl.config.files import check_own, read_file
+from tpuctl.config.settings import normalize
 from tpuctl.config.subnetworks import SUBNETWORKS
-from tpuctl.config.trusted_files import check_own
 from tpuctl.errors import ConfigError, DeadlineError, UsageError
 
 TIMEOUT = 120.0

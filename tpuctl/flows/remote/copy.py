@@ -1,9 +1,11 @@
-"""Copies files between this machine and workers, to or from all of them at once."""
+"""Copies bytes between two descriptors and a stream to a host, as OpenSSH wants of a proxy command."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import socket
 import tarfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,14 +31,134 @@ from tpuctl.copier.sending import (
     top_name,
 )  # fmt: skip
 from tpuctl.errors import HostError, InterruptedByUser, StateError, UsageError
-from tpuctl.flows.remote.copy_paths import CopyRequest
-from tpuctl.flows.remote.targets import Hosts
+from tpuctl.flows.remote.targets import HostName, Hosts, parse_host_name
 from tpuctl.local.confined_folder import ConfinedFolder
 from tpuctl.local.object_names import UnsafeNameError, local_parts
 from tpuctl.parallel import Result, fanout
 
 if TYPE_CHECKING:
-    from tpuctl.cloud.ssh import RemoteProcess, Ssh
+    from tpuctl.cloud.ssh import ByteStream, RemoteProcess, Ssh
+
+
+CHUNK = 1 << 16
+PATIENCE = 10.0
+"""Seconds that the host has to answer after the end of the source."""
+
+
+def relay(stream: ByteStream, source: int, sink: int) -> None:
+    """Copy both ways until the host closes the stream, or the sink's reader has gone; closes the stream.
+
+    The end of the source is passed on; a host that says nothing afterwards is left. Raises OSError when the
+    stream is lost.
+    """
+    stream.settimeout(PATIENCE)
+    source_ended = threading.Event()
+    sender = threading.Thread(target=_send_all, args=(source, stream, source_ended), daemon=True)
+    sender.start()
+    try:
+        while data := _receive(stream, source_ended):
+            _write(sink, data)
+    except BrokenPipeError:
+        pass
+    finally:
+        stream.close()
+
+
+def _receive(stream: ByteStream, source_ended: threading.Event) -> bytes:
+    while True:
+        try:
+            return stream.recv(CHUNK)
+        except TimeoutError:
+            if source_ended.is_set():
+                return b""
+
+
+def _send_all(source: int, stream: ByteStream, source_ended: threading.Event) -> None:
+    with suppress(OSError):  # a stream that is lost ends the other direction, too
+        while data := os.read(source, CHUNK):
+            _send(stream, data)
+        stream.shutdown(socket.SHUT_WR)
+    source_ended.set()
+
+
+def _send(stream: ByteStream, data: bytes) -> None:
+    while data:
+        with suppress(TimeoutError):  # nothing was sent: the host reads slowly
+            data = data[stream.send(data) :]
+
+
+def _write(sink: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(sink, data) :]
+
+
+MAGIC = re.compile(r"[*?[]")
+"""What makes a path on hosts stand for several."""
+
+
+@dataclass(frozen=True)
+class RemotePath:
+    """A path on workers of a node, relative to the home folder of the login."""
+
+    host: HostName
+    path: str
+
+
+@dataclass(frozen=True)
+class CopyRequest:
+    """What is copied where: from this machine to hosts, or from hosts to this machine."""
+
+    host: HostName
+    is_upload: bool
+    sources: tuple[str, ...]
+    destination: str
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the destination is a folder by what was typed."""
+        last = self.destination.rpartition("/")[2]
+        contents = any(not top_name(source) for source in self.sources)
+        wildcards = not self.is_upload and any(map(MAGIC.search, self.sources))
+        return contents or wildcards or len(self.sources) > 1 or last in ("", ".", "..", "~")
+
+
+def parse_path(text: str) -> RemotePath | str:
+    """Return a path on hosts, or one on this machine; raises UsageError for a URI.
+
+    As for scp, a path on this machine whose name has a colon is written `./a:b`.
+    """
+    name, colon, path = text.partition(":")
+    if not colon or "/" in name:
+        return text
+    if path.startswith("//"):
+        raise UsageError(
+            f"{text} is a URI, and cp copies between this machine and the hosts of a TPU.",
+            hint=f"Copy it there: tpuctl exec -- gcloud storage cp -r {text} .",
+        )
+    if not name or name.startswith("@"):
+        return RemotePath(HostName("", parse_host_name(f"_{name}").workers), path)
+    return RemotePath(parse_host_name(name), path)
+
+
+def parse_copy(sources: Sequence[str], destination: str) -> CopyRequest:
+    """Return what is copied where; raises UsageError unless one side is a TPU's, and the other is here."""
+    target = parse_path(destination)
+    places = [parse_path(source) for source in sources]
+    remote = [place for place in places if isinstance(place, RemotePath)]
+    if isinstance(target, RemotePath):
+        if remote:
+            raise UsageError(
+                "Both sides are on hosts.", hint="Copy to this machine first, then from here to the hosts."
+            )
+        return CopyRequest(target.host, True, tuple(map(str, places)), target.path)
+    if not remote:
+        raise UsageError(
+            "No path is on a TPU.", hint="Write NAME:PATH for one on its hosts, or :PATH for your only TPU."
+        )
+    if len(remote) < len(places) or len({place.host for place in remote}) > 1:
+        raise UsageError("The sources are on several machines.", hint="Copy from one at a time.")
+    return CopyRequest(remote[0].host, False, tuple(place.path for place in remote), target)
+
 
 MODULES = (
     "local/__init__", "local/confined_folder", "copier/__init__", "copier/sending", "copier/receiving",

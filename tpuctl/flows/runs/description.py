@@ -10,22 +10,21 @@ from typing import TYPE_CHECKING
 
 from tpuctl import clock, durations, runs
 from tpuctl.bucket_layout import bundle, gs
-from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.bucket_objects import BadObjectError
 from tpuctl.errors import NotFoundError, TpuctlError
 from tpuctl.flows.facts import Fact
-from tpuctl.flows.runs.costs.attempts import AttemptCost, PriceOf, RunCosts, cost, known_costs, total
+from tpuctl.flows.runs.attempt_costs import AttemptCost, PriceOf, RunCosts, cost, known_costs, total
+from tpuctl.flows.runs.evidence.decision import WorkerWord
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.evidence.words import WorkerWord
-from tpuctl.flows.runs.losses import steps_lost
-from tpuctl.flows.runs.metrics.latest import known_metrics
+from tpuctl.flows.runs.metrics import known_metrics
 from tpuctl.flows.runs.outcome import settle
-from tpuctl.flows.runs.state import RunState, unstarted_label, unstarted_reason
+from tpuctl.flows.runs.state import RunState, steps_lost, unstarted_label, unstarted_reason
 from tpuctl.flows.runs.stored_attempt import StoredAttempt, age_of, find_record
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.host.worker.records import RUNNING, UNKNOWN, WorkerStatus, read_stop
+from tpuctl.printable import named
 from tpuctl.runs import Run, Verdict
-from tpuctl.text.worker_numbers import named
-from tpuctl.upkeep.removal import REMOVAL_TYPE
+from tpuctl.upkeep import REMOVAL_TYPE
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from tpuctl import clock, runs
 from tpuctl.bucket_layout import RUN_ON_NODE, RUNS, NodePaths
-from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.bucket_objects import BadObjectError
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import NotFoundError
 from tpuctl.flows.progress import Report, silent
 from tpuctl.flows.runs.stored_attempt import age_of
 from tpuctl.flows.runs.stored_run import CLOSE_AFTER, FEW, StoredRun
 from tpuctl.parallel import fanout
-from tpuctl.upkeep.removal import REMOVAL_TYPE
+from tpuctl.upkeep import REMOVAL_TYPE
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object

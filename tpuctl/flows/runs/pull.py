@@ -14,15 +14,9 @@ from pathlib import Path
 from tpuctl import polling
 from tpuctl.errors import ConflictError, DeadlineError, StateError
 from tpuctl.flows import download_folder
-from tpuctl.flows.byte_count import ByteCount, Progress
-from tpuctl.flows.progress import Outage, Report
-from tpuctl.flows.runs.checkpoints.checkpoint import Checkpoint
-from tpuctl.flows.runs.checkpoints.listing import GoneError
-from tpuctl.flows.runs.checkpoints.readers import LOOKS
-from tpuctl.flows.runs.local_copy.copy import Copy, Refusal
-from tpuctl.flows.runs.local_copy.look import Look, look_at
-from tpuctl.flows.runs.local_copy.paths import RECORD
-from tpuctl.flows.runs.local_copy.selection import Selection
+from tpuctl.flows.progress import ByteCount, Outage, Progress, Report
+from tpuctl.flows.runs.checkpoints import LOOKS, Checkpoint, GoneError
+from tpuctl.flows.runs.local_copy import RECORD, Copy, Look, Refusal, Selection, look_at
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.local.confined_folder import NotAFileError, read_file
 from tpuctl.polling import Sleep

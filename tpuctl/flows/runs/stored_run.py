@@ -10,12 +10,12 @@ import msgspec
 
 from tpuctl import runs
 from tpuctl.bucket_layout import ATTEMPT_FOLDER, NodePaths, RunPaths
-from tpuctl.bucket_objects.bad_object import BadObjectError, too_large
+from tpuctl.bucket_objects import BadObjectError, too_large
 from tpuctl.errors import ConflictError, NotFoundError, StateError, UsageError, joined_hints
 from tpuctl.flows.progress import Report, silent
 from tpuctl.flows.runs import results
-from tpuctl.flows.runs.evidence.signs import RecordMissingError, sign_of
-from tpuctl.flows.runs.evidence.words import WorkerWord
+from tpuctl.flows.runs.evidence.decision import WorkerWord
+from tpuctl.flows.runs.evidence.witnesses import RecordMissingError, sign_of
 from tpuctl.flows.runs.stored_attempt import StoredAttempt, age_of, find_record
 from tpuctl.host.worker.records import MOST_CHARACTERS, StopRequest, check_stop
 from tpuctl.nodes import NodeId
@@ -34,9 +34,8 @@ from tpuctl.runs import (
     verdict_metadata,
     verdict_type,
 )
-from tpuctl.upkeep.notes import Notes
-from tpuctl.upkeep.removal import LARGEST_REMOVAL as LARGEST_REMOVAL
-from tpuctl.upkeep.removal import REMOVAL_TYPE, find_removal
+from tpuctl.upkeep import LARGEST_REMOVAL as LARGEST_REMOVAL
+from tpuctl.upkeep import REMOVAL_TYPE, Notes, find_removal
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object

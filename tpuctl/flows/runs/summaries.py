@@ -9,23 +9,20 @@ from typing import TYPE_CHECKING
 
 from tpuctl import clock
 from tpuctl.bucket_layout import RUNS, STATUSES
-from tpuctl.bucket_objects.bad_object import BadObjectError
-from tpuctl.catalogue.prices import Price, unknown
-from tpuctl.catalogue.totals import Total
+from tpuctl.bucket_objects import BadObjectError
+from tpuctl.catalogue.prices import Price, Total, unknown
 from tpuctl.errors import NotFoundError, TpuctlError
 from tpuctl.flows.progress import Report, silent
-from tpuctl.flows.runs.costs.attempts import NOT_ON_A_NODE, AttemptCost, PriceOf, RunCosts, known_costs, total
-from tpuctl.flows.runs.evidence.signs import LiveSign, live_signs
-from tpuctl.flows.runs.evidence.witnesses import Witnesses
+from tpuctl.flows.runs.attempt_costs import NOT_ON_A_NODE, AttemptCost, PriceOf, RunCosts, known_costs, total
+from tpuctl.flows.runs.evidence.witnesses import LiveSign, Witnesses, live_signs
 from tpuctl.flows.runs.lookup import ListedRun, runs_in
-from tpuctl.flows.runs.losses import total_lost
 from tpuctl.flows.runs.outcome import settle
-from tpuctl.flows.runs.state import RECORD_MISSING, RunState, unstarted_label, unstarted_reason
+from tpuctl.flows.runs.state import RECORD_MISSING, RunState, total_lost, unstarted_label, unstarted_reason
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.host.worker.records import UNKNOWN
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import Verdict
-from tpuctl.upkeep.notes import Notes, TagCondition
+from tpuctl.upkeep import Notes, TagCondition
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 from tpuctl import clock
 from tpuctl.bucket_layout import RUNS, STATUSES, NodePaths
-from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.bucket_objects import BadObjectError
 from tpuctl.errors import NotFoundError, StateError
 from tpuctl.flows.progress import Report
-from tpuctl.flows.runs.evidence.signs import live_signs
-from tpuctl.flows.runs.evidence.witnesses import Witnesses
+from tpuctl.flows.runs.evidence.witnesses import Witnesses, live_signs
 from tpuctl.flows.runs.lookup import WIDTH, outcomes_in, started_on
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.stored_run import StoredRun

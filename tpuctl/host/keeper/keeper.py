@@ -1,25 +1,195 @@
-"""Watches over one TPU: decides when it ends, deletes it, and records that.
-
-Only the end of its own node ends it, and what fails elsewhere delays no deletion: it needs no disk, asks at
-least once a minute while something does not answer, and writes its record after the deletion.
-"""
+"""Reads the metadata server of this VM, which also tells the time, and writes guest attributes."""
 
 from __future__ import annotations
 
+import email.utils
 import json
 import os
+import re
 import sys
 import threading
 import time
+import urllib.parse
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Callable, Dict, Iterable, List, Optional, Tuple
+from http.client import HTTPMessage, responses
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from tpuctl.host import gcs, timing
 from tpuctl.host.keeper import records
-from tpuctl.host.keeper.api import AbsentError, ApiError, OwnNode, RefusedError, TpuApi
-from tpuctl.host.keeper.metadata import Metadata, MetadataError, MetadataServer
-from tpuctl.host.keeper.records import Deletion, Note
+from tpuctl.host.keeper.records import Deletion, Note, moment
+from tpuctl.host.wire import Answer, ask, ask_metadata
+
+METADATA_TIMEOUT = 10.0
+_ENVIRONMENT_LINE = re.compile(r"(?<![A-Z_])([A-Z_]+): '([^']*)'")
+
+
+class MetadataError(Exception):
+    """The metadata server did not answer, or not as Google's does."""
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """The attributes of this VM at one moment."""
+
+    attributes: Dict[str, str]
+    at: float
+    """Seconds since 1970 by the server's clock: the VM's own may be wrong."""
+    etag: str
+
+    @property
+    def worker(self) -> int:
+        """Which worker of the slice this VM is."""
+        return int(self.attributes.get("agent-worker-number", "0"))
+
+    @property
+    def hosts(self) -> int:
+        """How many VMs the slice has."""
+        return len(self.attributes.get("worker-network-endpoints", "").split(","))
+
+    @property
+    def environment(self) -> Dict[str, str]:
+        """The variables in which libtpu finds its slice: NODE_ID, ZONE, CONSUMER_PROJECT_ID ..."""
+        return dict(_ENVIRONMENT_LINE.findall(self.attributes.get("tpu-env", "")))
+
+
+class MetadataServer:
+    """The server of the VM that this program runs on."""
+
+    def attributes(self, last: Optional[Metadata] = None, wait: float = 0.0) -> Metadata:
+        """Return the attributes; with `last`, once they differ or after `wait` seconds."""
+        query = {"recursive": "true", "alt": "json"}
+        if last is not None:
+            timeout = str(max(1, int(wait)))
+            query.update(wait_for_change="true", last_etag=last.etag, timeout_sec=timeout)
+        path = "instance/attributes/?" + urllib.parse.urlencode(query)
+        answer = self._ask(path, timeout=METADATA_TIMEOUT + wait)
+        try:
+            date = email.utils.parsedate_to_datetime(answer.headers["Date"]).timestamp()
+            return Metadata(dict(json.loads(answer.body)), date, answer.headers.get("ETag", "0"))
+        except (ValueError, TypeError) as error:
+            raise MetadataError("the metadata server does not answer as Google's does: %s" % error) from None
+
+    def text(self, path: str) -> str:
+        """Return one value, such as `instance/zone`."""
+        return self._ask(path).body.decode()
+
+    def publish(self, namespace: str, key: str, value: bytes) -> None:
+        """Write a guest attribute, which the Cloud TPU API shows."""
+        self._ask("instance/guest-attributes/%s/%s" % (namespace, key), value)
+
+    def _ask(self, path: str, data: Optional[bytes] = None, timeout: float = METADATA_TIMEOUT) -> Answer:
+        try:
+            answer = ask_metadata(path, timeout, data)
+        except OSError as error:
+            raise MetadataError("the metadata server does not answer: %s" % error) from None
+        if answer.status >= 300:
+            reason = "HTTP Error %d: %s" % (answer.status, responses.get(answer.status, ""))
+            raise MetadataError("the metadata server refused %s: %s" % (path.split("?")[0], reason))
+        return answer
+
+
+URL = "https://tpu.googleapis.com"
+NODE = "projects/%s/locations/%s/nodes/%s"
+QUEUED_RESOURCE = re.compile(r"projects/[^/]+/locations/[^/]+/queuedResources/[^/?#]+")
+API_TIMEOUT = 20.0
+
+
+class ApiError(Exception):
+    """The Cloud TPU API did not answer, or refused a request; the text is Google's."""
+
+
+class RefusedError(ApiError):
+    """The service account lacks a permission, which the text names, or the request cannot be done."""
+
+
+class AbsentError(ApiError):
+    """The API says that the resource does not exist."""
+
+
+@dataclass(frozen=True)
+class OwnNode:
+    """The node that this VM belongs to, as the API shows it."""
+
+    uid: str
+    state: str
+    created: float
+    addresses: Tuple[str, ...]
+    queued_resource: str
+    """Full name; empty for a node that was created directly."""
+    at: float
+    """When the API answered, by its clock."""
+
+
+class TpuApi:
+    """The Cloud TPU API for one node."""
+
+    def __init__(self, project: str, zone: str, node: str) -> None:
+        self.name = NODE % (project, zone, node)
+        self._token = gcs.Token()
+
+    def node(self) -> OwnNode:
+        """Return the node of this name; raises AbsentError only when the API says that there is none."""
+        content, headers = self._call("GET", self.name)
+        queued = str(content.get("queuedResource", ""))
+        return OwnNode(
+            uid=str(content["id"]),
+            state=str(content.get("state", "")),
+            created=moment(str(content["createTime"])),
+            addresses=tuple(
+                str(endpoint.get("ipAddress", "")) for endpoint in content.get("networkEndpoints", ())
+            ),
+            queued_resource=queued if QUEUED_RESOURCE.fullmatch(queued) else "",
+            at=email.utils.parsedate_to_datetime(headers["Date"]).timestamp(),
+        )
+
+    def guest_attributes(self, namespace: str, worker: Optional[int] = None) -> List[Dict[str, str]]:
+        """Return the guest attributes of a namespace by key, for each worker or for one alone."""
+        body: Dict[str, object] = {"queryPath": namespace + "/"}
+        if worker is not None:
+            body["workerIds"] = [str(worker)]
+        content, _ = self._call("POST", self.name + ":getGuestAttributes", body)
+        return [
+            {
+                str(item.get("key", "")): str(item.get("value", ""))
+                for item in worker.get("queryValue", {}).get("items", ())
+            }
+            for worker in content.get("guestAttributes", ())
+        ]
+
+    def delete(self) -> None:
+        """Start to delete the node."""
+        self._call("DELETE", self.name)
+
+    def delete_queued_resource(self, name: str) -> None:
+        """Start to delete a queued resource with its nodes."""
+        self._call("DELETE", name + "?force=true")
+
+    def _call(
+        self, method: str, path: str, body: Optional[Dict[str, object]] = None
+    ) -> Tuple[Dict[str, Any], HTTPMessage]:
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            headers = {"Authorization": self._token.header(), "Content-Type": "application/json"}
+            answer = ask(URL, method, "/v2/" + path, data, headers, API_TIMEOUT)
+            if answer.status < 300:
+                return json.loads(answer.body), answer.headers
+        except (OSError, gcs.GcsError, ValueError) as error:
+            text = "no answer from the Cloud TPU API: %s" % (str(error) or type(error).__name__)
+            raise ApiError(text) from None
+        if answer.status == 401:  # a clock that jumped back hides that the token is too old
+            self._token = gcs.Token()
+        kind = {400: RefusedError, 403: RefusedError, 404: AbsentError}.get(answer.status, ApiError)
+        raise kind("%s %s: %s" % (method, path, _message(answer)))
+
+
+def _message(answer: Answer) -> str:
+    """Return Google's own sentence, or the status."""
+    try:
+        return str(json.loads(answer.body)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return "HTTP %d" % answer.status
+
 
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 30.0
 """Seconds from one look to the next after a failure, which double. Whatever hangs adds less than 30."""

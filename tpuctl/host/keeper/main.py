@@ -14,8 +14,7 @@ from contextlib import ExitStack
 from typing import List
 
 from tpuctl.host.keeper.activity import Activity
-from tpuctl.host.keeper.keeper import Keeper, Memory
-from tpuctl.host.keeper.metadata import MetadataServer
+from tpuctl.host.keeper.keeper import Keeper, Memory, MetadataServer
 
 INTERVAL = 30.0
 """Seconds between looks at the host."""

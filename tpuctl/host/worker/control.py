@@ -33,8 +33,7 @@ from tpuctl.host.worker.records import (
     StopRequest,
     read_stop,
 )
-from tpuctl.host.worker.reporting.logs import say
-from tpuctl.host.worker.reporting.status import read_last
+from tpuctl.host.worker.reporting import read_last, say
 
 ENTRY = re.compile(r"([a-z0-9][a-z0-9-]{0,62})/([1-9][0-9]{0,3})\.json")
 ATTEMPT_FILE = "attempt.json"

@@ -12,7 +12,7 @@ from typing import Callable, Optional
 
 from tpuctl.host.gcs import FORBIDDEN, RefusedError
 from tpuctl.host.worker.records import STARTED, Spec
-from tpuctl.host.worker.reporting.logs import say
+from tpuctl.host.worker.reporting import say
 
 PR_SET_CHILD_SUBREAPER = 36
 NOT_PERMITTED = 77
@@ -42,15 +42,15 @@ def guarded(spec: Spec, folder: str, supervise: Callable[[], int]) -> int:
 
 def _keep(spec: Spec, folder: str) -> None:
     """Have the host resume the run after a reboot."""
-    from tpuctl.host.worker.resumption import kept, resume  # noqa: PLC0415  beside the start of the supervisor
+    from tpuctl.host.worker import resumption  # noqa: PLC0415  beside the start of the supervisor
 
-    kept.keep(spec, folder)
-    resume.ensure()
+    resumption.keep(spec, folder)
+    resumption.ensure()
 
 
 def _resume(folder: str) -> None:
     """Forget an attempt that has ended, unless the restart of a host is why."""
-    from tpuctl.host.worker.resumption.resume import after_end  # noqa: PLC0415  at the end
+    from tpuctl.host.worker.resumption import after_end  # noqa: PLC0415  at the end
 
     after_end(folder)
 
@@ -123,15 +123,15 @@ def _take_over(spec: Spec, folder: str, code: int, oom_kills: int, stop_signal: 
 
 
 def _has_finished(folder: str) -> bool:
-    from tpuctl.host.worker.reporting.status import has_finished  # noqa: PLC0415  as above
+    from tpuctl.host.worker.reporting import has_finished  # noqa: PLC0415  as above
 
     return has_finished(folder)
 
 
 def _oom_kills() -> int:
-    from tpuctl.host.worker.job import causes  # noqa: PLC0415  beside the supervisor's start
+    from tpuctl.host.worker.job import script  # noqa: PLC0415  beside the supervisor's start
 
-    return causes.count_oom_kills()
+    return script.count_oom_kills()
 
 
 def _adopt_orphans() -> None:

@@ -14,7 +14,7 @@ from tpuctl.host import timing
 from tpuctl.host.worker.attempt_lock import first_lock, is_held, is_held_in, is_started, live_attempts
 from tpuctl.host.worker.guard import NOT_PERMITTED, guarded
 from tpuctl.host.worker.records import BUSY, FORBIDDEN, LOCK_FILE, STARTED, STARTED_BEFORE, Spec, read_spec
-from tpuctl.host.worker.reporting.logs import PREFIX
+from tpuctl.host.worker.reporting import PREFIX
 
 BOOT_TIME = re.compile(r"^btime (\d+)$", re.MULTILINE)
 
@@ -51,7 +51,7 @@ def _run(spec: Spec, folder: str, guard: int = 0) -> int:
 
 
 def _resume(folder: str) -> int:
-    from tpuctl.host.worker.resumption.resume import resume  # noqa: PLC0415  after a reboot only
+    from tpuctl.host.worker.resumption import resume  # noqa: PLC0415  after a reboot only
     from tpuctl.host.worker.supervisor import Supervisor  # noqa: PLC0415
 
     return resume(folder, lambda spec, path: Supervisor(spec, path).note_reboot(), launch)
@@ -97,13 +97,13 @@ def _busy(folder: str) -> int:
 
 def _is_of_another(spec: Spec, folder: str) -> bool:
     """Return whether the attempt in a spec's folder is that of another run of its name."""
-    from tpuctl.host.worker.reporting.status import read_last  # noqa: PLC0415  as in _run
+    from tpuctl.host.worker.reporting import read_last  # noqa: PLC0415  as in _run
 
     return (read_last(folder) or {}).get("token", spec.token) != spec.token
 
 
 def _has_finished(folder: str) -> bool:
-    from tpuctl.host.worker.reporting.status import has_finished  # noqa: PLC0415  as in _run
+    from tpuctl.host.worker.reporting import has_finished  # noqa: PLC0415  as in _run
 
     return has_finished(folder)
 
@@ -113,7 +113,7 @@ def ask(folder: str) -> int:
 
     That of one that lives only where the bucket refuses its last word: its script has ended then.
     """
-    from tpuctl.host.worker.reporting.status import read_last  # noqa: PLC0415  as in _run
+    from tpuctl.host.worker.reporting import read_last  # noqa: PLC0415  as in _run
 
     try:
         lock = open(os.path.join(folder, LOCK_FILE), "rb")  # noqa: SIM115  the block below closes it
@@ -183,7 +183,7 @@ def _lock_of_removed_run(spec: Optional[Spec], folder: str) -> Optional[BinaryIO
 
     A program that has said its last word, and is about to end, is waited for.
     """
-    from tpuctl.host.worker.preparation.old_runs import make_room  # noqa: PLC0415  a name is rarely used again
+    from tpuctl.host.worker.preparation.steps import make_room  # noqa: PLC0415  a name is rarely used again
 
     if spec and _has_finished(folder):
         timing.wait_until(lambda: not is_held_in(folder, LOCK_FILE), timing.END_TIMEOUT, interval=0.05)

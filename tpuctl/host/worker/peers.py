@@ -15,7 +15,7 @@ from typing import Callable, List, NamedTuple, Optional, Sequence
 
 from tpuctl.host import gcs, timing
 from tpuctl.host.worker.records import FINISHED, LAUNCH_FILE, STATUS_FILE, Spec, WorkerStatus, attempt_folder
-from tpuctl.host.worker.reporting.logs import say
+from tpuctl.host.worker.reporting import say
 
 GO, END = "go", "end"
 DECISION = "barrier/decision.json"

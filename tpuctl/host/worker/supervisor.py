@@ -11,10 +11,10 @@ from typing import Callable, Mapping, Optional
 from tpuctl.host import gcs, timing
 from tpuctl.host.worker.control import LONGEST_REST, Stops, Turn, runs_beside
 from tpuctl.host.worker.errand import Errand
-from tpuctl.host.worker.job import causes, chips, leftovers
+from tpuctl.host.worker.job import chips, processes, script
 from tpuctl.host.worker.job.script import STOP_CODES, Script, Sentinel, command
 from tpuctl.host.worker.peers import Peers, reason_of
-from tpuctl.host.worker.preparation import environment, steps
+from tpuctl.host.worker.preparation import steps
 from tpuctl.host.worker.records import (
     CODE,
     ENVIRONMENT_FILE,
@@ -29,9 +29,7 @@ from tpuctl.host.worker.records import (
     WorkerStatus,
     identity,
 )
-from tpuctl.host.worker.reporting.logs import say
-from tpuctl.host.worker.reporting.reporter import Reporter
-from tpuctl.host.worker.reporting.status import now
+from tpuctl.host.worker.reporting import Reporter, now, say
 from tpuctl.host.worker.signals import Signals, Stopped, wake
 
 
@@ -54,7 +52,7 @@ class Supervisor:
         self._leftover_grace = timing.LEFTOVER_GRACE
         self._packages: Optional[Callable[[], object]] = None
         """Writes which packages the script can import, until that is written."""
-        self._oom_kills = causes.count_oom_kills()
+        self._oom_kills = script.count_oom_kills()
         self._sentinel = Sentinel()
         self._peers = Peers(self._bucket, spec, on_end=wake)
         self._watching = Errand(self._peers.due, lambda: self._try(self._peers.look))
@@ -87,7 +85,7 @@ class Supervisor:
         if not status.pid and os.path.exists(self._script_lock):
             status = replace(status, has_unnoted_script=True)
         if status.exit_code is None:  # else only its last word was missing
-            cause = causes.of_failure(self._log, "SIGKILL", oom_kills) if code == -signal.SIGKILL else ""
+            cause = script.of_failure(self._log, "SIGKILL", oom_kills) if code == -signal.SIGKILL else ""
             status = replace(status, error=error, cause=cause)
         try:
             self._finish(status)
@@ -112,7 +110,7 @@ class Supervisor:
         """Write the first status: `launch` waits for the file that follows it."""
         with open(self._log, "ab"):
             pass
-        for folder in (self._reporter.reports, environment.tpu_logs(self._reporter.reports)):
+        for folder in (self._reporter.reports, steps.tpu_logs(self._reporter.reports)):
             os.makedirs(folder, exist_ok=True)
         began = "" if self._spec.line else now()  # time in the line is no time on the TPU
         self._status.write(replace(self._status.last, state=PREPARING, started=began))
@@ -131,9 +129,9 @@ class Supervisor:
         except (*steps.ERRORS, gcs.GcsError, OSError) as error:
             self._signals.can_interrupt = False
             text = "%s: %s" % (type(error).__name__, error)
-            return replace(self._status.last, error=text, cause=causes.of_error(error))
+            return replace(self._status.last, error=text, cause=script.of_error(error))
 
-    def _prepare(self) -> environment.Prepared:
+    def _prepare(self) -> steps.Prepared:
         """Prepare the host, and wait for the other workers.
 
         A signal ends this with Stopped, as do somebody's request and another worker's end.
@@ -157,13 +155,13 @@ class Supervisor:
 
     def _end_earlier(self) -> None:
         """End the scripts of earlier runs that nobody watches: they hold the chips."""
-        others = leftovers.abandoned(self._folder)
+        others = processes.abandoned(self._folder)
         if others:
-            leftovers.end_earlier(others)
+            processes.end_earlier(others)
 
     def _end_leftovers(self, script: int) -> None:
         grace = timing.SIGNAL_DELAY if self._signals.number else self._leftover_grace
-        leftovers.end(self._folder, script, (self._guard, self._sentinel.pid), grace)
+        processes.end(self._folder, script, (self._guard, self._sentinel.pid), grace)
 
     def _await_turn(self) -> None:
         def note(ahead: int) -> None:
@@ -188,8 +186,8 @@ class Supervisor:
         subject = "run" if self._is_cancelled else "host"
         return "the %s was stopped before the script started" % subject
 
-    def _start(self, prepared: environment.Prepared) -> Script:
-        variables = environment.of_job(self._spec, prepared, self._reporter.reports, self._code_folder)
+    def _start(self, prepared: steps.Prepared) -> Script:
+        variables = steps.of_job(self._spec, prepared, self._reporter.reports, self._code_folder)
         self._packages = lambda: self._write_packages(prepared, variables)
         started = command(self._spec, variables, prepared.interpreter)
         working = steps.working_folder(self._spec, self._code_folder)
@@ -244,7 +242,7 @@ class Supervisor:
         if self._packages and self._try(self._packages):
             self._packages = None
 
-    def _write_packages(self, prepared: environment.Prepared, variables: Mapping[str, str]) -> None:
+    def _write_packages(self, prepared: steps.Prepared, variables: Mapping[str, str]) -> None:
         from tpuctl.host.worker.preparation import inventory  # noqa: PLC0415  the script has started by then
 
         name = self._spec.folder + ENVIRONMENT_FILE
@@ -261,7 +259,7 @@ class Supervisor:
     def _ask_why(self) -> None:
         """Ask the host once why it stops, and keep the answer: it may leave no time for a last word."""
         if self._stop_cause is None:
-            self._stop_cause = causes.of_stop()
+            self._stop_cause = script.of_stop()
             stopped = self._signals.name
             self._status.keep(replace(self._status.last, stopped=stopped, cause=self._stop_cause))
 
@@ -277,8 +275,8 @@ class Supervisor:
             return status
         if not self._signals.number and not self._is_cancelled:
             self._is_cancelled = self._try(self._stops.look_in_bucket) and bool(self._stops.request)
-        cause = causes.of_failure(self._log, name, self._oom_kills)
-        return replace(status, cause=cause, tail=causes.last_line(self._log))
+        cause = script.of_failure(self._log, name, self._oom_kills)
+        return replace(status, cause=cause, tail=script.last_line(self._log))
 
     def _try(self, work: Callable[[], object]) -> bool:
         return self._reporter.attempt(work)

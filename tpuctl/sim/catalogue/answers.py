@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from tpuctl.sim.accounts import project_number
 from tpuctl.sim.faults import FaultRegistry
-from tpuctl.sim.iam.access import current_caller
-from tpuctl.sim.iam.policies import Resource
+from tpuctl.sim.iam.callers import current_caller
+from tpuctl.sim.iam.enforcement import Resource
 from tpuctl.sim.json_values import JsonObject
+from tpuctl.sim.token_server import project_number
 
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 WebHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 
 from aiohttp import web
 
-from tpuctl.sim.accounts import project_number, service_account, stable_number
 from tpuctl.sim.compute.operations import Operation
-from tpuctl.sim.iam.access import current_caller
-from tpuctl.sim.iam.policies import Resource
+from tpuctl.sim.iam.callers import current_caller
+from tpuctl.sim.iam.enforcement import Resource
 from tpuctl.sim.json_values import JsonObject
+from tpuctl.sim.token_server import project_number, service_account, stable_number
 
 VERSIONS = "v1|beta|alpha"
 PROJECT = f"/compute/{{version:{VERSIONS}}}/projects/{{project}}"

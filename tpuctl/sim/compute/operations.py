@@ -6,7 +6,7 @@ import secrets
 import time
 from dataclasses import dataclass
 
-from tpuctl.sim.state.database import Database, RecordTable
+from tpuctl.sim.state import Database, RecordTable
 
 
 @dataclass(frozen=True)

@@ -14,29 +14,21 @@ import aiohttp
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from tpuctl.sim.faults import FaultRegistry
-from tpuctl.sim.faults.bandwidth import BandwidthLimits
-from tpuctl.sim.faults.resets import reset
-from tpuctl.sim.gcs.downloads.sending import send_object
+from tpuctl.sim.faults import BandwidthLimits, FaultRegistry, reset
+from tpuctl.sim.gcs.authorization import KeyOf, base_url_of, require, set_unpaid_project
+from tpuctl.sim.gcs.background_tasks import run_forever
+from tpuctl.sim.gcs.downloads import send_object
 from tpuctl.sim.gcs.errors import GcsError, no_such_path
-from tpuctl.sim.gcs.http.authorization import require, set_unpaid_project
-from tpuctl.sim.gcs.http.base_url import base_url_of
-from tpuctl.sim.gcs.http.internal_errors import as_gcs_error
-from tpuctl.sim.gcs.http.request_faults import RequestFaults, begin_operation, faults_of
-from tpuctl.sim.gcs.http.signed_urls import KeyOf
 from tpuctl.sim.gcs.json_api.batch import Batch
 from tpuctl.sim.gcs.json_api.resources import etag
 from tpuctl.sim.gcs.json_api.routes import JsonApi, match_path
-from tpuctl.sim.gcs.lifecycle.background_tasks import run_forever
-from tpuctl.sim.gcs.rules.encryption import refuse_keys
-from tpuctl.sim.gcs.rules.parameters import parse_number
-from tpuctl.sim.gcs.rules.preconditions import Preconditions, check_etags
+from tpuctl.sim.gcs.request_faults import RequestFaults, as_gcs_error, begin_operation, faults_of
+from tpuctl.sim.gcs.rules import Preconditions, check_etags, parse_number, refuse_keys
 from tpuctl.sim.gcs.storage.store import Store
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
-from tpuctl.sim.gcs.uploads.resumable import ResumableUploads
-from tpuctl.sim.gcs.uploads.routes import Uploads
+from tpuctl.sim.gcs.uploads import ResumableUploads, Uploads
 from tpuctl.sim.gcs.xml_api.routes import XmlApi
-from tpuctl.sim.iam.access import current_caller
+from tpuctl.sim.iam.callers import current_caller
 
 PATH = "/storage/v1/b/{bucket}/o/{object}"
 

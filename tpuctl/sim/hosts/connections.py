@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from threading import Lock
 from typing import TypeVar
 
-from tpuctl.sim.access.peers import plain, sockets
+from tpuctl.sim.access import plain, sockets
 from tpuctl.sim.hosts.programs.processes import PROC, ProcessEntry, snapshot
 
 Key = TypeVar("Key")

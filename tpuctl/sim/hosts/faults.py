@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
-from tpuctl.sim.hosts.programs import disk_full
+from tpuctl.sim.hosts.programs import processes
 from tpuctl.sim.hosts.programs.processes import end_processes, freeze, thaw
-from tpuctl.sim.state.private_file import write_private
+from tpuctl.sim.state import write_private
 
 EFFECTS: dict[str, frozenset[str]] = {
     "host-hang": frozenset({"silent", "frozen"}),
@@ -70,14 +70,14 @@ class HostFaults:
             "killed": lambda: end_processes(host.mark.__eq__, host.leaders, 0),
             "refusing": host.refuse_ssh,
             "other key": lambda: _at_once(lambda: host.show_key(own=False)),
-            "full": lambda: disk_full.fill(host.folder, host.mark, host.leaders),
+            "full": lambda: processes.fill(host.folder, host.mark, host.leaders),
         }
         self._end: dict[str, Callable[[], Awaitable[None]]] = {
             "frozen": lambda: thaw(host.mark, host.leaders),
             "killed": host.boot,
             "refusing": host.accept_ssh,
             "other key": lambda: _at_once(lambda: host.show_key(own=True)),
-            "full": lambda: disk_full.free(host.folder, host.mark, host.leaders),
+            "full": lambda: processes.free(host.folder, host.mark, host.leaders),
         }
 
     @property

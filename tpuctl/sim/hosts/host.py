@@ -25,16 +25,13 @@ from types import MappingProxyType
 import asyncssh
 
 from tpuctl import accelerators, images
-from tpuctl.sim.access.guard import Guard
+from tpuctl.sim.access import Guard
 from tpuctl.sim.events import Events
-from tpuctl.sim.hosts.disk import HostDisk
 from tpuctl.sim.hosts.faults import HostFaults
 from tpuctl.sim.hosts.metadata.identity import Identity, Signer
-from tpuctl.sim.hosts.metadata.server import MetadataServer
-from tpuctl.sim.hosts.metadata.tree import Instance, metadata_tree
-from tpuctl.sim.hosts.network import HostListener, Network
+from tpuctl.sim.hosts.metadata.server import Instance, MetadataServer, metadata_tree
+from tpuctl.sim.hosts.network import HostDisk, HostListener, Network
 from tpuctl.sim.hosts.packages import Packages
-from tpuctl.sim.hosts.programs.disk_full import is_full
 from tpuctl.sim.hosts.programs.login import (
     BECOME,
     command_line,
@@ -46,10 +43,9 @@ from tpuctl.sim.hosts.programs.login import (
 from tpuctl.sim.hosts.programs.login import SHELL as LOGIN_SHELL
 from tpuctl.sim.hosts.programs.namespaces import ETC_HOSTS, Namespaces, enterer, make
 from tpuctl.sim.hosts.programs.own_ports import HostPorts
-from tpuctl.sim.hosts.programs.processes import MARK, host_mark, of_host
+from tpuctl.sim.hosts.programs.processes import MARK, host_mark, is_full, of_host
 from tpuctl.sim.hosts.programs.programs import Command, Enter, Program, Programs, spawn
-from tpuctl.sim.hosts.ssh.authorized_keys import AuthorizedKeys, accepted_keys
-from tpuctl.sim.hosts.ssh.server import SshHost, SshServer
+from tpuctl.sim.hosts.ssh import AuthorizedKeys, SshHost, SshServer, accepted_keys
 from tpuctl.sim.records import Host, Notices
 
 FILE, LOG = "crontab", "cron.log"

@@ -1,4 +1,4 @@
-"""Opens the sockets of the hosts' servers: always on loopback, one socket a server."""
+"""Creates the folder of a simulated host: its home, tmp, devices, keys and guest attributes."""
 
 from __future__ import annotations
 
@@ -6,19 +6,134 @@ import asyncio
 import errno
 import ipaddress
 import secrets
+import shutil
 import socket
 import struct
 import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpuctl.sim.access.guard import Guard
+import asyncssh
+
+from tpuctl.sim.access import Guard, sockets
+from tpuctl.sim.hosts.connections import can_tell, sockets_of
+from tpuctl.sim.hosts.metadata.server import GuestAttributes
 from tpuctl.sim.hosts.programs.own_ports import HostPorts, OwnPorts
-from tpuctl.sim.network.ports import LOOPBACK, Ports
+from tpuctl.sim.hosts.programs.processes import belonging, snapshot
+from tpuctl.sim.network.tunnels import LOOPBACK, Ports
+from tpuctl.sim.records import Host
+from tpuctl.sim.state import write_private
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+
+
+HOST_KEY = "ssh_host_ed25519_key"
+GUEST_ATTRIBUTES = "guest.json"
+ACCESS_TOKEN = "access_token"  # noqa: S105  the name of a file
+
+
+class HostDisk:
+    """One host's folder; it outlives a restart of the simulator and a stop of the node."""
+
+    def __init__(self, pool: Path, host: Host) -> None:
+        self.folder = pool / host.node_uid / f"w{host.worker}"
+        self.home = self.folder / "home"
+        self.tmp = self.folder / "tmp"
+        self.python = self.folder / "python"
+        self.view = self.folder / "root"
+        """Stands for the root of its file system where a program looks for what the host has of its own."""
+        self.etc_hosts = self.folder / "etc-hosts"
+        self.access_token = self.folder / ACCESS_TOKEN
+        self.guest = GuestAttributes(self.folder / GUEST_ATTRIBUTES)
+
+    def exists(self) -> bool:
+        """Return whether the host has been started before."""
+        return (self.folder / HOST_KEY).exists()
+
+    def prepare(self) -> None:
+        """Create what is missing, readable by this user alone."""
+        for folder in (self.folder.parent, self.folder, self.home, self.tmp, self.view):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not (self.view / "tmp").is_symlink():
+            (self.view / "tmp").symlink_to(Path("..", self.tmp.name))
+
+    def create_devices(self, names: Iterable[str]) -> list[Path]:
+        """Create device files, such as /dev/accel0, as files of the host; return where they are."""
+        paths = [self.view / name.lstrip("/") for name in names]
+        for path in paths:
+            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            path.touch(mode=0o666)
+        return paths
+
+    def write_etc_hosts(self, text: str) -> None:
+        """Write /etc/hosts in place: programs that are up see it through a mount of this very file."""
+        self.etc_hosts.write_text(text)
+        self.etc_hosts.chmod(0o644)
+
+    def host_key(self) -> asyncssh.SSHKey:
+        """Return the host's private key; the first call makes it."""
+        path = self.folder / HOST_KEY
+        try:
+            return asyncssh.import_private_key(path.read_bytes())
+        except FileNotFoundError:
+            key = asyncssh.generate_private_key("ssh-ed25519")
+            write_private(path, key.export_private_key())
+            return key
+
+    def delete(self) -> None:
+        """Delete everything, the node's folder with its last host."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        try:
+            self.folder.parent.rmdir()
+        except OSError:  # it holds other hosts of the node
+            pass
+
+
+POLL_INTERVAL = 0.05
+"""Seconds between looks at whether the host has its network again."""
+
+
+class NetworkIsolation:
+    """Tells the connections of such hosts; `marks` returns the marks of those without network now."""
+
+    def __init__(self, marks: Callable[[], set[str]]) -> None:
+        self._marks = marks
+
+    async def admit(self, transport: asyncio.BaseTransport | None) -> None:
+        """Return at once; for a connection from a host without network, when the host has it again."""
+        while self._marks() and await self._is_isolated(transport):
+            await asyncio.sleep(POLL_INTERVAL)
+
+    async def cut(self, transports: Iterable[asyncio.BaseTransport | None]) -> None:
+        """Cut those of these connections that come from a host without network."""
+        if not self._marks():
+            return
+        ports = await asyncio.to_thread(_ports_of, self._marks())
+        for transport in transports:
+            if isinstance(transport, asyncio.Transport) and _port(transport) in ports:
+                transport.abort()
+
+    async def _is_isolated(self, transport: asyncio.BaseTransport | None) -> bool:
+        if transport is None or transport.is_closing():
+            return False
+        return _port(transport) in await asyncio.to_thread(_ports_of, self._marks())
+
+
+def _port(transport: asyncio.BaseTransport) -> int:
+    peer = transport.get_extra_info("peername")
+    return int(peer[1]) if peer else 0
+
+
+def _ports_of(marks: set[str]) -> set[int]:
+    """The ports of all TCP sockets that the marked processes have open."""
+    if not can_tell():  # macOS
+        return set()
+    inodes = {inode for pid in belonging(snapshot(), marks.__contains__, set()) for inode in sockets_of(pid)}
+    return {own_end[1] for own_end, inode in sockets() if inode in inodes}
+
 
 Address = tuple[str, int]
 

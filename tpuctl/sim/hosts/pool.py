@@ -13,19 +13,18 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from tpuctl.parallel import allow_open_files
-from tpuctl.sim.access.guard import Guard
+from tpuctl.sim.access import Guard
 from tpuctl.sim.events import Events
 from tpuctl.sim.hosts.connections import ConnectionOwners, can_tell
-from tpuctl.sim.hosts.disk import HostDisk
 from tpuctl.sim.hosts.host import RunningHost
 from tpuctl.sim.hosts.metadata.identity import Signer
-from tpuctl.sim.hosts.metadata.tree import Instance
-from tpuctl.sim.hosts.network import Network
+from tpuctl.sim.hosts.metadata.server import Instance
+from tpuctl.sim.hosts.network import HostDisk, Network
 from tpuctl.sim.hosts.programs.processes import Sleep, end_processes, host_mark, world_mark
-from tpuctl.sim.hosts.ssh.authorized_keys import AuthorizedKeys
-from tpuctl.sim.network.ports import Ports
+from tpuctl.sim.hosts.ssh import AuthorizedKeys
+from tpuctl.sim.network.tunnels import Ports
 from tpuctl.sim.records import GRACE, GuestAttribute, Host, Notices
-from tpuctl.sim.state.private_file import write_private
+from tpuctl.sim.state import write_private
 
 END_GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL when the simulator itself ends, for which somebody waits."""

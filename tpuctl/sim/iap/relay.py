@@ -12,16 +12,12 @@ from dataclasses import dataclass
 
 from aiohttp import WSMsgType, web
 
-from tpuctl.sim.access.web_pages import TUNNELLER
+from tpuctl.sim.access import TUNNELLER
 from tpuctl.sim.events import Events
-from tpuctl.sim.faults import FaultRegistry
-from tpuctl.sim.faults.bandwidth import BandwidthLimits
-from tpuctl.sim.faults.resets import reset
-from tpuctl.sim.iam.access import current_caller
-from tpuctl.sim.iap import close_codes
-from tpuctl.sim.iap.close_codes import INVALID_DATA, INVALID_TAG, Closing
-from tpuctl.sim.iap.faults import TunnelFaults
-from tpuctl.sim.iap.targets import Targets, target_of
+from tpuctl.sim.faults import BandwidthLimits, FaultRegistry, reset
+from tpuctl.sim.iam.callers import current_caller
+from tpuctl.sim.iap import targets
+from tpuctl.sim.iap.targets import INVALID_DATA, INVALID_TAG, Closing, Targets, TunnelFaults, target_of
 from tpuctl.sim.records import Host
 
 LARGEST_DATA = 16_384
@@ -169,7 +165,7 @@ class Relay:
         async with self._accepted(request, tunnel.host if tunnel else None) as (socket, faults):
             await faults.open()
             if tunnel is None or tunnel.owner != _member():
-                raise Closing(close_codes.SESSION_UNKNOWN)
+                raise Closing(targets.SESSION_UNKNOWN)
             tunnel.rewind(int(position))
             self._stop_timer(tunnel)
             await socket.send_bytes(reconnected(tunnel.received))
@@ -296,15 +292,15 @@ class Tunnel:
     def rewind(self, position: int) -> None:
         """Resume after the first `position` bytes for the client; raises Closing if that cannot be."""
         if position < self._kept_from:
-            raise Closing(close_codes.REWIND_FAILED)
+            raise Closing(targets.REWIND_FAILED)
         self.confirm(position)
 
     def confirm(self, position: int) -> None:
         """Forget what the client has received; raises Closing for a wrong position."""
         if position < self._kept_from:
-            raise Closing(close_codes.BAD_ACK)
+            raise Closing(targets.BAD_ACK)
         if position > self._kept_from + len(self._kept):
-            raise Closing(close_codes.INVALID_ACK)
+            raise Closing(targets.INVALID_ACK)
         del self._kept[: position - self._kept_from]
         self._kept_from = position
         self._notify()
@@ -361,7 +357,7 @@ class Tunnel:
                 await faults.carry(len(content), up=False)
                 await socket.send_bytes(data(content))
             elif self._ended:
-                raise Closing(close_codes.READ_FAILED)
+                raise Closing(targets.READ_FAILED)
             else:
                 await self._change()
 
@@ -369,7 +365,7 @@ class Tunnel:
         reader = FrameReader()
         while (message := await socket.receive()).type not in ENDS:
             if message.type is not WSMsgType.BINARY:
-                raise Closing(close_codes.INVALID_OPCODE)
+                raise Closing(targets.INVALID_OPCODE)
             for frame in reader.feed(message.data):
                 if isinstance(frame, Ack):
                     self.confirm(frame.received)
@@ -386,7 +382,7 @@ class Tunnel:
             self._writer.write(content)
             await self._writer.drain()
         except OSError:
-            raise Closing(close_codes.WRITE_FAILED) from None
+            raise Closing(targets.WRITE_FAILED) from None
         self.received += len(content)
 
     def _notify(self) -> None:
@@ -399,7 +395,7 @@ class Tunnel:
 
 async def _replaced(replaced: asyncio.Event) -> bool:
     await replaced.wait()
-    raise Closing(close_codes.SESSION_IN_USE)
+    raise Closing(targets.SESSION_IN_USE)
 
 
 async def _first(*works: Coroutine[None, None, bool]) -> bool:

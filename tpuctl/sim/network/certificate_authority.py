@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from tpuctl.sim.state.private_file import write_private
+from tpuctl.sim.state import write_private
 
 LIFETIME = timedelta(days=365)
 RENEWAL = timedelta(days=30)

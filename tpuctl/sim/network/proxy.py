@@ -1,4 +1,4 @@
-"""Serves a CONNECT proxy that routes by host name: serve in this process, tunnel, refuse, or pass through."""
+"""Maps Google's host names to simulated services, for the proxy."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import cast
 from urllib.parse import urlsplit
 
-from tpuctl.sim.access.guard import FOREIGN, Guard
+from tpuctl.sim.access import FOREIGN, Guard
 from tpuctl.sim.network.certificate_authority import CertificateAuthority
-from tpuctl.sim.network.tunnels import Connections, FirstBytes, open_tunnel
+from tpuctl.sim.network.tunnels import LOOPBACK, Connections, FirstBytes, WebServers, open_tunnel
+from tpuctl.sim.settings import PASS, REFUSE
 
 LONGEST_LINE = 64 << 10
 """Bytes of a request's head, or of one line in a chunked body; longer ones are passed on without a look."""
@@ -343,3 +344,32 @@ class RepairedFraming(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._server.resume_writing()
+
+
+TPU_API = "tpu.googleapis.com"
+
+OUTSIDE: dict[str, dict[str, Route]] = {
+    PASS: {},
+    REFUSE: {"*": Refuse("outside the simulator, which was started with --egress refuse")},
+}
+"""Egress -> the routes of all other hosts."""
+
+
+def google_routes(servers: WebServers, tpu_port: int, egress: str) -> dict[str, Route]:
+    """Return the routes, once the HTTP servers run, by host name and in order."""
+    storage = Serve(servers.protocol("storage"))
+    refused = Refuse("the simulator has no such service")
+    return {
+        "storage.googleapis.com": storage,
+        "www.googleapis.com": storage,
+        "*.storage.googleapis.com": storage,
+        TPU_API: Tunnel(LOOPBACK, tpu_port),
+        "compute.googleapis.com": Serve(servers.protocol("compute_rest")),
+        "cloudbilling.googleapis.com": Serve(servers.protocol("billing_rest")),
+        "cloudquotas.googleapis.com": Serve(servers.protocol("quota_rest")),
+        "tunnel.cloudproxy.app": Serve(servers.protocol("iap_relay")),
+        "*.cloudproxy.app": refused,
+        "*.googleapis.com": refused,
+        "metadata.google.internal": refused,
+        **OUTSIDE[egress],
+    }

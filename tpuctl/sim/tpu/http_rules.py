@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 
 from tpuctl import accelerators
 from tpuctl.sim.json_values import JsonObject, JsonValue, object_at
-from tpuctl.sim.tpu.rpcs import MIXINS, rpcs
+from tpuctl.sim.tpu.grpc_api import MIXINS, rpcs
 from tpuctl.sim.world import api_error
 
 UNKNOWN = re.compile(r'has no field named "(?P<name>[^"]*)" at "[^".]*\.?(?P<place>[^"]*)"')

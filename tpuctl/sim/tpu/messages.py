@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from types import ModuleType
 from weakref import WeakKeyDictionary
@@ -20,10 +20,9 @@ from google.rpc import (
 from tpuctl import accelerators
 from tpuctl.accelerators import Accelerator
 from tpuctl.sim.records import GuestAttribute
-from tpuctl.sim.tpu import api_versions
 from tpuctl.sim.world import Node, Operation, QueuedResource, Reservation, Status
-from tpuctl.sim.world.api_json import MessageFields
 from tpuctl.sim.world.capacity import availability
+from tpuctl.sim.world.resources import MessageFields
 
 NETWORK_PORT = 8470
 """The port of TensorFlow's gRPC server on a TPU host."""
@@ -50,7 +49,7 @@ class Messages:
         message = self._nodes.get(node)
         if message is None:
             # a version of the API that lacks a field or an enum's name leaves it out
-            fields = _node_json(node) | {"apiVersion": api_versions.API_VERSIONS[self._version]}
+            fields = _node_json(node) | {"apiVersion": API_VERSIONS[self._version]}
             message = ParseDict(fields, self.new("Node"), ignore_unknown_fields=True)
             self._nodes[node] = message
         return message
@@ -68,7 +67,7 @@ class Messages:
 
     def queued_resource(self, queued: QueuedResource) -> Message:
         """Return a QueuedResource."""
-        fields = api_versions.from_v2(self._version, _queued_json(queued))
+        fields = from_v2(self._version, _queued_json(queued))
         return ParseDict(fields, self.new("QueuedResource"), ignore_unknown_fields=True)
 
     def reservation(self, reservation: Reservation, used: int) -> Message:
@@ -97,7 +96,7 @@ class Messages:
         return ParseDict(fields, self.new("GuestAttributes"))
 
     def _result(self, operation: Operation) -> Message:
-        if operation.queued and (operation.verb != "delete" or self._version in api_versions.SHOWS_DELETED):
+        if operation.queued and (operation.verb != "delete" or self._version in SHOWS_DELETED):
             return self.queued_resource(operation.queued)
         return self.node(operation.result) if operation.result else empty_pb2.Empty()
 
@@ -151,7 +150,7 @@ def _queued_json(queued: QueuedResource) -> MessageFields:
     error = status_json(queued.error) if queued.error else None
     name = queued.state.split("_")[0].lower() + "Data"
     state: MessageFields = {"state": queued.state}
-    if queued.state in api_versions.STATES_WITH_DATA:
+    if queued.state in STATES_WITH_DATA:
         state[name] = {"error": error} if error else {}
     if queued.initiator:
         state["stateInitiator"] = queued.initiator
@@ -191,3 +190,48 @@ def _operation_json(operation: Operation, version: str) -> MessageFields:
 
 def _timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
+API_VERSIONS = {"v2": "V2", "v2alpha1": "V2_ALPHA1"}
+"""The api_version that a node shows: v2alpha1 has no V2."""
+
+MULTISLICE_PARAMS = {"v2": "multisliceParams", "v2alpha1": "multiNodeParams"}
+"""The parameters of several nodes in a NodeSpec, the same in all but name (and v2alpha1's workloadType)."""
+
+SHOWS_DELETED = frozenset({"v2alpha1"})
+"""Versions in which the result of deleting a queued resource is the queued resource; in v2 it is empty."""
+
+STATES_WITH_DATA = frozenset(
+    {
+        "CREATING",
+        "ACCEPTED",
+        "PROVISIONING",
+        "FAILED",
+        "DELETING",
+        "ACTIVE",
+        "SUSPENDING",
+        "SUSPENDED",
+    }
+)
+"""States of a queued resource with a message of their own in `state_data`."""
+
+
+def to_v2(version: str, queued: Mapping[str, object]) -> MessageFields:
+    """Return a queued resource sent in this version as the world reads it."""
+    return _renamed(queued, MULTISLICE_PARAMS[version], MULTISLICE_PARAMS["v2"])
+
+
+def from_v2(version: str, queued: Mapping[str, object]) -> MessageFields:
+    """Return a queued resource of the world as this version shows it."""
+    return _renamed(queued, MULTISLICE_PARAMS["v2"], MULTISLICE_PARAMS[version])
+
+
+def _renamed(queued: Mapping[str, object], old: str, new: str) -> MessageFields:
+    tpu = queued.get("tpu")
+    node_specs = tpu.get("nodeSpec") if isinstance(tpu, Mapping) else None
+    if not node_specs:
+        return dict(queued)
+    renamed = [
+        {new if key == old else key: value for key, value in node_spec.items()} for node_spec in node_specs
+    ]
+    return {**queued, "tpu": {"nodeSpec": renamed}}

@@ -15,11 +15,11 @@ from google.protobuf.message import Message
 
 from tpuctl.sim.json_values import JsonObject
 from tpuctl.sim.tpu import api_v1
+from tpuctl.sim.tpu.grpc_api import MIXINS, rpcs
 from tpuctl.sim.tpu.http_rules import Route, routes
-from tpuctl.sim.tpu.rpcs import MIXINS, rpcs
 from tpuctl.sim.tpu.service import MODULES, Service
 from tpuctl.sim.world import ApiError, Code, Status, World, api_error
-from tpuctl.sim.world.api_json import MessageFields
+from tpuctl.sim.world.resources import MessageFields
 
 PATH = "/$discovery/rest"
 DEFAULT_VERSION = "v2"

@@ -16,29 +16,32 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from tpuctl.sim import resource_names
-from tpuctl.sim.accounts import project_number, service_account
-from tpuctl.sim.iam.access import Caller, current_caller
-from tpuctl.sim.iam.policies import Resource
+from tpuctl.sim.iam.callers import Caller, current_caller
+from tpuctl.sim.iam.enforcement import Resource
 from tpuctl.sim.records import DEFAULT_ACCOUNT
-from tpuctl.sim.tpu import api_versions, messages
+from tpuctl.sim.token_server import project_number, service_account
+from tpuctl.sim.tpu import messages
 from tpuctl.sim.tpu.messages import Messages
-from tpuctl.sim.tpu.methods.group import Method, MethodGroup, filtered_page, location_names
-from tpuctl.sim.tpu.methods.request_fields import (
+from tpuctl.sim.tpu.methods import (
     CreateNodeRequest,
     CreateQueuedResourceRequest,
     DeleteQueuedResourceRequest,
     FilteredListRequest,
     GetGuestAttributesRequest,
     ListRequest,
+    Method,
+    MethodGroup,
     NameRequest,
     ParentRequest,
     PerformMaintenanceQueuedResourceRequest,
     UpdateNodeRequest,
     WorkersRequest,
+    filtered_page,
+    location_names,
 )
-from tpuctl.sim.world import ApiError, World, api_error, names
+from tpuctl.sim.world import ApiError, World, api_error, resources
 from tpuctl.sim.world.capacity import availability
-from tpuctl.sim.world.pages import page
+from tpuctl.sim.world.resources import page
 
 PERMISSIONS = {
     "CreateNode": "tpu.nodes.create",
@@ -95,20 +98,20 @@ class LocationMethods(MethodGroup):
 
     async def _generate_service_identity(self, request: ParentRequest) -> Message:
         """The name of a project's service agent: Google's list of service agents."""
-        number = project_number(names.parse(request.parent).project)
+        number = project_number(resources.parse(request.parent).project)
         email = f"service-{number}@cloud-tpu.iam.gserviceaccount.com"
         return self._messages.new("GenerateServiceIdentityResponse", identity={"email": email})
 
     async def _get_accelerator_type(self, request: NameRequest) -> Message:
-        names.require_collection(request.name, "acceleratorTypes")
-        name = names.parse(request.name)
+        resources.require_collection(request.name, "acceleratorTypes")
+        name = resources.parse(request.name)
         offered = availability.accelerator_types(name.zone)
         if name.id not in offered:
             raise api_error("not_found", name=request.name)
         return self._messages.accelerator_type(name.parent, offered[name.id])
 
     async def _list_accelerator_types(self, request: FilteredListRequest) -> Message:
-        offered = availability.accelerator_types(names.parse(request.parent).zone)
+        offered = availability.accelerator_types(resources.parse(request.parent).zone)
         listed, next_token = filtered_page(
             request,
             {
@@ -121,8 +124,8 @@ class LocationMethods(MethodGroup):
         )
 
     async def _get_runtime_version(self, request: NameRequest) -> Message:
-        names.require_collection(request.name, "runtimeVersions")
-        name = names.parse(request.name)
+        resources.require_collection(request.name, "runtimeVersions")
+        name = resources.parse(request.name)
         if name.id not in availability.RUNTIME_VERSIONS:
             raise api_error("not_found", name=request.name)
         return self._messages.runtime_version(name.parent, name.id)
@@ -140,12 +143,12 @@ class LocationMethods(MethodGroup):
         )
 
     async def _get_location(self, request: locations_pb2.GetLocationRequest) -> Message:
-        name = names.parse(request.name)
+        name = resources.parse(request.name)
         location: Message = messages.location(name.project, name.zone)
         return location
 
     async def _list_locations(self, request: locations_pb2.ListLocationsRequest) -> Message:
-        project = names.parse(request.name).project
+        project = resources.parse(request.name).project
         by_zone = {zone: messages.location(project, zone) for zone in availability.zones()}
         listed, next_token = filtered_page(request, by_zone)
         response: Message = locations_pb2.ListLocationsResponse(locations=listed, next_page_token=next_token)
@@ -170,7 +173,7 @@ class QueuedResourceMethods(MethodGroup):
         }
 
     async def _create_queued_resource(self, request: CreateQueuedResourceRequest) -> Message:
-        sent = api_versions.to_v2(self._version, MessageToDict(request.queued_resource))
+        sent = messages.to_v2(self._version, MessageToDict(request.queued_resource))
         identifier, context = request.queued_resource_id, self._context(request)
         return self._operation(self._world.queued_resources.create(request.parent, identifier, sent, context))
 
@@ -206,7 +209,7 @@ class QueuedResourceMethods(MethodGroup):
     async def _list_reservations(self, request: ListRequest) -> Message:
         reservations = self._world.capacity.reservations
         listed, next_token = page(
-            reservations.all(names.list_prefix(request.parent)),
+            reservations.all(resources.list_prefix(request.parent)),
             lambda reservation: reservation.name,
             request.page_size,
             request.page_token,
@@ -306,7 +309,7 @@ class OperationMethods(MethodGroup):
         return self._operation(self._world.operations.get(request.name))
 
     async def _list_operations(self, request: operations_pb2.ListOperationsRequest) -> Message:
-        prefix = names.list_prefix(request.name)
+        prefix = resources.list_prefix(request.name)
         parent = request.name.removesuffix("/operations")
         unreachable = self._world.unreachable_zones(parent)
         if unreachable and not request.return_partial_success:
@@ -314,7 +317,7 @@ class OperationMethods(MethodGroup):
         by_name = {
             operation.name: self._operation(operation)
             for operation in self._world.operations.all(prefix)
-            if names.parse(operation.name).zone not in unreachable
+            if resources.parse(operation.name).zone not in unreachable
         }
         listed, next_token = filtered_page(request, by_name)
         response: Message = operations_pb2.ListOperationsResponse(

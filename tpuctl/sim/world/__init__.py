@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tpuctl.sim.events import Event
 from tpuctl.sim.world.api_errors import ApiError, Code, Status, api_error
-from tpuctl.sim.world.capacity.reservations import Reservation
+from tpuctl.sim.world.capacity.capacity import Reservation
 from tpuctl.sim.world.resources import Node, Operation, QueuedResource, RequestContext
 from tpuctl.sim.world.world import World
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypedDict
 
-from tpuctl.sim.accounts import project_number
+from tpuctl.sim.token_server import project_number
 
 SERVICE = "tpu.googleapis.com"
 ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"

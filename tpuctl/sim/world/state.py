@@ -1,4 +1,4 @@
-"""The state that the parts of the simulated Cloud TPU share: the stored records, and how they change."""
+"""Defines the states of nodes and queued resources: allowed calls, and the states that may follow."""
 
 from __future__ import annotations
 
@@ -10,13 +10,100 @@ from tpuctl.sim.events import Events
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.records import Hosts
 from tpuctl.sim.settings import Profile
-from tpuctl.sim.state.database import Database, RecordTable
-from tpuctl.sim.world import names
+from tpuctl.sim.state import Database, RecordTable
+from tpuctl.sim.world import resources
 from tpuctl.sim.world.api_errors import Status, api_error
-from tpuctl.sim.world.api_json import NodeFields
 from tpuctl.sim.world.change_notifier import ChangeNotifier
 from tpuctl.sim.world.injected_faults import NO_FAULT, OperationFault
-from tpuctl.sim.world.resources import DEFAULT_CONTEXT, Node, Operation, QueuedResource, RequestContext
+from tpuctl.sim.world.resources import (
+    DEFAULT_CONTEXT,
+    Node,
+    NodeFields,
+    Operation,
+    QueuedResource,
+    RequestContext,
+)
+
+MAINTENANCE = ("simulate maintenance event", "perform maintenance")
+
+NODE_ALLOWED: dict[str, frozenset[str]] = {
+    # that a node can be deleted while it is being created is ours: no source was found
+    "CREATING": frozenset({"delete", "preempt"}),
+    "READY": frozenset({"delete", "preempt", "update", "stop", "get guest attributes", *MAINTENANCE}),
+    "STOPPING": frozenset(),
+    "STOPPED": frozenset({"delete", "update", "start"}),
+    "STARTING": frozenset(),
+    "DELETING": frozenset(),
+    "REPAIRING": frozenset({"delete", "preempt"}),
+    "PREEMPTED": frozenset({"delete"}),
+    "TERMINATED": frozenset({"delete"}),
+}
+"""State of a node -> calls that it allows, besides get and list."""
+
+LOST = frozenset({"PREEMPTED", "TERMINATED"})
+"""States in which only the record of a node is left, until it is deleted."""
+
+VACANT = LOST | {"STOPPED"}
+"""States in which a node uses no capacity."""
+
+
+@dataclass(frozen=True)
+class Transition:
+    """The state of a node during and after a long-running operation; None: unchanged, or deleted."""
+
+    method: str
+    during: str | None
+    after: str | None
+
+
+NODE_TRANSITIONS: dict[str, Transition] = {
+    "create": Transition("CreateNode", "CREATING", "READY"),
+    "delete": Transition("DeleteNode", "DELETING", None),
+    "update": Transition("UpdateNode", None, None),
+    "stop": Transition("StopNode", "STOPPING", "STOPPED"),
+    "start": Transition("StartNode", "STARTING", "READY"),
+    "simulateMaintenanceEvent": Transition("SimulateMaintenanceEvent", None, None),
+    # that a node under maintenance is REPAIRING is ours: no source was found
+    "performMaintenance": Transition("PerformMaintenance", "REPAIRING", "READY"),
+}
+"""Verb of an operation, as its metadata shows it -> its method and states."""
+
+CANCELLABLE = frozenset({"create"})
+"""Verbs whose operation on a node can be cancelled; others run to their end (which operations Google's API
+can cancel is not documented)."""
+
+QUEUED_RESOURCE_ALLOWED: dict[str, frozenset[str]] = {
+    "CREATING": frozenset({"delete", "force delete"}),
+    "ACCEPTED": frozenset({"delete", "force delete"}),
+    "WAITING_FOR_RESOURCES": frozenset({"delete", "force delete"}),
+    "PROVISIONING": frozenset({"force delete"}),
+    "ACTIVE": frozenset({"force delete", "reset", "perform maintenance"}),
+    "SUSPENDING": frozenset({"force delete"}),
+    "SUSPENDED": frozenset({"delete", "force delete", "reset"}),
+    "FAILED": frozenset({"delete", "force delete", "reset"}),
+    "DELETING": frozenset(),
+}
+"""State of a queued resource -> calls that it allows, besides get and list. Delete is as the
+comment on `force` in google/cloud/tpu/v2/cloud_tpu.proto says: without it in ACCEPTED, FAILED and SUSPENDED,
+and whenever there are no nodes (as in CREATING and WAITING_FOR_RESOURCES). In which states a queued resource
+can be reset is ours: no source was found."""
+
+QUEUED_RESOURCE_NEXT: dict[str, frozenset[str]] = {
+    "CREATING": frozenset({"ACCEPTED", "DELETING"}),
+    "ACCEPTED": frozenset({"WAITING_FOR_RESOURCES", "PROVISIONING", "FAILED", "DELETING"}),
+    "WAITING_FOR_RESOURCES": frozenset({"PROVISIONING", "FAILED", "DELETING"}),
+    "PROVISIONING": frozenset({"ACTIVE", "WAITING_FOR_RESOURCES", "FAILED", "SUSPENDING", "DELETING"}),
+    "ACTIVE": frozenset({"SUSPENDING", "DELETING"}),
+    "SUSPENDING": frozenset({"SUSPENDED", "ACCEPTED", "DELETING"}),
+    "SUSPENDED": frozenset({"SUSPENDING", "DELETING"}),
+    "FAILED": frozenset({"SUSPENDING", "DELETING"}),
+    "DELETING": frozenset(),
+}
+"""State of a queued resource -> the states that may follow. SUSPENDING leads back to ACCEPTED in a reset."""
+
+SERVING = frozenset({"READY", "STOPPING", "STOPPED", "STARTING", "REPAIRING"})
+"""States of the nodes of an ACTIVE queued resource."""
+
 
 MAX_ENDED = 1_000
 """Ended operations that can still be read; how long Google keeps them was not found."""
@@ -48,7 +135,7 @@ class Operations:
         """Return the operation called `name`; raises NOT_FOUND."""
         operation = self._records.get(name)
         if operation is None:
-            names.require_collection(name, "operations")
+            resources.require_collection(name, "operations")
             raise api_error("not_found", name=name)
         return operation
 
@@ -104,7 +191,7 @@ class Operations:
         """Store a new operation on a target that has none running."""
         now = self._clock()
         operation = Operation(
-            name=names.new_operation(names.parse(target.name).parent, now),
+            name=resources.new_operation(resources.parse(target.name).parent, now),
             verb=verb,
             target=target.name,
             create_time=now,

@@ -6,8 +6,8 @@ from tpuctl.sim.events import Events
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.records import GRACE, Hosts
 from tpuctl.sim.settings import Profile
-from tpuctl.sim.state.database import Database
-from tpuctl.sim.world import names
+from tpuctl.sim.state import Database
+from tpuctl.sim.world import resources
 from tpuctl.sim.world.api_errors import api_error
 from tpuctl.sim.world.capacity import availability
 from tpuctl.sim.world.capacity.capacity import Capacity
@@ -73,7 +73,7 @@ class World:
         """
         self.events.note("request", method, resource, body=body)
         raise_before_call(self.faults, method, resource)
-        name = names.parse(resource)
+        name = resources.parse(resource)
         if name.project in self.disabled_projects:
             raise api_error("api_disabled", project=name.project)
         all_zones = not name.zone or (name.zone == "-" and method in WILDCARD_METHODS)
@@ -90,7 +90,7 @@ class World:
 
     def unreachable_zones(self, parent: str) -> list[str]:
         """Return the zones that are missing from a list over all zones, whose parent is `locations/-`."""
-        name = names.parse(parent)
+        name = resources.parse(parent)
         if name.zone != "-":
             return []
         return [zone for zone in availability.zones() if is_unreachable(self.faults, name.project, zone)]

@@ -10,8 +10,8 @@ import pytest
 from tests.running_simulator import CommandResult
 from tpuctl.data.analysis.comparison import Comparison
 from tpuctl.datasets import DatasetRef
-from tpuctl.flows.datasets.analysis import diff as flow
-from tpuctl.flows.datasets.analysis.diff import DatasetDiff, Difference
+from tpuctl.flows.datasets import analysis as flow
+from tpuctl.flows.datasets.analysis import DatasetDiff, Difference
 
 Tpuctl = Callable[..., CommandResult]
 A, B = DatasetRef("rows", "1.0.0"), DatasetRef("rows", "2.0.0")

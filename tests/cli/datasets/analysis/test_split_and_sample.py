@@ -19,7 +19,7 @@ from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cloud.storage import Bucket
 from tpuctl.data.output.manifest import Manifest, decode_manifest
 from tpuctl.datasets import DatasetRef
-from tpuctl.flows.datasets.analysis.reading import split_records
+from tpuctl.flows.datasets.analysis import split_records
 
 Command = Callable[..., CommandResult]
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from tests.running_simulator import CommandResult
-from tpuctl.data.analysis.duplicates import Duplicates
-from tpuctl.data.analysis.moments import Moments
+from tpuctl.data.analysis.comparison import Duplicates
+from tpuctl.data.analysis.contents import Moments
 from tpuctl.datasets import DatasetRef
-from tpuctl.flows.datasets.analysis import stats as flow
-from tpuctl.flows.datasets.analysis.stats import DatasetStats, PictureStats, SplitStats
+from tpuctl.flows.datasets import analysis as flow
+from tpuctl.flows.datasets.analysis import DatasetStats, PictureStats, SplitStats
 
 Tpuctl = Callable[..., CommandResult]
 NONE = Moments()

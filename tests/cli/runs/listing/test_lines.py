@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 import click
 import pytest
 
-from tpuctl.cli.runs.listing.columns import COLUMNS, ColumnList, Line, headings, reason, shown
-from tpuctl.flows.runs.metrics.latest import Metric, Metrics
+from tpuctl.cli.runs.runs import COLUMNS, ColumnList, Line, headings, reason, shown
+from tpuctl.flows.runs.metrics import Metric, Metrics
 from tpuctl.flows.runs.summaries import Summary
-from tpuctl.upkeep.notes import Note, Notes
+from tpuctl.upkeep import Note, Notes
 
 NOW = datetime(2026, 1, 1, 14, tzinfo=UTC)
 NOTES = Notes(

@@ -19,7 +19,7 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import NotFoundError
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.host.worker.job import processes
-from tpuctl.host.worker.job.leftovers import variable
+from tpuctl.host.worker.job.processes import variable
 from tpuctl.host.worker.records import QUEUED, READY, RUNNING
 from tpuctl.parallel import fanout
 from tpuctl.polling import poll

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.running_simulator import CommandResult, RunningSimulator
-from tpuctl.cli.runs.upkeep import gc
+from tpuctl.cli.runs import upkeep
 from tpuctl.errors import StateError
 from tpuctl.flows.runs.upkeep.collection import Collection, Rule
 
@@ -30,7 +30,7 @@ def collected(
             errors = [StateError(f"Run 'r{number}' goes on.") for number in range(refused)]
             return Collection((), [f"t{number}" for number in range(tagged)], errors)
 
-        monkeypatch.setattr(gc, "plan_collection", plan)
+        monkeypatch.setattr(upkeep, "plan_collection", plan)
         result = tpuctl("runs", "gc", *options)
         ((rule, is_rehearsal),) = asked
         return result, rule, is_rehearsal

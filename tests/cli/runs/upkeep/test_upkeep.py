@@ -16,7 +16,7 @@ from tests.running_simulator import CommandResult
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
 from tpuctl.nodes import RESTART_LABEL, RUN_LABEL, UpdateNode
-from tpuctl.upkeep.removal import REMOVAL_TYPE
+from tpuctl.upkeep import REMOVAL_TYPE
 
 Command = Callable[..., CommandResult]
 

@@ -8,11 +8,7 @@ import pytest
 from msgspec import structs
 
 from tests.cloud.tpu.test_client import NODE, REQUEST
-from tpuctl.cloud.tpu.rules import check_creation
-from tpuctl.cloud.tpu.rules.disks import disk_name
-from tpuctl.cloud.tpu.rules.metadata import RESERVED
-from tpuctl.cloud.tpu.rules.names import check_node_name
-from tpuctl.cloud.tpu.rules.scopes import AUTH, scope_urls
+from tpuctl.cloud.tpu.rules import AUTH, RESERVED, check_creation, check_node_name, disk_name, scope_urls
 from tpuctl.errors import UsageError
 from tpuctl.nodes import (
     CreateNode,

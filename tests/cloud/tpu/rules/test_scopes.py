@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.cloud.tpu.rules.scopes import scope_urls
+from tpuctl.cloud.tpu.rules import scope_urls
 from tpuctl.errors import UsageError
 
 AUTH = "https://www.googleapis.com/auth/"

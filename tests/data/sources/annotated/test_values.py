@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tpuctl.data.sources.annotated import values as module
-from tpuctl.data.sources.annotated.values import ValueStore
+from tpuctl.data.sources.annotated import fields as module
+from tpuctl.data.sources.annotated.fields import ValueStore
 
 
 @pytest.fixture

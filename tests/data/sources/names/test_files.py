@@ -6,20 +6,20 @@ import re
 
 import pytest
 
-from tpuctl.data.sources.names import files
-from tpuctl.data.sources.names.files import is_media
+from tpuctl.data.sources import names
+from tpuctl.data.sources.names import is_media
 
 PATTERNS = {
-    "metadata": files.METADATA,
-    "metadata in parquet": files.METADATA_PARQUET,
-    "coco": files.COCO,
-    "shards": files.TAR_SHARDS,
-    "tfrecords": files.TFRECORDS,
-    "parquet": files.PARQUET,
-    "json lines": files.JSON_LINES,
-    "csv": files.CSV,
-    "numpy": files.NUMPY,
-    "idx": files.IDX,
+    "metadata": names.METADATA,
+    "metadata in parquet": names.METADATA_PARQUET,
+    "coco": names.COCO,
+    "shards": names.TAR_SHARDS,
+    "tfrecords": names.TFRECORDS,
+    "parquet": names.PARQUET,
+    "json lines": names.JSON_LINES,
+    "csv": names.CSV,
+    "numpy": names.NUMPY,
+    "idx": names.IDX,
 }
 NAMES = """
 metadata.jsonl metadata, json lines
@@ -98,6 +98,6 @@ def test_other_files_are_neither(name: str) -> None:
 
 
 def test_the_names_of_other_libraries_are_theirs() -> None:
-    assert (files.TFDS_INFO, files.TFDS_FEATURES) == ("dataset_info.json", "features.json")
-    assert (files.SAVED_STATE, files.SAVED_DICT) == ("state.json", "dataset_dict.json")
-    assert files.TEXT_FILES == (".txt", ".text")
+    assert (names.TFDS_INFO, names.TFDS_FEATURES) == ("dataset_info.json", "features.json")
+    assert (names.SAVED_STATE, names.SAVED_DICT) == ("state.json", "dataset_dict.json")
+    assert names.TEXT_FILES == (".txt", ".text")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.data.sources.names.masks import is_mask, pair_name, shows_masks
+from tpuctl.data.sources.names import is_mask, pair_name, shows_masks
 
 
 @pytest.mark.parametrize(

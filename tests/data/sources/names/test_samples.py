@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.data.sources.names.samples import ending, is_value, sample_key, shows_samples
+from tpuctl.data.sources.names import ending, is_value, sample_key, shows_samples
 
 
 @pytest.mark.parametrize(

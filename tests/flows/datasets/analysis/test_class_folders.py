@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.data.schema.features import Label, Text
-from tpuctl.flows.datasets.analysis.sample_files import ClassFolders
+from tpuctl.data.schema import Label, Text
+from tpuctl.flows.datasets.analysis import ClassFolders
 
 
 def folders(*classes: str) -> list[str]:

@@ -12,9 +12,9 @@ from tests.bucket_objects.records import MANIFEST
 from tests.flows.runs.evidence.memory_bucket import MemoryBucket
 from tpuctl.cloud.storage import Bucket
 from tpuctl.data.output.manifest import Manifest, ShardEntry, SplitEntry
-from tpuctl.data.schema.features import Label, Text
+from tpuctl.data.schema import Label, Text
 from tpuctl.errors import NotFoundError
-from tpuctl.flows.datasets.analysis.diff import DatasetDiff, Difference, diff
+from tpuctl.flows.datasets.analysis import DatasetDiff, Difference, diff
 
 
 def made(version: str = "1.0.0", splits: dict[str, int] | None = None, **changes: Any) -> Manifest:

@@ -15,8 +15,8 @@ from tpuctl.cloud.storage import Bucket, Object
 from tpuctl.data.output.manifest import Manifest, ShardEntry, SplitEntry
 from tpuctl.data.tfrecord.framing import frame
 from tpuctl.errors import NotFoundError, StateError
-from tpuctl.flows.datasets.analysis import reading
-from tpuctl.flows.datasets.analysis.reading import in_parallel, split_records
+from tpuctl.flows.datasets import analysis
+from tpuctl.flows.datasets.analysis import in_parallel, split_records
 
 
 def manifest(*counts: int) -> Manifest:
@@ -74,7 +74,7 @@ def test_each_record_is_worked_on_once_and_results_come_in_order(count: int) -> 
 def test_no_more_is_held_than_memory_should(
     monkeypatch: pytest.MonkeyPatch, limit: str, value: int, size: int, held: int
 ) -> None:
-    monkeypatch.setattr(reading, limit, value)
+    monkeypatch.setattr(analysis, limit, value)
     taken = 0
 
     def endless() -> Iterator[bytes]:

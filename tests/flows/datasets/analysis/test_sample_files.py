@@ -14,8 +14,7 @@ from tpuctl.cloud.endpoints import Cloud
 from tpuctl.data.plan import plan
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError
-from tpuctl.flows.datasets.analysis.derive import Origin, sample_plan
-from tpuctl.flows.datasets.analysis.sample_files import planned_files, write_files
+from tpuctl.flows.datasets.analysis import Origin, planned_files, sample_plan, write_files
 from tpuctl.local.confined_folder import ConfinedFolder
 from tpuctl.local.staged_folder import STAGING
 

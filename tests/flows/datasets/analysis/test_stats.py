@@ -16,12 +16,12 @@ from tests.flows.runs.evidence.memory_bucket import MemoryBucket
 from tpuctl.cloud.storage import Bucket
 from tpuctl.data.output.manifest import ShardEntry, SplitEntry
 from tpuctl.data.plan import plan
-from tpuctl.data.schema.features import Label, Text
+from tpuctl.data.schema import Label, Text
 from tpuctl.data.tfrecord.example_encoding import encode
 from tpuctl.data.tfrecord.framing import frame
 from tpuctl.datasets import DatasetRef
-from tpuctl.flows.datasets.analysis import stats
-from tpuctl.flows.datasets.analysis.stats import DatasetStats
+from tpuctl.flows.datasets import analysis
+from tpuctl.flows.datasets.analysis import DatasetStats
 
 
 @pytest.mark.parametrize(("sample", "told"), [(None, [1, 2, 3, 4, 5]), (2, [1, 2, 3, 4])])
@@ -30,10 +30,10 @@ def test_each_record_that_is_read_counts_once(
 ) -> None:
     splits = {"train": SplitEntry(3, 100, ()), "test": SplitEntry(2, 100, ())}
     manifest = msgspec.structs.replace(MANIFEST, splits=splits, features={})
-    monkeypatch.setattr(stats, "split_records", lambda _, __, split: iter([b""] * splits[split].records))
+    monkeypatch.setattr(analysis, "split_records", lambda _, __, split: iter([b""] * splits[split].records))
     reports: list[tuple[int, int]] = []
     bucket = cast("Bucket", MemoryBucket())
-    stats.stats(bucket, manifest, lambda *numbers: reports.append(numbers), sample=sample)
+    analysis.stats(bucket, manifest, lambda *numbers: reports.append(numbers), sample=sample)
     assert reports == [(done, len(told)) for done in told]
 
 
@@ -45,7 +45,7 @@ ROWS = {"train": [(0, "aa"), (1, "b"), (1, ""), (5, "c"), (-1, "d")], "test": [(
 def result(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> DatasetStats:
     """The figures of a bucket in memory."""
     if request.param == "one by one":
-        monkeypatch.setattr(stats, "has_columns", lambda _: False)
+        monkeypatch.setattr(analysis, "has_columns", lambda _: False)
     bucket, entries = MemoryBucket(), {}
     for split, rows in ROWS.items():
         records = [encode({"label": label, "text": text.encode()}) for label, text in rows]
@@ -54,7 +54,7 @@ def result(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> D
         entries[split] = SplitEntry(len(rows), 10 * len(rows), (shard,))
     features = {"label": Label(("cat", "dog", "fox")), "text": Text()}
     manifest = msgspec.structs.replace(MANIFEST, splits=entries, features=features)
-    return stats.stats(cast("Bucket", bucket), manifest, lambda *_: None)
+    return analysis.stats(cast("Bucket", bucket), manifest, lambda *_: None)
 
 
 def test_classes_are_counted_by_their_names_and_others_by_their_numbers(result: DatasetStats) -> None:
@@ -91,7 +91,7 @@ def test_of_sizes_of_pictures_the_three_most_frequent_are_named(pictures: Path, 
     for number, size in enumerate(widths_and_heights):
         write_image(pictures.parent / "sizes" / "cat" / f"{number}.png", size=size, shade=number)
     manifest = send(bucket, plan(pictures.parent / "sizes", name="pets", shards=1)).manifest
-    (split,) = stats.stats(bucket, manifest, lambda *_: None).splits
+    (split,) = analysis.stats(bucket, manifest, lambda *_: None).splits
     figures = split.pictures["image"]
     assert figures.sizes == ((5, 4, 4), (4, 5, 3), (6, 6, 2))
     assert (figures.height.most, figures.width.least, figures.broken) == (7, 4, 0)

@@ -18,18 +18,15 @@ from tests.flows.datasets.pets import PETS, names
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
-from tpuctl.data.bad_records import BadRecordsError
-from tpuctl.data.options import Options, TokenOptions
+from tpuctl.data import tokens
 from tpuctl.data.plan import DatasetPlan, plan
-from tpuctl.data.tokens import tokenizing
+from tpuctl.data.source import BadRecordsError, Options, TokenOptions
 from tpuctl.errors import ConfigError, DeadlineError, HostError, UsageError
 from tpuctl.flows.datasets import upload as local_upload
 from tpuctl.flows.datasets.beam import upload as beam_upload
 from tpuctl.flows.datasets.beam.worker import Failures, Task, Worker
-from tpuctl.flows.datasets.conversion import ConversionProgress, Report
 from tpuctl.flows.datasets.lookup import find_manifest
-from tpuctl.flows.datasets.plan import make_plan
-from tpuctl.flows.datasets.request import UploadRequest
+from tpuctl.flows.datasets.plan import ConversionProgress, Report, UploadRequest, make_plan
 from tpuctl.flows.datasets.upload import Uploaded
 
 Tpuctl = Callable[..., CommandResult]
@@ -150,7 +147,7 @@ class TestWorker:
         options = Options(tokens=TokenOptions("words", 3, vocabulary_size=6))
         request = UploadRequest(source=str(tmp_path / "a.csv"), ref=PETS, shards=4, options=options)
         planned = make_plan(request)
-        monkeypatch.setattr(tokenizing, "learn_vocabulary", None)
+        monkeypatch.setattr(tokens, "learn_vocabulary", None)
         task = pickle.loads(pickle.dumps(Task.of(planned, request, cloud)))
         worker = Worker(task)
         for number, shard in enumerate(planned.shards()):

@@ -20,7 +20,7 @@ from tpuctl.errors import (
     StockoutError,
     TpuctlError,
 )
-from tpuctl.flows.nodes.inventory import Allocation
+from tpuctl.flows.nodes.lookup import Allocation
 from tpuctl.flows.nodes.placement import creation
 from tpuctl.flows.nodes.placement.creation import Patience
 from tpuctl.nodes import (

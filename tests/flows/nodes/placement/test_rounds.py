@@ -20,8 +20,8 @@ from tpuctl.errors import (
     StockoutError,
     TpuctlError,
 )
-from tpuctl.flows.nodes.inventory import Allocation
-from tpuctl.flows.nodes.placement.search import Search
+from tpuctl.flows.nodes.lookup import Allocation
+from tpuctl.flows.nodes.placement.rounds import Search
 from tpuctl.flows.nodes.plan import plan_up
 from tpuctl.flows.nodes.up import up
 from tpuctl.nodes import Change, CreateNode, CreateQueuedResource, QueueState

@@ -9,7 +9,7 @@ import pytest
 from tpuctl.accelerators import accelerator
 from tpuctl.catalogue.regions import BucketLocation
 from tpuctl.errors import UsageError
-from tpuctl.flows.nodes.placement.search import Search, Terms, check_search, expand, is_zone
+from tpuctl.flows.nodes.placement.rounds import Search, Terms, check_search, expand, is_zone
 
 V3 = accelerator("v3-8")
 ONE, TWO = ("us-central1-a",), ("us-central1-a", "europe-west4-a")

@@ -9,8 +9,8 @@ import pytest
 
 from tests.flows.nodes.memory_provider import MemoryProvider, node, queued_resource
 from tpuctl.errors import StateError
-from tpuctl.flows.nodes.inventory import Allocation
-from tpuctl.flows.nodes.placement.siblings import (
+from tpuctl.flows.nodes.lookup import Allocation
+from tpuctl.flows.nodes.placement.creation import (
     Siblings,
     older_rival,
     require_candidates,

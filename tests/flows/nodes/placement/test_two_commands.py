@@ -19,8 +19,8 @@ from tpuctl import parallel
 from tpuctl.cloud.provider import Operation
 from tpuctl.errors import ConflictError, NotFoundError, StateError, TpuctlError
 from tpuctl.flows.nodes.down import down, plan_down
-from tpuctl.flows.nodes.inventory import Allocation
-from tpuctl.flows.nodes.placement.search import Search
+from tpuctl.flows.nodes.lookup import Allocation
+from tpuctl.flows.nodes.placement.rounds import Search
 from tpuctl.flows.nodes.plan import plan_up
 from tpuctl.flows.nodes.up import up
 from tpuctl.flows.progress import Report, silent

@@ -12,13 +12,13 @@ import pytest
 
 from tests.flows.nodes.memory_provider import MemoryProvider, node
 from tpuctl.errors import ConfigError, HostError, NotFoundError, PreemptedError, TpuctlError
-from tpuctl.flows.remote.forwarding import forward as flow
-from tpuctl.flows.remote.forwarding.forward import Link
+from tpuctl.flows.remote import forwarding as flow
+from tpuctl.flows.remote.forwarding import Link
 from tpuctl.flows.remote.targets import Hosts
 from tpuctl.nodes import Node, NodeState
 
 if TYPE_CHECKING:
-    from tpuctl.cloud.ssh.ports import HostPorts
+    from tpuctl.cloud.ssh.process import HostPorts
 
 LOST = "the connection to worker 0 of 'n1' was lost"
 SILENT = "worker 0 of 'n1' does not answer"
@@ -84,7 +84,7 @@ class Site:
 
 @pytest.fixture(autouse=True)
 def played_ports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpuctl.cloud.ssh.ports.HostPorts", PlayedPorts)
+    monkeypatch.setattr("tpuctl.cloud.ssh.process.HostPorts", PlayedPorts)
 
 
 def test_a_lost_connection_is_opened_again_until_the_node_has_ended() -> None:

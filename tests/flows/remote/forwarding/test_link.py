@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from tpuctl.flows.remote.forwarding import forward as flow
-from tpuctl.flows.remote.forwarding.forward import Link
+from tpuctl.flows.remote import forwarding as flow
+from tpuctl.flows.remote.forwarding import Link
 
 ORIGIN = ("127.0.0.1", 1)
 

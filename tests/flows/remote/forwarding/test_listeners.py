@@ -10,7 +10,7 @@ import pytest
 
 from tests.isolation.ports import free_port
 from tpuctl.errors import StateError, UsageError
-from tpuctl.flows.remote.forwarding.listeners import PortPair, is_port, listen, parse_ports
+from tpuctl.flows.remote.forwarding import PortPair, is_port, listen, parse_ports
 
 
 @pytest.mark.parametrize(

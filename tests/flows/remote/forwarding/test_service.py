@@ -12,10 +12,9 @@ from contextlib import contextmanager
 import pytest
 
 from tests.isolation.ports import listens
-from tpuctl.flows.remote.forwarding import forward as link_module
-from tpuctl.flows.remote.forwarding import forward as service_module
-from tpuctl.flows.remote.forwarding.forward import Link, Service
-from tpuctl.flows.remote.forwarding.listeners import PortPair, listen
+from tpuctl.flows.remote import forwarding as link_module
+from tpuctl.flows.remote import forwarding as service_module
+from tpuctl.flows.remote.forwarding import Link, PortPair, Service, listen
 
 Handler = Callable[[socket.socket], object]
 

@@ -9,9 +9,8 @@ import pytest
 
 from tests.flows.runs.evidence.memory_bucket import MemoryBucket
 from tpuctl.cloud.storage import Bucket
-from tpuctl.flows.runs.checkpoints import files, orbax
-from tpuctl.flows.runs.checkpoints.checkpoint import Checkpoint
-from tpuctl.flows.runs.checkpoints.listing import Listing
+from tpuctl.flows.runs import checkpoints
+from tpuctl.flows.runs.checkpoints import Checkpoint, Listing
 
 FOLDER = "runs/r1/checkpoints/"
 
@@ -39,7 +38,7 @@ def index_of(*parts: str | list[str]) -> bytes:
 
 class TestFiles:
     def read(self, listing: Listing) -> list[Checkpoint]:
-        return list(files.read_files(listing, list(listing.objects)))
+        return list(checkpoints.read_files(listing, list(listing.objects)))
 
     @pytest.mark.parametrize(
         ("name", "library", "step"),
@@ -95,7 +94,7 @@ class TestFiles:
         """A job may write one: 47 MB of short names took 1.6 GB on the laptop."""
         listing = listing_of("m.bin", model__bin__index__json=index_of(*["m.bin"] * 4))
         assert not self.read(listing)[0].reason
-        monkeypatch.setattr(files, "MOST_TENSORS", 4)
+        monkeypatch.setattr(checkpoints, "MOST_TENSORS", 4)
         assert self.read(listing)[0].reason == "its index cannot be read"
 
     def test_parts_without_an_index_wait_for_it(self) -> None:
@@ -110,7 +109,7 @@ class TestFiles:
 class TestOrbax:
     def read(self, *names: str, **contents: bytes) -> dict[str, Checkpoint]:
         listing = listing_of(*names, **contents)
-        steps = orbax.read_orbax(listing, list(listing.objects))
+        steps = checkpoints.read_orbax(listing, list(listing.objects))
         return {one.name.removeprefix(FOLDER): one for one in steps}
 
     def test_a_committed_step_has_all_files_of_its_folder(self) -> None:
@@ -154,7 +153,7 @@ class TestOrbax:
         memory.put(f"{FOLDER}7/_CHECKPOINT_METADATA", metadata)
         bucket = cast("Bucket", memory)
         listing = Listing(bucket, bucket.objects(""))
-        (step,) = orbax.read_orbax(listing, list(listing.objects))
+        (step,) = checkpoints.read_orbax(listing, list(listing.objects))
         assert step.reason == reason
         assert below(step.marks) == ["7/_CHECKPOINT_METADATA"]
 
@@ -164,7 +163,7 @@ class TestOrbax:
         memory.put(f"{FOLDER}7/_CHECKPOINT_METADATA", b'{"commit_timestamp_nsecs": 1}')
         bucket = cast("Bucket", memory)
         listing = Listing(bucket, bucket.objects(""))
-        (step,) = orbax.read_orbax(listing, list(listing.objects))
+        (step,) = checkpoints.read_orbax(listing, list(listing.objects))
         assert step.reason == "it has no commit_success.txt"
 
     def test_a_temporary_name_never_counts_and_keeps_the_final_one_from_it(self) -> None:
@@ -174,7 +173,8 @@ class TestOrbax:
         bucket = cast("Bucket", memory)
         listing = Listing(bucket, bucket.objects(""))
         steps = {
-            one.label: (one.step, one.reason) for one in orbax.read_orbax(listing, list(listing.objects))
+            one.label: (one.step, one.reason)
+            for one in checkpoints.read_orbax(listing, list(listing.objects))
         }
         assert steps == {
             "7": (7, "Orbax is renaming it"),

@@ -12,8 +12,7 @@ from tests.running_simulator import RunningSimulator
 from tpuctl.cloud.endpoints import connect
 from tpuctl.cloud.storage import Bucket
 from tpuctl.config import load
-from tpuctl.flows.runs.checkpoints.listing import Listing
-from tpuctl.flows.runs.checkpoints.readers import checkpoints_in, last_committed
+from tpuctl.flows.runs.checkpoints import Listing, checkpoints_in, last_committed
 
 pytestmark = pytest.mark.slow
 

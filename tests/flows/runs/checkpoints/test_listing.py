@@ -10,10 +10,9 @@ import pytest
 from tests.flows.runs.checkpoints.test_files import FOLDER, listing_of
 from tests.flows.runs.evidence.memory_bucket import MemoryBucket
 from tpuctl.cloud.storage import Bucket
-from tpuctl.flows.runs.checkpoints import listing as module
-from tpuctl.flows.runs.checkpoints import tensorflow
-from tpuctl.flows.runs.checkpoints.listing import Listing
-from tpuctl.flows.runs.checkpoints.readers import READERS, checkpoints_in
+from tpuctl.flows.runs import checkpoints
+from tpuctl.flows.runs import checkpoints as module
+from tpuctl.flows.runs.checkpoints import READERS, Listing, checkpoints_in
 
 KINDS = {
     "Orbax": ("{}/commit_success.txt", "{}/d/x"),
@@ -48,7 +47,7 @@ def test_names_are_not_walked_through_for_each_checkpoint(kind: str) -> None:
 
 def test_a_checkpoint_of_very_many_parts_lacks_the_first_that_is_missing() -> None:
     names = [f"{FOLDER}a.index", f"{FOLDER}a.data-00000-of-99999"]
-    assert tensorflow.missing(f"{FOLDER}a", names) == "its file a.data-00001-of-99999 is missing"
+    assert checkpoints.missing(f"{FOLDER}a", names) == "its file a.data-00001-of-99999 is missing"
 
 
 def test_small_objects_are_held_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

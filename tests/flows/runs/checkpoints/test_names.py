@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpuctl.cloud.storage import Bucket
-from tpuctl.flows.runs.checkpoints.checkpoint import step_of
-from tpuctl.flows.runs.checkpoints.listing import GoneError, Listing
-from tpuctl.flows.runs.checkpoints.readers import checkpoints_in, last_committed
+from tpuctl.flows.runs.checkpoints import GoneError, Listing, checkpoints_in, last_committed, step_of
 
 FOLDER = "runs/r1/checkpoints/"
 

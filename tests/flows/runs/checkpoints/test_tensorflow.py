@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpuctl.cloud.storage import Bucket
-from tpuctl.flows.runs.checkpoints.listing import Listing
-from tpuctl.flows.runs.checkpoints.readers import checkpoints_in
-from tpuctl.flows.runs.checkpoints.tensorflow import LARGEST_STATE
+from tpuctl.flows.runs.checkpoints import LARGEST_STATE, Listing, checkpoints_in
 
 RUN = "runs/r1/"
 FOLDER = f"{RUN}checkpoints/"

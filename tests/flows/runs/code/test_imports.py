@@ -11,9 +11,8 @@ import pytest
 
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs.code.bundles import pack
-from tpuctl.flows.runs.code.imports import import_statements, local_modules
 from tpuctl.flows.runs.code.programs import lone
-from tpuctl.flows.runs.code.syntax import check_syntax
+from tpuctl.flows.runs.code.project_files import check_syntax, import_statements, local_modules
 from tpuctl.job_header import Header
 
 AT_ONCE = """
@@ -21,7 +20,7 @@ import gc
 import sys
 import threading
 from tpuctl.flows.runs.code.programs import lone
-from tpuctl.flows.runs.code.imports import import_statements
+from tpuctl.flows.runs.code.project_files import import_statements
 
 sys.setswitchinterval(1e-6)
 gc.set_threshold(50)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.host.worker.preparation.wheels import wheel
 from tpuctl.errors import UsageError
-from tpuctl.flows.runs.code import locks
+from tpuctl.flows.runs.code import bundles
 from tpuctl.job_header import Header, ToolTable
 
 LOCKED = Header(tpuctl=ToolTable(requirements="requirements.lock"))
@@ -20,7 +20,7 @@ SCRIPT = (
 
 
 def test_without_a_lock_file_nothing_is_packed() -> None:
-    assert locks.files(Path(), Header()) == []
+    assert bundles.files(Path(), Header()) == []
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_wrong_lock_file_is_named_with_the_command_that_makes_one(
     if content is not None:
         (tmp_path / "requirements.lock").write_bytes(content)
     with pytest.raises(UsageError, match=rf"^The lock file {tmp_path}/requirements.lock {words}") as refused:
-        locks.files(tmp_path, LOCKED)
+        bundles.files(tmp_path, LOCKED)
     assert "--generate-hashes" in refused.value.hint
 
 
@@ -46,7 +46,7 @@ def test_the_lock_file_of_a_script_that_is_a_link_is_beside_the_link(tmp_path: P
     (tmp_path / "versions/v2.py").write_text("")
     (tmp_path / "latest.py").symlink_to("versions/v2.py")
     (tmp_path / "requirements.lock").write_text("")
-    assert locks.files(tmp_path, LOCKED) == [tmp_path / "requirements.lock"]
+    assert bundles.files(tmp_path, LOCKED) == [tmp_path / "requirements.lock"]
 
 
 @pytest.mark.parametrize("target", ["/dev/null", "requirements.lock", "folder"])
@@ -55,12 +55,12 @@ def test_a_lock_file_that_is_no_file_is_not_read(tmp_path: Path, target: str) ->
     (tmp_path / "folder").mkdir()
     (tmp_path / "requirements.lock").symlink_to(target)
     with pytest.raises(UsageError, match=r"has something else in its place|Too many levels"):
-        locks.files(tmp_path, LOCKED)
+        bundles.files(tmp_path, LOCKED)
 
 
 def test_packages_from_urls_are_named_without_passwords() -> None:
     header = Header(dependencies=("numpy", "own @ git+https://me:token@h.org/own.git"))
-    assert locks.direct_references(header) == ["Hosts install own @ git+https://***@h.org/own.git"]
+    assert bundles.direct_references(header) == ["Hosts install own @ git+https://***@h.org/own.git"]
 
 
 def test_an_option_in_a_lock_file_is_refused_before_anything_is_sent(tpuctl, node) -> None:
@@ -124,7 +124,7 @@ def test_another_folder_is_refused(tmp_path: Path, folder: str, words: str) -> N
         wheel(tmp_path / place, "tpuctl_wheel_of_a_test")
     (tmp_path / "project/mixed/notes.txt").write_text("")
     with pytest.raises(UsageError, match=words):
-        locks.wheelhouse(script.parent, (script.parent / folder).resolve())
+        bundles.wheelhouse(script.parent, (script.parent / folder).resolve())
 
 
 class TestWheels:
@@ -137,14 +137,14 @@ class TestWheels:
 
     def refused(self, script: Path, folder: Path) -> tuple[str, str]:
         with pytest.raises(UsageError) as refused:
-            locks.wheelhouse(script.parent, folder)
+            bundles.wheelhouse(script.parent, folder)
         return refused.value.message, refused.value.hint
 
     def test_has_its_name_below_the_script(self, script: Path) -> None:
         (script.parent / "deep").mkdir()
         wheel(script.parent / "deep/wheels", "tpuctl_wheel_of_a_test")
-        assert locks.wheelhouse(script.parent, script.parent / "deep/wheels") == "deep/wheels"
-        assert locks.wheelhouse(script.parent, None) == ""
+        assert bundles.wheelhouse(script.parent, script.parent / "deep/wheels") == "deep/wheels"
+        assert bundles.wheelhouse(script.parent, None) == ""
 
     def test_that_has_none_is_filled_by_pip(self, script: Path) -> None:
         folder = script.parent / "wheels"

@@ -16,9 +16,9 @@ from tests.running_simulator import CommandResult
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs.code import bundles, project_files
+from tpuctl.flows.runs.code.bundles import check_bundle
 from tpuctl.flows.runs.code.programs import lone
 from tpuctl.flows.runs.code.project_files import ProjectFiles
-from tpuctl.flows.runs.code.secrets import check_bundle
 from tpuctl.flows.runs.code.work_tree import git_state
 
 

@@ -22,7 +22,7 @@ from tests.sim.live_host import wait_until
 from tpuctl import runs
 from tpuctl.cloud import ssh
 from tpuctl.cloud.endpoints import Cloud
-from tpuctl.cloud.ssh.pool import Pool
+from tpuctl.cloud.ssh.session import Pool
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import (
     ConfigError,
@@ -33,10 +33,9 @@ from tpuctl.errors import (
     UsageError,
 )
 from tpuctl.flows.runs.control import cancel as flow
-from tpuctl.flows.runs.control.cancel import Cancellation, CancelPlan, plan_cancel
-from tpuctl.flows.runs.control.stop_requests import ask
+from tpuctl.flows.runs.control.cancel import Cancellation, CancelPlan, ask, plan_cancel
+from tpuctl.flows.runs.evidence.decision import HostState, HostWord, NodeWord
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun

@@ -27,10 +27,10 @@ from tpuctl.bucket_layout import NodePaths
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import StateError
 from tpuctl.flows.runs import stored_attempt
+from tpuctl.flows.runs.control import cancel
 from tpuctl.flows.runs.control import occupants as flow
-from tpuctl.flows.runs.control import stop_requests
+from tpuctl.flows.runs.evidence.decision import HostState, HostWord, NodeWord
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.host import gcs
 from tpuctl.host.worker import control
@@ -45,7 +45,7 @@ from tpuctl.host.worker.records import (
     WorkerStatus,
     encode,
 )
-from tpuctl.host.worker.reporting.status import LAST_FILE
+from tpuctl.host.worker.reporting import LAST_FILE
 from tpuctl.nodes import Node, NodeId, NodeState
 from tpuctl.parallel import fanout
 from tpuctl.runs import Attempt, Run
@@ -214,7 +214,7 @@ class Submission:
             self.is_over = True  # others wait in line
             return False
         for occupant in busy:
-            stop_requests.ask(StoredRun(bucket, occupant.run), "ada@example.com", 30)
+            cancel.ask(StoredRun(bucket, occupant.run), "ada@example.com", 30)
         return not busy
 
     def record(self) -> None:

@@ -17,8 +17,8 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import ConflictError, StateError
 from tpuctl.flows.runs.control import occupants as flow
 from tpuctl.flows.runs.control.occupants import Occupant
+from tpuctl.flows.runs.evidence.decision import NodeWord
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.evidence.words import NodeWord
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.host.worker.records import FINISHED, RUNNING, encode

@@ -9,8 +9,8 @@ from tests.flows.runs.records import write_run
 from tpuctl import runs
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import DeadlineError, InterruptedByUser, NotFoundError
-from tpuctl.flows.runs.control import wait as flow
-from tpuctl.flows.runs.control.wait import await_end, failure_of
+from tpuctl.flows.runs.control import cancel as flow
+from tpuctl.flows.runs.control.cancel import await_end, failure_of
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.runs import Verdict

@@ -11,11 +11,11 @@ from itertools import count
 import pytest
 
 from tpuctl import clock
+from tpuctl.bucket_objects import Content
+from tpuctl.cloud.downloads import ObjectStream
 from tpuctl.cloud.storage import Object
-from tpuctl.cloud.streams import ObjectStream
 from tpuctl.errors import ConflictError, NotFoundError
-from tpuctl.object_content import Content
-from tpuctl.sim.gcs.rules.list_query import compile_glob
+from tpuctl.sim.gcs.rules import compile_glob
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

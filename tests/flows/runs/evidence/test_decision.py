@@ -8,8 +8,16 @@ import pytest
 
 from tpuctl import runs
 from tpuctl.flows.runs.evidence import decision
-from tpuctl.flows.runs.evidence.decision import Ending, decide, needs_node, to_be_asked
-from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord, WorkerWord
+from tpuctl.flows.runs.evidence.decision import (
+    Ending,
+    HostState,
+    HostWord,
+    NodeWord,
+    WorkerWord,
+    decide,
+    needs_node,
+    to_be_asked,
+)
 from tpuctl.host import timing
 from tpuctl.host.worker.records import MAINTENANCE, PREEMPTION, UNKNOWN, WorkerStatus
 from tpuctl.nodes import NodeState

@@ -12,7 +12,7 @@ import pytest
 from tests.host.worker.host import kill_with_guard
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import runs
-from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.bucket_objects import BadObjectError
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.evidence.witnesses import Witnesses

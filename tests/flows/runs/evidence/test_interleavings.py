@@ -23,11 +23,10 @@ from tpuctl import clock, runs
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import ConflictError, TpuctlError
 from tpuctl.flows.runs import stored_attempt
-from tpuctl.flows.runs.control import stop_requests
+from tpuctl.flows.runs.control import cancel
 from tpuctl.flows.runs.control.cancel import plan_cancel
-from tpuctl.flows.runs.evidence.decision import LOST_AFTER
+from tpuctl.flows.runs.evidence.decision import LOST_AFTER, HostState, HostWord, NodeWord
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -206,7 +205,7 @@ class World:
         try:
             plan = plan_cancel(bucket, self.machine, "r1", self.random.choice(ACCOUNTS), grace=30)
             if not plan.verdict:
-                stop_requests.ask(plan.run, plan.by, plan.grace)
+                cancel.ask(plan.run, plan.by, plan.grace)
         except TpuctlError:
             pass  # others were always first
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from tests.flows.runs.evidence.test_decision import FINISHED, READY, RUNNING, STOPPED, outcome, words
 from tpuctl import runs
-from tpuctl.flows.runs.evidence.decision import Ending, decide
-from tpuctl.flows.runs.evidence.words import HostState, HostWord
+from tpuctl.flows.runs.evidence.decision import Ending, HostState, HostWord, decide
 from tpuctl.runs import BY_WORKERS
 
 FAILED = replace(FINISHED, exit_code=3)

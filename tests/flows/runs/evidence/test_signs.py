@@ -14,15 +14,14 @@ from tests.flows.runs.records import CREATED, STATUS, TPU, write_run
 from tpuctl import runs
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import NotFoundError, StateError
+from tpuctl.flows.runs import whole
 from tpuctl.flows.runs.evidence.decision import LOST_AFTER
-from tpuctl.flows.runs.evidence.signs import RecordMissingError, sign_of
-from tpuctl.flows.runs.evidence.witnesses import Witnesses
+from tpuctl.flows.runs.evidence.witnesses import RecordMissingError, Witnesses, sign_of
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RECORD_MISSING
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.summaries import take_page
 from tpuctl.flows.runs.upkeep.removal import ended_state
-from tpuctl.flows.runs.whole import stage
 from tpuctl.host.worker.records import FINISHED, encode
 from tpuctl.runs import BY_MACHINE, Verdict
 
@@ -84,7 +83,7 @@ def test_a_name_of_which_something_works_is_nobodys(site: Site, gone: tuple[str,
         state = settle(run, NOBODY)
         assert (state.label, state.verdict) == (RECORD_MISSING, None)
         with pytest.raises(RecordMissingError):
-            stage.look(run, NOBODY)
+            whole.look(run, NOBODY)
     if RECORD in gone:
         page = take_page(site.bucket, NOBODY)
         assert [(line.run, line.state) for line in page.runs] == [("r1", RECORD_MISSING)]

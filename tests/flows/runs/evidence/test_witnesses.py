@@ -18,11 +18,11 @@ from tests.flows.runs.evidence.memory_bucket import MemoryBucket
 from tests.flows.runs.records import ATTEMPT, STATUS, TPU
 from tpuctl.bucket_layout import NodePaths
 from tpuctl.cloud.ssh import CommandResult
-from tpuctl.cloud.ssh.pool import Pool
+from tpuctl.cloud.ssh.session import Pool
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import DeadlineError, HostError
+from tpuctl.flows.runs.evidence.decision import HostState, HostWord, NodeWord, WorkerWord
 from tpuctl.flows.runs.evidence.witnesses import QUESTION, Witnesses, record_preemptions
-from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord, WorkerWord
 from tpuctl.host.worker.records import FINISHED, UNKNOWN, WorkerStatus
 from tpuctl.nodes import Node, NodeId, NodeState, PastChange, QueuedResourceId, QueueState
 

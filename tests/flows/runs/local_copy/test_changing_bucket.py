@@ -13,7 +13,7 @@ from tests.flows.runs.records import write_run
 from tests.forks.tensorflow_python import python
 from tests.running_simulator import CommandResult
 from tpuctl.cloud.storage import Bucket
-from tpuctl.flows.runs.checkpoints import tensorflow
+from tpuctl.flows.runs import checkpoints as tensorflow
 from tpuctl.flows.runs.pull import PullResult, pull
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.polling import poll

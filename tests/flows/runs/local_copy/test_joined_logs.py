@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.flows.runs.local_copy.joined_logs import Parts, joined_logs
+from tpuctl.flows.runs.local_copy import Parts, joined_logs
 
 
 def parts(*paths: str) -> list[Parts]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.flows.runs.local_copy.paths import assign_paths
+from tpuctl.flows.runs.local_copy import assign_paths
 
 FOLDER = "runs/r1/"
 LOG = "attempts/1/workers/0/log/000001.log"

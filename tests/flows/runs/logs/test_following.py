@@ -15,7 +15,7 @@ from tests.flows.runs.logs.memory_logs import MemoryLogs
 from tests.flows.runs.records import ATTEMPT, CREATED, STATUS, write_run
 from tests.running_simulator import RunningSimulator
 from tpuctl import runs
-from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.bucket_objects import BadObjectError
 from tpuctl.cloud.storage import Bucket, Object
 from tpuctl.errors import BucketMissingError, DeadlineError, InterruptedByUser, NotFoundError
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
@@ -26,7 +26,7 @@ from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.host.worker.records import FINISHED, RUNNING, encode, ordered_log_file, status_type
 from tpuctl.nodes import Node, NodeId
 from tpuctl.runs import ORDERED_LOGS, Run, Verdict
-from tpuctl.upkeep.removal import REMOVAL_TYPE, Removal, encode_removal
+from tpuctl.upkeep import REMOVAL_TYPE, Removal, encode_removal
 
 NOBODY = Witnesses(MemoryProvider())
 MANY = tuple(range(64))

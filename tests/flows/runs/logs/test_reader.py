@@ -16,8 +16,7 @@ from tests.running_simulator import RunningSimulator
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs.logs import reader as logs
-from tpuctl.flows.runs.logs.reader import Line, LogReader, _Cursor
-from tpuctl.flows.runs.logs.startup_lines import hides_startup_lines, is_startup_line
+from tpuctl.flows.runs.logs.reader import Line, LogReader, _Cursor, hides_startup_lines, is_startup_line
 from tpuctl.flows.runs.stored_attempt import LogChunk, StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.host.worker.records import FINISHED, encode, ordered_log_file, status_type

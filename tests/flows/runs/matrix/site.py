@@ -32,9 +32,9 @@ from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch
 from tpuctl.host.worker.attempt_lock import is_held_in
 from tpuctl.host.worker.job import processes
-from tpuctl.host.worker.job.leftovers import variable
+from tpuctl.host.worker.job.processes import variable
 from tpuctl.host.worker.records import LOCK_FILE, ORDERED_LOG, StopRequest, encode
-from tpuctl.host.worker.reporting.status import read_last
+from tpuctl.host.worker.reporting import read_last
 from tpuctl.nodes import NodeState
 from tpuctl.polling import Backoff, poll
 from tpuctl.runs import Verdict

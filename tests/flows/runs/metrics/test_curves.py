@@ -10,8 +10,8 @@ import pytest
 from tests.data.events.files import TIME, event
 from tests.flows.runs.metrics.test_latest import put
 from tpuctl.cloud.storage import Bucket
-from tpuctl.flows.runs.metrics import curves
-from tpuctl.flows.runs.metrics.curves import read_curves
+from tpuctl.flows.runs import metrics
+from tpuctl.flows.runs.metrics import read_curves
 
 
 def values(bucket: Bucket) -> dict[str, list[tuple[int, float]]]:
@@ -76,7 +76,7 @@ def test_the_later_attempt_is_known_by_its_times_and_not_by_its_files(bucket: Bu
 def test_of_very_many_points_some_are_held_and_the_last(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(curves, "MOST_POINTS", 4)
+    monkeypatch.setattr(metrics, "MOST_POINTS", 4)
     for count in (4, 5, 19, 20, 21):
         put(bucket, "events.out.tfevents.1.a", *[event("loss", step, 0.5) for step in range(count)])
         steps = [step for step, _ in values(bucket)["loss"]]

@@ -6,12 +6,7 @@ import pytest
 
 from tests.data.events.files import TIME, event
 from tpuctl.cloud.storage import Bucket
-from tpuctl.flows.runs.metrics.latest import (
-    WITHOUT_SCALARS,
-    event_files,
-    known_metrics,
-    latest_metrics,
-)
+from tpuctl.flows.runs.metrics import WITHOUT_SCALARS, event_files, known_metrics, latest_metrics
 
 
 def put(bucket: Bucket, name: str, *records: bytes) -> None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tpuctl.flows.runs.metrics.names import meaning
+from tpuctl.flows.runs.metrics import meaning
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpuctl.errors import UsageError
-from tpuctl.flows.runs.record.argument_changes import changed, named_words
+from tpuctl.flows.runs.record.comparison import changed, named_words
 
 RUN = ["--lr", "0.01", "--epochs=3", "--verbose", "--layers", "64", "32", "optimizer=sgd", "-j", "-2"]
 

@@ -22,7 +22,7 @@ from tpuctl.flows.runs.code.programs import lone
 from tpuctl.flows.runs.record import comparison as module
 from tpuctl.flows.runs.record.comparison import Comparison, Side, compare
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.provenance.records import HostEnvironment
+from tpuctl.provenance import HostEnvironment
 from tpuctl.runs import BY_WORKERS, NOT_STORED, Git, Run, Verdict, encode
 
 RUN = Run(

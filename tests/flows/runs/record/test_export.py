@@ -21,7 +21,7 @@ from tpuctl.flows.runs.code import bundles
 from tpuctl.flows.runs.code.programs import lone
 from tpuctl.flows.runs.record.export import Export, export
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.provenance.records import HostEnvironment
+from tpuctl.provenance import HostEnvironment
 from tpuctl.runs import NOT_STORED, Run, Verdict, encode
 
 HEADER = '# /// script\n# dependencies = ["numpy"]\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'

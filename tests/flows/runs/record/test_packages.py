@@ -10,11 +10,11 @@ import pytest
 from tests.flows.runs.evidence.memory_bucket import MemoryBucket
 from tests.flows.runs.records import ATTEMPT, CREATED
 from tpuctl import runs
-from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.bucket_objects import BadObjectError
 from tpuctl.flows.runs.record.stored_code import Pins, environment_of, pins
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.job_header import Header
-from tpuctl.provenance.records import HostEnvironment
+from tpuctl.provenance import HostEnvironment
 from tpuctl.runs import Run, Verdict
 
 RECORD = Run("r1", CREATED, "ada@laptop", "job.py", (), "0" * 64, "jax", "v3-32", (), {})

@@ -9,7 +9,7 @@ from tests.bucket_objects.records import RUN
 from tpuctl.errors import StateError
 from tpuctl.flows.runs.record.export import PinnedPackages, pinned_packages
 from tpuctl.job_header import Header
-from tpuctl.provenance.records import HostEnvironment
+from tpuctl.provenance import HostEnvironment
 
 ENVIRONMENT = HostEnvironment(
     "3.11.7",

@@ -17,7 +17,7 @@ from tpuctl import runs
 from tpuctl.datasets import PinnedDataset
 from tpuctl.flows.runs.record.archive_text import Contents, checksums, commands, readme
 from tpuctl.job_header import Header
-from tpuctl.provenance.records import HostEnvironment, ResultFile, Results
+from tpuctl.provenance import HostEnvironment, ResultFile, Results
 from tpuctl.runs import NOT_STORED, Git, Run, Verdict
 
 RUN = Run("r1", CREATED, "ada@laptop", "job.py", ("--name", "a b"), "a" * 64, "jax", "v3-8", (), {})

@@ -11,7 +11,7 @@ from tpuctl import runs
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.runs import results
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.provenance.records import HostEnvironment
+from tpuctl.provenance import HostEnvironment
 
 JOB = """\
 # /// script

@@ -25,8 +25,8 @@ from tpuctl.flows.runs.record.repetition import RepeatRequest, plan_repetition
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission.launch_values import LaunchValues
 from tpuctl.flows.runs.submission.plan import SubmitPlan
-from tpuctl.provenance.records import HostEnvironment
-from tpuctl.recovery.records import Machine
+from tpuctl.provenance import HostEnvironment
+from tpuctl.recovery import Machine
 from tpuctl.runs import NOT_STORED, Git, Run, encode, submitter
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -13,10 +13,10 @@ from tests.hostile.text import ESCAPES, steers
 from tpuctl.datasets import PinnedDataset
 from tpuctl.flows.runs.record import archive_text
 from tpuctl.flows.runs.record.archive_text import missing_arguments, missing_variables, run_script
-from tpuctl.host.worker.preparation.environment import FOLDERS
+from tpuctl.host.worker.preparation.steps import FOLDERS
 from tpuctl.host.worker.records import COMMAND, MODULE, SCRIPT, SHELL
 from tpuctl.job_header import Header, ToolTable
-from tpuctl.masking.text import MASK
+from tpuctl.masking import MASK
 from tpuctl.runs import NOT_STORED
 
 

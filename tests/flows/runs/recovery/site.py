@@ -16,12 +16,12 @@ from tpuctl import clock
 from tpuctl.bucket_layout import NodePaths
 from tpuctl.catalogue.prices import unknown
 from tpuctl.cloud.ssh import CommandResult, SshSession
-from tpuctl.cloud.ssh.pool import Out, Pool
+from tpuctl.cloud.ssh.session import Out, Pool
 from tpuctl.cloud.storage import Object
 from tpuctl.config import load
 from tpuctl.flows.runs.evidence.witnesses import AT_WORK, QUESTION, Witnesses
 from tpuctl.flows.runs.outcome import with_restart
-from tpuctl.flows.runs.recovery.events import ENDED_FOR_GOOD, GOES_ON, RESTARTED, Event
+from tpuctl.flows.runs.recovery.lease import ENDED_FOR_GOOD, GOES_ON, RESTARTED, Event
 from tpuctl.flows.runs.recovery.step import step
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -33,7 +33,7 @@ from tpuctl.host.worker.main import STARTED_BEFORE
 from tpuctl.host.worker.records import FINISHED, RUNNING, StopRequest, WorkerStatus, encode
 from tpuctl.nodes import RUN_LABEL, Node, SshKey, UpdateNode
 from tpuctl.parallel import Result, fanout
-from tpuctl.recovery.records import Restarts
+from tpuctl.recovery import Restarts
 from tpuctl.runs import BY_MACHINE, LOST, Attempt, Run, Verdict
 
 MOST_STEPS = 40

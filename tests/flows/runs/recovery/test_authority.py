@@ -12,12 +12,12 @@ import pytest
 from tests.crashes.world import CrashWorld
 from tests.flows.runs.recovery.site import ZONE, Site, WorldBucket
 from tpuctl import clock, runs
-from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.bucket_objects import BadObjectError
 from tpuctl.catalogue.prices import Price
 from tpuctl.errors import ConfigError, StockoutError
 from tpuctl.flows.runs.outcome import with_restart
 from tpuctl.flows.runs.recovery.authority import Limits, is_allowed, machine_of, own_node
-from tpuctl.flows.runs.recovery.events import ENDED_FOR_GOOD, RESTARTED, WAITS
+from tpuctl.flows.runs.recovery.lease import ENDED_FOR_GOOD, RESTARTED, WAITS
 from tpuctl.flows.runs.recovery.step import step
 from tpuctl.flows.runs.recovery.watch import Watcher
 from tpuctl.flows.runs.stored_run import StoredRun

@@ -16,10 +16,10 @@ from tests.flows.runs.recovery.site import Site
 from tpuctl import runs
 from tpuctl.errors import DeadlineError
 from tpuctl.flows.runs.outcome import settle
-from tpuctl.flows.runs.recovery import cancellation
 from tpuctl.flows.runs.recovery import lease as leases
-from tpuctl.flows.runs.recovery.cancellation import is_made_for
-from tpuctl.recovery.records import Lease
+from tpuctl.flows.runs.recovery import step
+from tpuctl.flows.runs.recovery.step import is_made_for
+from tpuctl.recovery import Lease
 from tpuctl.runs import Verdict, encode
 
 
@@ -42,7 +42,7 @@ def hold(site: Site) -> None:
 
 
 def test_it_has_ended_and_nothing_bills(site: Site) -> None:
-    verdict = cancellation.end(site.run, site.tools())
+    verdict = step.end(site.run, site.tools())
     assert verdict
     assert (verdict.outcome, verdict.stopped_by) == (runs.STOPPED, "ada@example.com")
     assert len(site.reports) == 1
@@ -56,7 +56,7 @@ def test_a_watcher_that_died_is_waited_for_and_said_once(site: Site) -> None:
         pauses.append(seconds)
         site.world.pass_time(seconds)
 
-    verdict = cancellation.end(site.run, site.tools(), sleep)
+    verdict = step.end(site.run, site.tools(), sleep)
     assert verdict
     assert verdict.outcome == runs.STOPPED
     assert leases.SECONDS <= sum(pauses) <= leases.SECONDS + 10.0
@@ -68,7 +68,7 @@ def test_a_watcher_that_died_is_waited_for_and_said_once(site: Site) -> None:
 def test_a_watcher_that_does_not_let_go_is_an_error(site: Site, passing_time: PassingTime) -> None:
     hold(site)
     with pytest.raises(DeadlineError) as late:
-        cancellation.end(site.run, site.tools(), passing_time.sleep)
+        step.end(site.run, site.tools(), passing_time.sleep)
     assert late.value.message == (
         "Run 'r1' was asked to stop, but a watcher still starts it: Waited 180 s for the end of its restart."
     )
@@ -82,7 +82,7 @@ def test_a_zone_that_does_not_answer_is_no_watcher(site: Site) -> None:
     assert settle(site.run, site.tools().witnesses).verdict
     site.world.faults.add("unreachable", zone=ZONE)
     with pytest.raises(DeadlineError) as late:
-        cancellation.end(site.run, site.tools())
+        step.end(site.run, site.tools())
     assert late.value.message == (
         "Run 'r1' was asked to stop, but what was made for it may bill: No answer from"
         f" {ZONE}: TPUs there may continue to bill."
@@ -94,7 +94,7 @@ def test_a_zone_that_does_not_answer_is_no_watcher(site: Site) -> None:
 def test_a_provider_that_cannot_say_whether_it_goes_on_is_no_watcher(site: Site) -> None:
     site.world.faults.add("unreachable", zone=ZONE)
     with pytest.raises(DeadlineError) as late:
-        cancellation.end(site.run, site.tools())
+        step.end(site.run, site.tools())
     assert late.value.message == (
         "Run 'r1' was asked to stop, but attempt 1 goes on (unknown): Waited 180 s for the end of its"
         " restart."

@@ -13,15 +13,15 @@ from tests.crashes.world import CrashWorld, Interference, Killed, Worlds
 from tests.flows.runs.recovery.site import Site
 from tests.flows.runs.recovery.test_step import check, requests
 from tpuctl import clock, runs
-from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.bucket_objects import BadObjectError
 from tpuctl.catalogue.prices import Price
 from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import HostError, NotFoundError, UsageError
 from tpuctl.flows.runs.recovery import lease as leases
-from tpuctl.flows.runs.recovery.events import BUSY, ENDED_FOR_GOOD, GOES_ON, RESTARTED, WAITS, Event
+from tpuctl.flows.runs.recovery.lease import BUSY, ENDED_FOR_GOOD, GOES_ON, RESTARTED, WAITS, Event
 from tpuctl.flows.runs.recovery.machine import machine_name
 from tpuctl.flows.runs.submission import launch_values
-from tpuctl.recovery.records import Lease, Restarts
+from tpuctl.recovery import Lease, Restarts
 from tpuctl.runs import BY_MACHINE, Verdict, encode
 
 DAILY = slice(2, None, 6)

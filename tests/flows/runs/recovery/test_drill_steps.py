@@ -18,7 +18,7 @@ from tpuctl import clock, runs
 from tpuctl.catalogue.prices import Price, unknown
 from tpuctl.cloud.provider import Operation
 from tpuctl.errors import DeadlineError, InterruptedByUser, StateError
-from tpuctl.flows.runs.recovery.drill import (
+from tpuctl.flows.runs.recovery.drill import (  # fmt: skip
     PREEMPTION,
     REBOOT,
     MaintenanceReport,
@@ -27,10 +27,10 @@ from tpuctl.flows.runs.recovery.drill import (
     plan,
     plan_maintenance,
     simulate_maintenance,
-)  # fmt: skip
+)
 from tpuctl.host.worker.records import FINISHED, RUNNING, ordered_log_file
 from tpuctl.nodes import Change, Maintenance, Node, NodeId, NodeState, SimulateMaintenance
-from tpuctl.recovery.records import Restarts
+from tpuctl.recovery import Restarts
 from tpuctl.runs import BY_WORKERS, Verdict, encode, verdict_type
 
 

@@ -13,7 +13,7 @@ from tpuctl.errors import ConflictError, DeadlineError
 from tpuctl.flows.runs.recovery import lease as leases
 from tpuctl.flows.runs.recovery.lease import HeldLease, LeaseLostError
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.recovery.records import Lease
+from tpuctl.recovery import Lease
 
 
 @pytest.fixture

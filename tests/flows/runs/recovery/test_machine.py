@@ -32,14 +32,14 @@ from tpuctl.errors import ConfigError, DeadlineError, StateError, StockoutError,
 from tpuctl.flows.nodes.lifetime import users_script
 from tpuctl.flows.nodes.placement.creation import zone_of
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.recovery.events import ENDED_FOR_GOOD, RESTARTED
+from tpuctl.flows.runs.recovery.lease import ENDED_FOR_GOOD, RESTARTED
 from tpuctl.flows.runs.recovery.machine import delete_all, machine_name, options_of, plan_machine
 from tpuctl.flows.runs.recovery.watch import Watcher
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch_values
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like
 from tpuctl.host.keeper.records import BUCKET
-from tpuctl.masking.text import secrets_in
+from tpuctl.masking import secrets_in
 from tpuctl.nodes import RESTART_LABEL, Node, UpdateNode, owner_label
 from tpuctl.runs import NOT_STORED, Verdict, encode
 from tpuctl.sim.world import Reservation

@@ -14,7 +14,7 @@ from tests.flows.runs.recovery.site import Site
 from tpuctl import clock, runs
 from tpuctl.cloud.storage import DryRunBucket
 from tpuctl.flows.runs.outcome import settle
-from tpuctl.flows.runs.recovery.rehearsal import requests
+from tpuctl.flows.runs.recovery.drill import requests
 from tpuctl.runs import BY_SILENCE, Verdict
 
 

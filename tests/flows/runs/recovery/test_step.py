@@ -12,7 +12,7 @@ from tests.flows.runs.recovery.site import ZONE, Site
 from tpuctl import runs
 from tpuctl.errors import ConfigError
 from tpuctl.flows.runs.recovery import lease as leases
-from tpuctl.flows.runs.recovery.events import ENDED_FOR_GOOD
+from tpuctl.flows.runs.recovery.lease import ENDED_FOR_GOOD
 
 SHAPES = {"one host": ("v3-8", False), "queued": ("v3-8", True), "four hosts": ("v3-32", False)}
 """Accelerator, and whether a queued resource makes it."""

@@ -23,16 +23,16 @@ from tpuctl.errors import (
     TpuctlError,
     UsageError,
 )
-from tpuctl.flows.nodes.inventory import Inventory
+from tpuctl.flows.nodes.lookup import Inventory
 from tpuctl.flows.runs.recovery import watch
-from tpuctl.flows.runs.recovery.events import BUSY, ENDED_FOR_GOOD, GOES_ON, RESTARTED, WAITS, Event
+from tpuctl.flows.runs.recovery.lease import BUSY, ENDED_FOR_GOOD, GOES_ON, RESTARTED, WAITS, Event
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.recovery.watch import Watcher, open_runs
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like
 from tpuctl.host.worker.records import RUNNING, WorkerStatus, encode
 from tpuctl.nodes import RESTART_LABEL
-from tpuctl.recovery.records import Restarts
+from tpuctl.recovery import Restarts
 from tpuctl.runs import BY_MACHINE, Run, Verdict
 
 NOTHING = Inventory(())

@@ -14,9 +14,8 @@ from tpuctl import clock, runs
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.ssh import SshSession
 from tpuctl.errors import ConflictError, StateError
-from tpuctl.flows.runs.consequences import error_of
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.outcome import settle
+from tpuctl.flows.runs.outcome import error_of, settle
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import continuation, launch
 from tpuctl.flows.runs.submission.continuation import go_on

@@ -26,7 +26,7 @@ from tpuctl.flows.runs.submission.launch import KEPT, START, _tar, launch, launc
 from tpuctl.host import timing
 from tpuctl.host.worker.records import Spec, encode
 from tpuctl.nodes import Node
-from tpuctl.sim.hosts.programs.disk_full import FULL
+from tpuctl.sim.hosts.programs.processes import FULL
 
 
 class RecordingSsh:

@@ -25,10 +25,9 @@ from tpuctl.flows.runs.submission.launch_values import (
     restored,
     restored_machine,
 )
-from tpuctl.flows.runs.submission.plan import SubmitPlan
-from tpuctl.flows.runs.submission.specs import Launch
+from tpuctl.flows.runs.submission.plan import Launch, SubmitPlan
 from tpuctl.nodes import NodeSpec
-from tpuctl.recovery.records import Machine, Restarts
+from tpuctl.recovery import Machine, Restarts
 from tpuctl.runs import NOT_STORED, Run, Tpu
 
 MACHINE = Machine("v3-8", ("us-central1-b",), False, "image-1", "ada")

@@ -13,13 +13,14 @@ import pytest
 from tests.flows.nodes.memory_provider import MemoryProvider, node
 from tests.flows.runs.evidence.memory_bucket import MemoryBucket
 from tpuctl.bucket_layout import NodePaths
-from tpuctl.bucket_objects.decoding import DecodeError, decode
-from tpuctl.catalogue.recorded_price import RecordedPrice
+from tpuctl.bucket_objects import DecodeError, decode
+from tpuctl.catalogue.prices import RecordedPrice
 from tpuctl.cloud.storage import Bucket
 from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import NotFoundError, StateError, UsageError
 from tpuctl.flows.runs.recovery.machine import options_of
 from tpuctl.flows.runs.submission.plan import (
+    Launch,
     SubmitPlan,
     SubmitRequest,
     attempt_on,
@@ -28,11 +29,11 @@ from tpuctl.flows.runs.submission.plan import (
     own_variables,
     plan_submit,
     priced,
+    specs,
 )
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like
-from tpuctl.flows.runs.submission.specs import Launch, specs
 from tpuctl.nodes import Node, joined
-from tpuctl.recovery.records import Restarts
+from tpuctl.recovery import Restarts
 from tpuctl.runs import NOT_STORED, Attempt, Tpu, encode, submitter
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

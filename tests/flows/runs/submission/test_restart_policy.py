@@ -17,7 +17,7 @@ from tpuctl.flows.runs.submission.restart_policy import (
 )
 from tpuctl.job_header import ToolTable
 from tpuctl.nodes import DataDisk, Node, NodeId, NodeSpec
-from tpuctl.recovery.records import Machine, Restarts
+from tpuctl.recovery import Machine, Restarts
 from tpuctl.runs import NOT_STORED
 
 SPOT, PLAIN = node(spot=True), node()

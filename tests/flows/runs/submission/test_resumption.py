@@ -8,7 +8,7 @@ import pytest
 from tests.flows.runs.records import CREATED
 from tpuctl import runs
 from tpuctl.flows.runs.submission.resumption import not_kept, note, obstacle, restarts_left
-from tpuctl.recovery.records import Machine, Restarts
+from tpuctl.recovery import Machine, Restarts
 from tpuctl.runs import Run, Verdict
 
 MASKED = "hosts do not keep the secret in its arguments or commands"

@@ -13,6 +13,7 @@ from msgspec.structs import replace as replace_record
 
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import clock, runs
+from tpuctl.bucket_objects import Content
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.ssh import CommandResult as Answer
 from tpuctl.cloud.ssh import SshSession
@@ -26,11 +27,11 @@ from tpuctl.errors import (
     StateError,
     TpuctlError,
 )
-from tpuctl.flows.runs.control import stop_requests
-from tpuctl.flows.runs.control.wait import await_end
+from tpuctl.flows.runs.control import cancel
+from tpuctl.flows.runs.control.cancel import await_end
 from tpuctl.flows.runs.evidence import decision
+from tpuctl.flows.runs.evidence.decision import NodeWord
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.evidence.words import NodeWord
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch
 from tpuctl.flows.runs.submission import submit as submission
@@ -38,7 +39,6 @@ from tpuctl.flows.runs.submission.plan import SubmitRequest, plan_submit
 from tpuctl.flows.runs.submission.submit import requests, submit
 from tpuctl.host.worker.records import WorkerStatus
 from tpuctl.nodes import NodeState
-from tpuctl.object_content import Content
 from tpuctl.parallel import fanout
 from tpuctl.polling import NO_PAUSE, Backoff, poll
 from tpuctl.sim.faults import grpc_fault
@@ -152,7 +152,7 @@ def test_a_worker_whose_answer_was_lost_does_not_run_on(
     monkeypatch.setattr(SshSession, "run", lose)
     monkeypatch.setattr(decision, "NODE_STATE_DELAY", 0.0)
     asked = list[tuple[str, int]]()
-    monkeypatch.setattr(stop_requests, "ask", lambda run, by, grace: asked.append((by, grace)))
+    monkeypatch.setattr(cancel, "ask", lambda run, by, grace: asked.append((by, grace)))
     with pytest.raises(HostError, match="the connection was lost") as failed:
         submit_all(cloud, request_of_one)
     assert "pid" in lost[0]
@@ -185,7 +185,7 @@ def test_the_node_says_why_its_hosts_do_not_answer(
     monkeypatch.setattr(SshSession, "run", lose)
     monkeypatch.setattr(submission, "LOOKS", NO_PAUSE)
     asked = list[str]()
-    monkeypatch.setattr(stop_requests, "ask", lambda run, by, grace: asked.append(run.name))
+    monkeypatch.setattr(cancel, "ask", lambda run, by, grace: asked.append(run.name))
     for state, outcome, kind, exit_code in (
         (NodeState.PREEMPTED, runs.PREEMPTED, PreemptedError, 7),
         (NodeState.GONE, runs.STOPPED, StateError, 4),

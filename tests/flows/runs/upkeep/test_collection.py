@@ -18,14 +18,13 @@ from tpuctl.catalogue.prices import unknown
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import ConfigError
 from tpuctl.flows.runs.stored_run import CLOSE_AFTER, StoredRun
-from tpuctl.flows.runs.upkeep.collection import Collection, Rule, plan_collection
-from tpuctl.flows.runs.upkeep.notes import tagging, update
+from tpuctl.flows.runs.upkeep.collection import Collection, Rule, plan_collection, tagging, update
 from tpuctl.flows.runs.upkeep.removal import RemovalPlan, _mark
 from tpuctl.host.worker.records import FINISHED, encode
 from tpuctl.nodes import RESTART_LABEL, RUN_LABEL, NodeList, NodeState
-from tpuctl.recovery.records import Machine
+from tpuctl.recovery import Machine
 from tpuctl.runs import Run
-from tpuctl.upkeep.notes import TagChange
+from tpuctl.upkeep import TagChange
 
 MACHINE = Machine("v3-32", ("z",), False, "base", BY)
 

@@ -13,15 +13,15 @@ from tests.flows.nodes.memory_provider import MemoryProvider, node
 from tests.flows.runs.evidence.memory_bucket import MemoryBucket
 from tests.flows.runs.records import ATTEMPT, CREATED, STATUS, TPU
 from tpuctl import runs
+from tpuctl.flows.runs.evidence.decision import HostState, HostWord
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.evidence.words import HostState, HostWord
 from tpuctl.flows.runs.state import ABANDONED
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.upkeep.removal import REST, StillNeededError, ended_state, unstarted_state
 from tpuctl.host.worker.records import FINISHED, RUNNING
 from tpuctl.host.worker.records import encode as encode_word
 from tpuctl.nodes import NodeState
-from tpuctl.recovery.records import Lease
+from tpuctl.recovery import Lease
 from tpuctl.runs import BY_MACHINE, BY_SILENCE, BY_WORKERS, Attempt, Run, Verdict, encode
 
 RECORD = Run("r1", CREATED, "ada@laptop", "job.py", (), "0" * 64, "jax", "v3-32", (), {})

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.flows.runs.records import CREATED, write_run
-from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.bucket_objects import BadObjectError
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import NotFoundError, UsageError
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.upkeep.notes import noting, requests, tagging, update
+from tpuctl.flows.runs.upkeep.collection import noting, requests, tagging, update
 from tpuctl.parallel import fanout, values
-from tpuctl.upkeep.notes import MOST_NOTES, MOST_TAGS, TagChange
+from tpuctl.upkeep import MOST_NOTES, MOST_TAGS, TagChange
 
 
 def tag(*words: str):

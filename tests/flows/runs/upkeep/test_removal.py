@@ -20,7 +20,7 @@ from tpuctl.catalogue.prices import Price, unknown
 from tpuctl.cloud.ssh import Ssh
 from tpuctl.cloud.storage import Bucket, Object
 from tpuctl.errors import ConflictError, HostError, NotFoundError
-from tpuctl.flows.runs.costs.attempts import NOT_ON_A_NODE
+from tpuctl.flows.runs.attempt_costs import NOT_ON_A_NODE
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.lookup import find_run, half_removed, listed_runs
 from tpuctl.flows.runs.pull import pull
@@ -40,8 +40,7 @@ from tpuctl.host.worker.records import encode as encode_word
 from tpuctl.nodes import History, NodeList, NodeState, QueuedResourceList
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import encode
-from tpuctl.upkeep.notes import Notes
-from tpuctl.upkeep.removal import REMOVAL_TYPE, Removal, encode_removal
+from tpuctl.upkeep import REMOVAL_TYPE, Notes, Removal, encode_removal
 
 BY = "ada@example.com"
 

@@ -13,7 +13,7 @@ from tpuctl.errors import (
     TpuctlError,
     UsageError,
 )
-from tpuctl.flows.runs.whole.endings import EARLIER, Phase, Position, failed, interrupted
+from tpuctl.flows.runs.whole import EARLIER, Phase, Position, failed, interrupted
 
 TYPED = ("run", "job.py", "--name", "r1")
 AGAIN = "tpuctl run job.py --name r1"

@@ -13,19 +13,19 @@ from tests.flows.runs.records import CREATED
 from tpuctl import runs
 from tpuctl.errors import StockoutError
 from tpuctl.flows.nodes.down import DownPlan
-from tpuctl.flows.nodes.inventory import Allocation, Inventory
+from tpuctl.flows.nodes.lookup import Allocation, Inventory
 from tpuctl.flows.nodes.options import UpOptions
-from tpuctl.flows.nodes.placement.search import Search
+from tpuctl.flows.nodes.placement.rounds import Search
 from tpuctl.flows.nodes.plan import UpPlan, plan_up
-from tpuctl.flows.runs.whole.machine import (
+from tpuctl.flows.runs.whole import (
     NOTHING_TO_DELETE,
     Removal,
     acquire,
     deletion_requests,
+    node_name,
     node_of,
     plan_removal,
 )
-from tpuctl.flows.runs.whole.stage import node_name
 from tpuctl.host.keeper.records import BUCKET
 from tpuctl.nodes import RESTART_LABEL, RUN_LABEL, HttpRequest, NodeRequest, NodeState, SshKey, owner_label
 from tpuctl.runs import Tpu, Verdict

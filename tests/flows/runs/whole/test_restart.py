@@ -9,10 +9,10 @@ import pytest
 
 from tests.flows.runs.evidence.memory_bucket import MemoryBucket
 from tpuctl.errors import DeadlineError, InterruptedByUser, NotFoundError, TpuctlError, UsageError
+from tpuctl.flows.runs import whole as flow
 from tpuctl.flows.runs.recovery import watch
-from tpuctl.flows.runs.recovery.events import BUSY, ENDED_FOR_GOOD, GOES_ON, RESTARTED, WAITS, Event
+from tpuctl.flows.runs.recovery.lease import BUSY, ENDED_FOR_GOOD, GOES_ON, RESTARTED, WAITS, Event
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.whole import restart as flow
 
 PAUSES = [*islice(watch.PAUSES.pauses(), 3)]
 

@@ -19,7 +19,7 @@ from tpuctl.errors import ConflictError
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission.plan import SubmitRequest
-from tpuctl.flows.runs.whole.stage import Stage, look, new_name, require_same
+from tpuctl.flows.runs.whole import Stage, look, new_name, require_same
 from tpuctl.host.worker.records import encode
 from tpuctl.runs import BY_MACHINE, Run, Verdict
 

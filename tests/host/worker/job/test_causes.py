@@ -13,7 +13,7 @@ import pytest
 
 from tests.cloud.web_server import serving
 from tests.isolation.ports import refusing_port
-from tpuctl.host.worker.job import causes
+from tpuctl.host.worker.job import script
 from tpuctl.host.worker.records import (
     CHIPS_HELD,
     CHIPS_LOCKED,
@@ -76,14 +76,14 @@ def test_the_cause_of_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: bytes, signal: str, kills: int, cause: str
 ) -> None:
     """The host has killed three processes for want of memory by now."""
-    monkeypatch.setattr(causes, "count_oom_kills", lambda: 3)
+    monkeypatch.setattr(script, "count_oom_kills", lambda: 3)
     (tmp_path / "log").write_bytes(log)
-    assert causes.of_failure(str(tmp_path / "log"), signal, kills) == cause
+    assert script.of_failure(str(tmp_path / "log"), signal, kills) == cause
 
 
 def test_an_error_of_the_supervisor_may_be_a_full_disk() -> None:
-    assert causes.of_error(OSError(errno.ENOSPC, "No space left on device")) == DISK_FULL
-    assert causes.of_error(FileNotFoundError("x")) == causes.of_error(ValueError()) == ""
+    assert script.of_error(OSError(errno.ENOSPC, "No space left on device")) == DISK_FULL
+    assert script.of_error(FileNotFoundError("x")) == script.of_error(ValueError()) == ""
 
 
 @pytest.mark.parametrize(
@@ -92,12 +92,12 @@ def test_an_error_of_the_supervisor_may_be_a_full_disk() -> None:
 )
 def test_the_last_line_of_a_log(tmp_path: Path, log: bytes, line: str) -> None:
     (tmp_path / "log").write_bytes(log)
-    assert causes.last_line(str(tmp_path / "log")) == line
-    assert causes.last_line(str(tmp_path / "no log")) == ""
+    assert script.last_line(str(tmp_path / "log")) == line
+    assert script.last_line(str(tmp_path / "no log")) == ""
 
 
 def test_the_kernels_count_is_read() -> None:
-    assert causes.count_oom_kills() >= 0
+    assert script.count_oom_kills() >= 0
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_a_disk_with_less_than_a_mebibyte_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, cause: str
 ) -> None:
     (tmp_path / "log").write_bytes(b"ValueError: oh\n")
-    monkeypatch.setattr(causes.os, "statvfs", lambda folder: SimpleNamespace(f_bavail=free, f_frsize=1))
-    assert causes.of_failure(str(tmp_path / "log"), "", 0) == cause
+    monkeypatch.setattr(script.os, "statvfs", lambda folder: SimpleNamespace(f_bavail=free, f_frsize=1))
+    assert script.of_failure(str(tmp_path / "log"), "", 0) == cause
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_a_disk_that_takes_no_file_may_be_full(
 
     (tmp_path / "log").write_bytes(b"ValueError: oh\n")
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
-    assert causes.of_failure(str(tmp_path / "log"), "", 0) == cause
-    assert causes.of_error(OSError(number, "oh")) == cause
+    assert script.of_failure(str(tmp_path / "log"), "", 0) == cause
+    assert script.of_error(OSError(number, "oh")) == cause
 
 
 @pytest.mark.parametrize("step", ["write", "close"])
@@ -151,7 +151,7 @@ def test_a_disk_that_takes_no_64_kilobytes_is_full(
 
     (tmp_path / "log").write_bytes(b"ValueError: oh\n")
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Probe())
-    assert causes.of_failure(str(tmp_path / "log"), "", 0) == DISK_FULL
+    assert script.of_failure(str(tmp_path / "log"), "", 0) == DISK_FULL
     assert written == [65_536]
 
 
@@ -167,8 +167,8 @@ def test_processes_that_the_kernel_has_killed_are_counted(
             raise FileNotFoundError(path)
         return io.StringIO(text)
 
-    monkeypatch.setattr(causes, "open", read, raising=False)  # that of the module alone
-    assert causes.count_oom_kills() == kills
+    monkeypatch.setattr(script, "open", read, raising=False)  # that of the module alone
+    assert script.count_oom_kills() == kills
 
 
 class TestStop:
@@ -188,9 +188,9 @@ class TestStop:
         files = {self.PREEMPTED: preempted, self.EVENT: event}
         with serving({path: data for path, data in files.items() if data is not None}) as server:
             monkeypatch.setenv("GCE_METADATA_HOST", server.url.removeprefix("http://"))
-            assert causes.of_stop() == cause
+            assert script.of_stop() == cause
 
     def test_one_that_does_not_answer_announces_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with refusing_port() as port:
             monkeypatch.setenv("GCE_METADATA_HOST", f"127.0.0.1:{port}")
-            assert causes.of_stop() == ""
+            assert script.of_stop() == ""

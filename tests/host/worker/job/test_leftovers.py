@@ -15,9 +15,9 @@ import pytest
 
 from tests.host.worker.host import Host, kill_with_guard
 from tpuctl.host.worker.attempt_lock import hold, is_held_in
-from tpuctl.host.worker.job import leftovers, processes
+from tpuctl.host.worker.job import processes
 from tpuctl.host.worker.records import LOCK_FILE, SCRIPT_LOCK_FILE
-from tpuctl.host.worker.reporting.status import LAST_FILE
+from tpuctl.host.worker.reporting import LAST_FILE
 from tpuctl.polling import Backoff, poll
 
 CHILD = "import os,sys,time; open(sys.argv[1],'w').write(str(os.getpid())); time.sleep(600)"
@@ -212,11 +212,11 @@ class Table:
             with_open_file=lambda table, paths: {*self.left}, holders=lambda table: self.held,
             name=lambda pid: f"{pid} (sh)",
         )  # fmt: skip
-        monkeypatch.setattr(leftovers, "processes", found)
+        monkeypatch.setattr(processes, "processes", found)
         known = {name: getattr(os, name) for name in ("getpid", "path")}
-        monkeypatch.setattr(leftovers, "os", SimpleNamespace(**known, kill=self.kill))
+        monkeypatch.setattr(processes, "os", SimpleNamespace(**known, kill=self.kill))
         looks = SimpleNamespace(wait_until=self.wait, KILL_TIMEOUT=10.0, LEFTOVER_GRACE=5.0)
-        monkeypatch.setattr(leftovers, "timing", looks)
+        monkeypatch.setattr(processes, "timing", looks)
         self.waits: list[float] = []
 
     def kill(self, pid: int, number: int) -> None:
@@ -242,14 +242,14 @@ class TestEnd:
     def test_where_nothing_is_left_nothing_is_said_or_waited_for(
         self, table: Table, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        leftovers.end("/run/1", 0, [], 15.0)
+        processes.end("/run/1", 0, [], 15.0)
         assert (table.waits, capsys.readouterr()) == ([], ("", ""))
 
     def test_what_ends_by_its_first_signal_gets_no_other(
         self, table: Table, capsys: pytest.CaptureFixture[str]
     ) -> None:
         table.left = {7: 1, 8: 1}
-        leftovers.end("/run/1", 0, [], 15.0)
+        processes.end("/run/1", 0, [], 15.0)
         assert sorted(table.signals) == [(7, signal.SIGTERM), (8, signal.SIGTERM)]
         assert table.waits == [15.0]
         said = "".join(capsys.readouterr())
@@ -257,7 +257,7 @@ class TestEnd:
 
     def test_what_stays_is_killed(self, table: Table, capsys: pytest.CaptureFixture[str]) -> None:
         table.left = {7: 2}
-        leftovers.end_earlier(["/run/1"])
+        processes.end_earlier(["/run/1"])
         assert table.signals == [(7, signal.SIGTERM), (7, signal.SIGKILL)]
         assert table.waits == [5.0, 10.0]
         assert "ending what an earlier run left behind: 7 (sh)\n" in "".join(capsys.readouterr())
@@ -267,7 +267,7 @@ class TestEnd:
         self, table: Table, capsys: pytest.CaptureFixture[str], count: int, more: str
     ) -> None:
         table.left = dict.fromkeys(range(100, 100 + count), 99)
-        leftovers.end("/run/1", 0, [], 15.0)
+        processes.end("/run/1", 0, [], 15.0)
         names = ", ".join(f"{pid} (sh)" for pid in range(100, 110))
         assert "".join(capsys.readouterr()).splitlines() == [
             f"[tpuctl] ending what the script left behind: {names}{more}",
@@ -276,15 +276,15 @@ class TestEnd:
 
     def test_this_process_and_the_spared_stay(self, table: Table) -> None:
         table.left = {os.getpid(): 1, 7: 1, 8: 1}
-        leftovers.end("/run/1", 0, [7, 0], 15.0)
+        processes.end("/run/1", 0, [7, 0], 15.0)
         assert table.signals == [(8, signal.SIGTERM)]
         assert table.roots == {os.getpid(), 7}, "there is no process 0"
         assert table.leaders == set()
-        leftovers.end("/run/1", 5, [], 15.0)
+        processes.end("/run/1", 5, [], 15.0)
         assert table.leaders == {5}
 
     def test_who_else_holds_a_chip_is_told(self, table: Table, capsys: pytest.CaptureFixture[str]) -> None:
         table.held = {9: "/dev/accel0"}
-        leftovers.end("/run/1", 0, [], 15.0)
+        processes.end("/run/1", 0, [], 15.0)
         said = "".join(capsys.readouterr())
         assert said == "[tpuctl] process 9 (sh) holds /dev/accel0, and is not of this run\n"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.host.worker.host import SPEC
 from tpuctl.host.worker.preparation import packages
-from tpuctl.host.worker.preparation.environment import Prepared, of_job
+from tpuctl.host.worker.preparation.steps import Prepared, of_job
 
 
 @pytest.fixture(autouse=True)

@@ -13,9 +13,9 @@ import pytest
 
 from tpuctl import runs
 from tpuctl.host.worker.preparation import inventory
-from tpuctl.host.worker.preparation.environment import Prepared
+from tpuctl.host.worker.preparation.steps import Prepared
 from tpuctl.host.worker.requirements import normalized
-from tpuctl.provenance.records import HostEnvironment
+from tpuctl.provenance import HostEnvironment
 
 
 def environment(installed: str = "", variables: dict[str, str] | None = None) -> HostEnvironment:

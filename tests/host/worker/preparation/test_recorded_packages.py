@@ -11,7 +11,7 @@ from tests.host.worker.host import Host
 from tests.host.worker.preparation.wheels import wheel
 from tpuctl import runs
 from tpuctl.bucket_layout import RunPaths
-from tpuctl.provenance.records import HostEnvironment
+from tpuctl.provenance import HostEnvironment
 
 NAME = RunPaths("r1").environment(1, 0)
 

@@ -21,9 +21,9 @@ from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.host import gcs
 from tpuctl.host.wire import Answer
+from tpuctl.host.worker import reporting
 from tpuctl.host.worker.records import PIECES, Piece, pieces_text
-from tpuctl.host.worker.reporting import logs
-from tpuctl.host.worker.reporting.logs import LogShipper
+from tpuctl.host.worker.reporting import LogShipper
 from tpuctl.runs import ORDERED_LOGS
 
 FOLDER = "runs/r2/attempts/1/"
@@ -35,7 +35,7 @@ MUTATIONS = 3 + 3 + 3 + 1
 
 @pytest.fixture(autouse=True)
 def small_sets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "SET", 4)
+    monkeypatch.setattr(reporting, "SET", 4)
 
 
 @pytest.fixture
@@ -170,10 +170,10 @@ def test_a_log_of_few_chunks_stays_as_it_is(
     run: StoredRun, worker_bucket: gcs.Bucket, bucket: Bucket, log: Path
 ) -> None:
     shipper = LogShipper(worker_bucket, FOLDER, 3, str(log))
-    for line in LINES[: logs.FEW - 1]:
+    for line in LINES[: reporting.FEW - 1]:
         print_line(shipper, log, line)
     shipper.join(is_over=True)
-    assert len(sizes(bucket)) == logs.FEW - 1
+    assert len(sizes(bucket)) == reporting.FEW - 1
 
 
 def test_chunks_beside_a_gap_are_not_joined_across_it(shipper: LogShipper, bucket: Bucket) -> None:

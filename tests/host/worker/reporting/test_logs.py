@@ -12,8 +12,8 @@ import pytest
 from tests.cloud.faulty_wire import FaultyWire
 from tpuctl.cloud.storage import Bucket
 from tpuctl.host import gcs, timing
-from tpuctl.host.worker.reporting import logs
-from tpuctl.host.worker.reporting.logs import CHUNK, LogShipper
+from tpuctl.host.worker import reporting
+from tpuctl.host.worker.reporting import CHUNK, LogShipper
 
 FOLDER = "runs/r1/attempts/1/"
 TIME = re.compile(r"[0-9]{8}T[0-9]{6}-0003-")
@@ -115,7 +115,7 @@ def test_an_old_job_is_shipped_less_often(
 ) -> None:
     now = [0.0]
     monkeypatch.setattr(shipper, "_began", 0.0)
-    monkeypatch.setattr(logs, "time", Clock(now))
+    monkeypatch.setattr(reporting, "time", Clock(now))
     for age, pause in ((0, 1), (59, 1), (61, 5), (599, 5), (601, 15), (1e6, 15)):
         now[0] = age
         append(log, b"line\n")

@@ -17,10 +17,9 @@ from tpuctl import runs
 from tpuctl.bucket_layout import RunPaths
 from tpuctl.cloud.storage import Bucket
 from tpuctl.host import gcs, timing
+from tpuctl.host.worker import reporting as module
 from tpuctl.host.worker.records import WorkerStatus
-from tpuctl.host.worker.reporting import reporter as module
-from tpuctl.host.worker.reporting.reporter import Reporter
-from tpuctl.host.worker.reporting.status import AnotherSupervisorError, read_last
+from tpuctl.host.worker.reporting import AnotherSupervisorError, Reporter, read_last
 from tpuctl.host.worker.signals import Signals
 from tpuctl.polling import Backoff, poll
 

@@ -12,7 +12,7 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.runs.pull import pull
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.host import gcs
-from tpuctl.host.worker.reporting import reporter
+from tpuctl.host.worker import reporting
 
 FOLDER = RunPaths("r1").worker(1, 0) + "reports/"
 SCRIPT = (
@@ -54,14 +54,14 @@ def test_only_finished_plain_files_below_the_limit_are_shipped(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(reporter, "LARGEST_FILE", 5)
+    monkeypatch.setattr(reporting, "LARGEST_FILE", 5)
     for name in ("b.txt", "a.json", ".hidden", "draft.json.1.part"):
         (tmp_path / name).write_text("text")
     (tmp_path / "c.txt").write_text("limit")
     (tmp_path / "large").write_text("longer")
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("/etc/hostname")
-    reporter.ship(worker_bucket, FOLDER, str(tmp_path))
+    reporting.ship(worker_bucket, FOLDER, str(tmp_path))
     assert names(bucket) == ["a.json", "b.txt", "c.txt"]
     assert bucket.read(FOLDER + "a.json") == b"text"
     assert capsys.readouterr().err == "[tpuctl] the report large has 6 bytes: skipped\n"
@@ -73,13 +73,13 @@ def test_a_report_of_another_program_is_left_and_the_rest_is_shipped(
     bucket.create(FOLDER + "a.txt", b"theirs")
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text("ours")
-    reporter.ship(worker_bucket, FOLDER, str(tmp_path))
+    reporting.ship(worker_bucket, FOLDER, str(tmp_path))
     assert (bucket.read(FOLDER + "a.txt"), bucket.read(FOLDER + "b.txt")) == (b"theirs", b"ours")
     assert capsys.readouterr().err == "[tpuctl] another program has written the report a.txt\n"
 
 
 def test_a_report_has_32_mib_at_most() -> None:
-    assert reporter.LARGEST_FILE == 32 << 20
+    assert reporting.LARGEST_FILE == 32 << 20
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_report_has_the_content_type_of_its_name(
     worker_bucket: gcs.Bucket, bucket: Bucket, tmp_path: Path, name: str, kind: str
 ) -> None:
     (tmp_path / name).write_text("text")
-    reporter.ship(worker_bucket, FOLDER, str(tmp_path))
+    reporting.ship(worker_bucket, FOLDER, str(tmp_path))
     (report,) = bucket.objects(FOLDER)
     assert report.content_type == kind
 

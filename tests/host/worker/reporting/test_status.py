@@ -16,8 +16,7 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.host import gcs, timing
 from tpuctl.host.worker.errand import Errand
 from tpuctl.host.worker.records import WorkerStatus, read_status_type
-from tpuctl.host.worker.reporting.reporter import Reporter
-from tpuctl.host.worker.reporting.status import LARGEST_STATUS, AnotherSupervisorError, StatusWriter, now
+from tpuctl.host.worker.reporting import LARGEST_STATUS, AnotherSupervisorError, Reporter, StatusWriter, now
 from tpuctl.host.worker.signals import Signals
 
 NAME = "runs/r1/attempts/1/workers/0/status.json"

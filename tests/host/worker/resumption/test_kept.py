@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from tests.host.worker.host import SPEC
+from tpuctl.host.worker import resumption
 from tpuctl.host.worker.records import Resumption, encode
-from tpuctl.host.worker.resumption import kept
 
 OWN = replace(SPEC, resumption=Resumption(2, "nodes/n/runs/"))
 
 
 def test_the_spec_is_read_as_it_was_kept_and_by_nobody_else(tmp_path: Path) -> None:
-    kept.keep(OWN, str(tmp_path))
-    spec = kept.read(str(tmp_path))
+    resumption.keep(OWN, str(tmp_path))
+    spec = resumption.read(str(tmp_path))
     assert spec
     assert (spec.run, spec.key, spec.resumption) == ("r1", OWN.key, OWN.resumption)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
@@ -30,14 +30,14 @@ def test_the_spec_is_read_as_it_was_kept_and_by_nobody_else(tmp_path: Path) -> N
 def test_what_is_no_spec_of_a_run_that_resumes_is_none(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / "resume.json").write_bytes(content)
-    assert kept.read(str(tmp_path)) is None
+    assert resumption.read(str(tmp_path)) is None
 
 
 def test_both_files_are_forgotten(tmp_path: Path) -> None:
-    kept.keep(OWN, str(tmp_path))
-    kept.forget(str(tmp_path))
+    resumption.keep(OWN, str(tmp_path))
+    resumption.forget(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
-    kept.forget(str(tmp_path))
+    resumption.forget(str(tmp_path))
 
 
 def test_the_command_runs_the_program_as_the_login_did(
@@ -55,7 +55,7 @@ def test_the_command_runs_the_program_as_the_login_did(
     python.write_text('#!/bin/sh\nprintf "%s\\n" "$PWD" "$LANG" "$OTHER" "$@"; echo oh >&2\n')
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
-    kept.keep(OWN, str(folder))
+    resumption.keep(OWN, str(folder))
     done = subprocess.run(
         ["/bin/sh", str(folder / "resume")], cwd="/", env={}, input=b"x", capture_output=True, check=True
     )
@@ -71,7 +71,7 @@ def test_the_command_sets_what_the_login_had_and_cron_lacks(
     names = ("PATH", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "USER")
     for name in names:
         monkeypatch.setenv(name, f"{name} here")
-    kept.keep(OWN, str(tmp_path))
+    resumption.keep(OWN, str(tmp_path))
     text = (tmp_path / "resume").read_text()
     assert text.splitlines()[1:-1] == [f"export {name}='{name} here'" for name in names]
     assert text.endswith("2>&1\n")
@@ -79,5 +79,5 @@ def test_the_command_sets_what_the_login_had_and_cron_lacks(
 
 def test_a_relative_folder_is_kept_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    kept.keep(OWN, ".")
+    resumption.keep(OWN, ".")
     assert f"{tmp_path}/worker.zip" in (tmp_path / "resume").read_text()

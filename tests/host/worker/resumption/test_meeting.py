@@ -13,7 +13,7 @@ from tests.host.worker.host import SPEC
 from tpuctl import runs
 from tpuctl.host import timing
 from tpuctl.host.worker.records import Resumption, WorkerStatus, encode
-from tpuctl.host.worker.resumption.meeting import Meeting, Successor
+from tpuctl.host.worker.resumption import Meeting, Successor
 
 NOW = 1_767_268_800.0  # 2026-01-01T12:00:00Z
 ATTEMPT = "runs/r1/attempts/1/"
@@ -40,7 +40,7 @@ class Hosts:
         """Called at each pause."""
         self._capsys = capsys
         monkeypatch.setattr(timing, "sleep", self._sleep)
-        monkeypatch.setattr("tpuctl.host.worker.resumption.meeting.time.monotonic", self.bucket.now)
+        monkeypatch.setattr("tpuctl.host.worker.resumption.time.monotonic", self.bucket.now)
         self.write(f"{ATTEMPT}attempt.json", RECORD)
 
     def _sleep(self, seconds: float) -> None:

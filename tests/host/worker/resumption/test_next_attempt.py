@@ -14,8 +14,9 @@ import pytest
 from tests.host.worker.counting_bucket import CountingBucket
 from tests.host.worker.host import SPEC
 from tpuctl.host import timing
+from tpuctl.host.worker import resumption as kept
+from tpuctl.host.worker import resumption as resume
 from tpuctl.host.worker.records import Resumption, Spec, WorkerStatus, encode
-from tpuctl.host.worker.resumption import kept, resume
 
 ATTEMPT = "runs/r1/attempts/1/"
 BEFORE, LATER = "2026-01-01T12:00:00Z", "2026-01-01T12:02:00Z"

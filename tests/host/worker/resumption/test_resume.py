@@ -14,7 +14,7 @@ from tests.host.worker.resumption.site import Site
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import runs
 from tpuctl.cloud.storage import Bucket
-from tpuctl.recovery.records import Lease
+from tpuctl.recovery import Lease
 
 Tpuctl = Callable[..., CommandResult]
 

@@ -11,7 +11,7 @@ from tests.bucket_objects.test_fuzz import HOSTILE
 from tests.host.worker.host import SPEC
 from tpuctl.host import gcs
 from tpuctl.host.worker.records import Resumption
-from tpuctl.host.worker.resumption.meeting import LEASE_SECONDS, Successor, record_in
+from tpuctl.host.worker.resumption import LEASE_SECONDS, Successor, record_in
 
 
 @pytest.mark.parametrize("number", range(len(HOSTILE)))

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from tpuctl.sim.gcs.downloads.sending import PIECE, ByteRange, parse_range
+from tpuctl.sim.gcs.downloads import PIECE, ByteRange, parse_range
 from tpuctl.sim.gcs.errors import GcsError
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.sim.gcs.downloads.headers import object_headers
+from tpuctl.sim.gcs.downloads import object_headers
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
 
 PLAIN = StoredObject(

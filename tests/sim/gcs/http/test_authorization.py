@@ -7,8 +7,7 @@ from contextvars import copy_context
 
 import pytest
 
-from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.http.authorization import (
+from tpuctl.sim.gcs.authorization import (
     authorize,
     authorize_in_project,
     check_bindings,
@@ -16,8 +15,9 @@ from tpuctl.sim.gcs.http.authorization import (
     require,
     set_unpaid_project,
 )
-from tpuctl.sim.iam.access import Access, Caller, set_caller
-from tpuctl.sim.iam.policies import Binding, Policies
+from tpuctl.sim.gcs.errors import GcsError
+from tpuctl.sim.iam.callers import Access, Caller, set_caller
+from tpuctl.sim.iam.enforcement import Binding, Policies
 
 ADA = "user:ada@example.com"
 ROLE = "projects/p/roles/custom"

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from tpuctl.sim.faults import Fault, FaultRegistry
-from tpuctl.sim.faults.bandwidth import BandwidthLimits
-from tpuctl.sim.gcs.http import body_faults
-from tpuctl.sim.gcs.http.body_faults import BodyFaults
+from tpuctl.sim.faults import BandwidthLimits, Fault, FaultRegistry
+from tpuctl.sim.gcs import request_faults
+from tpuctl.sim.gcs.request_faults import BodyFaults
 
 DATA = bytes(range(10))
 
@@ -40,9 +39,9 @@ class Transfer:
         self.request = request
         self.faults = BodyFaults(self.registry, self.limits, request)
         self.pieces: list[bytes] = []
-        monkeypatch.setattr(body_faults, "reset", self._reset)
-        monkeypatch.setattr(body_faults, "while_in_force", self._wait)
-        monkeypatch.setattr(body_faults, "asyncio", SimpleNamespace(sleep=self._sleep))
+        monkeypatch.setattr(request_faults, "reset", self._reset)
+        monkeypatch.setattr(request_faults, "while_in_force", self._wait)
+        monkeypatch.setattr(request_faults, "asyncio", SimpleNamespace(sleep=self._sleep))
 
     def add(self, kind: str, **options: Any) -> Fault:
         fault = self.registry.add(kind, **options)

@@ -9,7 +9,7 @@ import pytest
 
 from tpuctl.faults.kinds import CODES
 from tpuctl.sim.faults import FaultRegistry
-from tpuctl.sim.gcs.http.request_faults import fault_error
+from tpuctl.sim.gcs.request_faults import fault_error
 
 LIMIT = "The object exceeded the rate limit for object mutation operations (create, update, and delete)."
 STATUS = {

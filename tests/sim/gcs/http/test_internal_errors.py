@@ -9,7 +9,7 @@ import sqlite3
 import pytest
 
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.http.internal_errors import as_gcs_error
+from tpuctl.sim.gcs.request_faults import as_gcs_error
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.http.multipart_related import MultipartRelated, boundary_of
+from tpuctl.sim.gcs.uploads import MultipartRelated, boundary_of
 
 LARGEST = 1 << 20
 

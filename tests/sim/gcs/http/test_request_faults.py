@@ -8,10 +8,9 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from tpuctl.sim.events import Events
-from tpuctl.sim.faults import FaultRegistry
-from tpuctl.sim.faults.bandwidth import BandwidthLimits
+from tpuctl.sim.faults import BandwidthLimits, FaultRegistry
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.http.request_faults import begin_operation, current_faults, faults_of
+from tpuctl.sim.gcs.request_faults import begin_operation, current_faults, faults_of
 
 STATUS: dict[str, int] = {
     "gcs-error": 503, "api-off": 403, "permission": 403, "unavailable": 503, "deadline-exceeded": 504,

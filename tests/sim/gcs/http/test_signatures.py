@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from multidict import CIMultiDict, MultiDict
 
-from tpuctl.sim.gcs.http.signed_urls import SignedRequest
+from tpuctl.sim.gcs.authorization import SignedRequest
 
 ROBOT = "robot@acme.iam.gserviceaccount.com"
 SCOPE = "20260102/auto/storage/goog4_request"

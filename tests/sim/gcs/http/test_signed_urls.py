@@ -16,8 +16,8 @@ from google.oauth2 import service_account
 
 from tests.running_simulator import RunningSimulator
 from tests.sim.gcs.running_server import PROJECT, RunningGcs
+from tpuctl.sim.gcs import authorization
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.http import signed_urls
 
 ROBOT = "robot@acme.iam.gserviceaccount.com"
 
@@ -210,13 +210,13 @@ def test_a_signature_is_good_for_a_time(
     monkeypatch: pytest.MonkeyPatch, query: dict[str, str], code: str
 ) -> None:
     """Without the keys of accounts only the time counts."""
-    monkeypatch.setattr(signed_urls, "datetime", Clock)
+    monkeypatch.setattr(authorization, "datetime", Clock)
     request = make_mocked_request("GET", f"/acme-data/a?{urlencode(query)}")
     if not code:
-        signed_urls.check_signed_url(request, None)
+        authorization.check_signed_url(request, None)
         return
     with pytest.raises(GcsError) as raised:
-        signed_urls.check_signed_url(request, None)
+        authorization.check_signed_url(request, None)
     assert (raised.value.status, raised.value.xml_code) == (400, code)
     if code == "AuthenticationRequired":
         (missing,) = v4().keys() - {name for name, value in query.items() if value}

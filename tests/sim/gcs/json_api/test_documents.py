@@ -9,7 +9,7 @@ import pytest
 import requests
 
 from tests.sim.gcs.running_server import BUCKET, PROJECT, RunningGcs
-from tpuctl.sim.accounts import project_number
+from tpuctl.sim.token_server import project_number
 
 NUMBER = str(project_number(PROJECT))
 TEAMS = [("owners", "OWNER"), ("editors", "OWNER"), ("viewers", "READER")]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.sim.gcs.running_server import BUCKET, RunningGcs
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.json_api.fields_mask import select
+from tpuctl.sim.gcs.json_api.resources import select
 
 RESOURCE = {
     "kind": "k",

@@ -15,10 +15,10 @@ from multidict import MultiDict
 from tpuctl.sim.events import Events
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.json_api.routes import JsonApi
-from tpuctl.sim.gcs.rules.preconditions import Preconditions
+from tpuctl.sim.gcs.rules import Preconditions
 from tpuctl.sim.gcs.storage.store import Store
-from tpuctl.sim.iam.access import Access, Caller, set_caller
-from tpuctl.sim.iam.policies import Policies, Resource
+from tpuctl.sim.iam.callers import Access, Caller, set_caller
+from tpuctl.sim.iam.enforcement import Policies, Resource
 
 WEEK = 7 * 86400
 BUCKET, OBJECT, PROJECT = "projects/_/buckets/data", "projects/_/buckets/data/objects/a", "projects/p"

@@ -9,7 +9,7 @@ import requests
 from google.cloud import storage
 
 from tests.sim.gcs.running_server import BUCKET, RunningGcs
-from tpuctl.sim.gcs.lifecycle.background_tasks import run_once
+from tpuctl.sim.gcs.background_tasks import run_once
 
 
 def after(gcs: RunningGcs, **time: float) -> None:

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from tpuctl.sim.gcs import background_tasks
 from tpuctl.sim.gcs.checksums import ExpectedChecksums
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.lifecycle import background_tasks
-from tpuctl.sim.gcs.rules.preconditions import Preconditions
+from tpuctl.sim.gcs.rules import Preconditions
 from tpuctl.sim.gcs.storage import upload_sessions
 from tpuctl.sim.gcs.storage.store import Store
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tpuctl.sim.gcs.lifecycle.background_tasks import apply_lifecycle
-from tpuctl.sim.gcs.rules.preconditions import Preconditions
+from tpuctl.sim.gcs.background_tasks import apply_lifecycle
+from tpuctl.sim.gcs.rules import Preconditions
 from tpuctl.sim.gcs.storage.store import Store
 
 BUCKET = "acme-data"

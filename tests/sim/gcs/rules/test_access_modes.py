@@ -18,7 +18,7 @@ from google.cloud.storage.constants import (
 
 from tests.sim.gcs.running_server import RunningGcs
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.rules.access_modes import check_acl_change, check_policy, has_uniform_access
+from tpuctl.sim.gcs.rules import check_acl_change, check_policy, has_uniform_access
 
 VIEWER = "roles/storage.objectViewer"
 CONDITION = {"title": "always", "expression": "true"}

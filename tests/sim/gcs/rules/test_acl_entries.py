@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.rules.acl_entries import checked_acl, checked_entry
+from tpuctl.sim.gcs.rules import checked_acl, checked_entry
 
 ROLES = {"acl": ("OWNER", "WRITER", "READER"), "defaultObjectAcl": ("OWNER", "READER")}
 

@@ -11,7 +11,7 @@ from google.cloud import storage
 
 from tests.sim.gcs.running_server import BUCKET, RunningGcs, refused
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.rules.encryption import refuse_default_key, refuse_key_of_object, refuse_keys
+from tpuctl.sim.gcs.rules import refuse_default_key, refuse_key_of_object, refuse_keys
 
 KEY = b"0123456789abcdef" * 2
 KMS = "projects/acme/locations/eu/keyRings/r/cryptoKeys/k"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.rules.list_query import compile_glob
+from tpuctl.sim.gcs.rules import compile_glob
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.rules.list_query import ListQuery, Position
+from tpuctl.sim.gcs.rules import ListQuery, Position
 
 
 def test_a_listing_without_parameters_is_of_all_live_objects() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.sim.gcs.rules.merge_patch import merge_patch
+from tpuctl.sim.gcs.rules import merge_patch
 
 
 @pytest.mark.parametrize(

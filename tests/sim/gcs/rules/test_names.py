@@ -8,7 +8,7 @@ from google.cloud import storage
 
 from tests.sim.gcs.running_server import BUCKET, RunningGcs, blob_files
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.rules.names import check_bucket_name, check_object_name, decode_segment
+from tpuctl.sim.gcs.rules import check_bucket_name, check_object_name, decode_segment
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.rules.object_fields import HOLDS, SETTABLE, SETTABLE_ONCE, TEXTS, checked_object_fields
+from tpuctl.sim.gcs.rules import HOLDS, SETTABLE, SETTABLE_ONCE, TEXTS, checked_object_fields
 
 UNTIL = "2030-01-01T00:00:00Z"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.rules.parameters import is_true, parse_number
+from tpuctl.sim.gcs.rules import is_true, parse_number
 
 
 @pytest.mark.parametrize(

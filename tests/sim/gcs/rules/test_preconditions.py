@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.rules.preconditions import Preconditions, check_etags
+from tpuctl.sim.gcs.rules import Preconditions, check_etags
 
 EVERY = Preconditions(
     generation_match=1, generation_not_match=2, metageneration_match=3, metageneration_not_match=4

@@ -6,13 +6,19 @@ from typing import Any
 
 import pytest
 
-from tpuctl.sim.accounts import project_number
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.rules.acl_entries import AclEntry
-from tpuctl.sim.gcs.storage.acl import bucket_acl, object_acl, predefined_acl, project_acl, with_entry
+from tpuctl.sim.gcs.rules import AclEntry
 from tpuctl.sim.gcs.storage.blobs import Content
 from tpuctl.sim.gcs.storage.buckets import Bucket
-from tpuctl.sim.gcs.storage.stored_object import StoredObject
+from tpuctl.sim.gcs.storage.stored_object import (
+    StoredObject,
+    bucket_acl,
+    object_acl,
+    predefined_acl,
+    project_acl,
+    with_entry,
+)
+from tpuctl.sim.token_server import project_number
 
 NUMBER = project_number("p")
 PROJECT: list[AclEntry] = [

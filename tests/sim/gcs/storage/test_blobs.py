@@ -12,8 +12,7 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
-from tpuctl.sim.gcs.storage.blobs import BLOCK, Blobs, BlobWriter, Content
-from tpuctl.sim.gcs.storage.database import Database
+from tpuctl.sim.gcs.storage.blobs import BLOCK, Blobs, BlobWriter, Content, Database
 
 
 class Site:

@@ -11,7 +11,7 @@ import google_crc32c
 import pytest
 
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.rules.preconditions import Preconditions
+from tpuctl.sim.gcs.rules import Preconditions
 from tpuctl.sim.gcs.storage.composing import compose
 from tpuctl.sim.gcs.storage.store import Store
 from tpuctl.sim.gcs.storage.stored_object import StoredObject

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.rules.preconditions import Preconditions
-from tpuctl.sim.gcs.storage.blobs import Blobs
-from tpuctl.sim.gcs.storage.database import Database
+from tpuctl.sim.gcs.rules import Preconditions
+from tpuctl.sim.gcs.storage.blobs import Blobs, Database
 from tpuctl.sim.gcs.storage.store import Store
 
 

@@ -16,7 +16,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from tests.sim.gcs.running_server import BUCKET, PROJECT
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.rules.preconditions import Preconditions
+from tpuctl.sim.gcs.rules import Preconditions
 from tpuctl.sim.gcs.storage.blobs import NAMING_TABLES
 from tpuctl.sim.gcs.storage.listing import ListQuery, list_page
 from tpuctl.sim.gcs.storage.store import Store

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.rules.preconditions import Preconditions
+from tpuctl.sim.gcs.rules import Preconditions
 from tpuctl.sim.gcs.storage.blobs import Content
 from tpuctl.sim.gcs.storage.store import Store
 

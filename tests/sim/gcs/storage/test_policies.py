@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.storage.buckets import Buckets
-from tpuctl.sim.gcs.storage.database import Database
-from tpuctl.sim.gcs.storage.policies import apply_terraform, next_etag, policy_of, project_and_policy
+from tpuctl.sim.gcs.storage.blobs import Database
+from tpuctl.sim.gcs.storage.buckets import Buckets, apply_terraform, next_etag, policy_of, project_and_policy
 from tpuctl.sim.json_values import JsonObject
 
 NEW: list[JsonObject] = [

@@ -12,7 +12,7 @@ from tests.sim.gcs.running_server import blob_files
 from tpuctl.errors import StateError
 from tpuctl.sim.gcs.checksums import ExpectedChecksums
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.rules.preconditions import Preconditions
+from tpuctl.sim.gcs.rules import Preconditions
 from tpuctl.sim.gcs.storage.blobs import Content
 from tpuctl.sim.gcs.storage.store import Store
 from tpuctl.sim.gcs.storage.upload_sessions import UploadSession

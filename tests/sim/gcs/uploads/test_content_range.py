@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.uploads.resumable import ContentRange
+from tpuctl.sim.gcs.uploads import ContentRange
 
 
 async def in_chunks(chunks: Sequence[bytes]) -> AsyncIterator[bytes]:

@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from tests.sim.gcs.running_server import BUCKET, PROJECT, RunningGcs
-from tpuctl.sim.accounts import project_number
+from tpuctl.sim.token_server import project_number
 
 GCS = "http://doc.s3.amazonaws.com/2006-03-01"
 S3 = "http://s3.amazonaws.com/doc/2006-03-01/"

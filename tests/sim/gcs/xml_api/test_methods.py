@@ -17,10 +17,10 @@ from tpuctl.sim.events import Events
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.errors import GcsError
 from tpuctl.sim.gcs.storage.store import Store
-from tpuctl.sim.gcs.uploads.resumable import ResumableUploads
+from tpuctl.sim.gcs.uploads import ResumableUploads
 from tpuctl.sim.gcs.xml_api.routes import XmlApi
-from tpuctl.sim.iam.access import Access, Caller, set_caller
-from tpuctl.sim.iam.policies import Policies
+from tpuctl.sim.iam.callers import Access, Caller, set_caller
+from tpuctl.sim.iam.enforcement import Policies
 
 OTHER = "acme-other"
 COPY = {"x-goog-copy-source": f"/{OTHER}/from/there"}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.sim.hosts.metadata.guest_attributes import GuestAttributes
+from tpuctl.sim.hosts.metadata.server import GuestAttributes
 from tpuctl.sim.records import GuestAttribute
 
 

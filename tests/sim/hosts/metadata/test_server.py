@@ -16,10 +16,10 @@ from google.auth import jwt
 
 from tests.sim.hosts.site import Site, hosts_of, wait_until
 from tpuctl.accelerators import catalogue
-from tpuctl.sim.accounts import project_number
 from tpuctl.sim.hosts.metadata.identity import Signer
-from tpuctl.sim.hosts.metadata.tree import host_bounds
+from tpuctl.sim.hosts.metadata.server import host_bounds
 from tpuctl.sim.records import GuestAttribute, Host, Notices
+from tpuctl.sim.token_server import project_number
 
 FLAVOR = {"Metadata-Flavor": "Google"}
 ATTRIBUTES = "instance/attributes"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tpuctl.accelerators import accelerator
-from tpuctl.sim.accounts import project_number, service_account, stable_number
-from tpuctl.sim.hosts.metadata.tree import Instance, client_machine_tree, host_bounds, metadata_tree
+from tpuctl.sim.hosts.metadata.server import Instance, client_machine_tree, host_bounds, metadata_tree
 from tpuctl.sim.records import Host, Notices
+from tpuctl.sim.token_server import project_number, service_account, stable_number
 
 ZONE = "projects/p/locations/us-central2-b"
 HOST = Host(

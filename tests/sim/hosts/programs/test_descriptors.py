@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.sim.hosts.programs.descriptors import read, readable, writable, write
+from tpuctl.sim.hosts.programs.processes import read, readable, writable, write
 from tpuctl.sim.hosts.programs.programs import Command, Programs
 
 SIZE = 1 << 20

@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from tests.sim.hosts.site import Clock
-from tpuctl.sim.hosts.ssh.authorized_keys import AuthorizedKeys, accepted_keys, parse_keys
+from tpuctl.sim.hosts.ssh import AuthorizedKeys, accepted_keys, parse_keys
 
 
 def line(user: str, key: bytes) -> str:

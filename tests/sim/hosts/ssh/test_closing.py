@@ -14,7 +14,7 @@ from typing import Any
 import asyncssh
 import pytest
 
-from tpuctl.sim.hosts.ssh.server import SshServer
+from tpuctl.sim.hosts.ssh import SshServer
 
 
 @pytest.mark.parametrize("refuses", [False, True])

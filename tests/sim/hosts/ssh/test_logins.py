@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from tpuctl.sim.hosts.ssh.server import Logins
+from tpuctl.sim.hosts.ssh import Logins
 
 
 def shown(view: Path) -> dict[str, str]:

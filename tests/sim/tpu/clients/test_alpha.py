@@ -12,8 +12,8 @@ from google.cloud import tpu_v2, tpu_v2alpha1
 from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport
 
 from tests.sim.tpu.api import POLLING, Api
+from tpuctl.sim.tpu.grpc_api import MIXINS, rpcs
 from tpuctl.sim.tpu.http_rules import routes
-from tpuctl.sim.tpu.rpcs import MIXINS, rpcs
 from tpuctl.sim.tpu.service import Service
 from tpuctl.sim.world import Reservation
 

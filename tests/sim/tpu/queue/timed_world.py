@@ -11,7 +11,7 @@ from typing import Any
 from tests.sim.tpu.recorded_hosts import ManualTime, RecordedHosts
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.settings import Profile
-from tpuctl.sim.state.database import Database
+from tpuctl.sim.state import Database
 from tpuctl.sim.world import World
 
 PARENT = "projects/rehearsal/locations/europe-west4-a"

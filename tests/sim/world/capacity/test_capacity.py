@@ -9,12 +9,9 @@ from typing import Any
 import pytest
 
 from tpuctl.sim.world.api_errors import ApiError, Code, Status
-from tpuctl.sim.world.api_json import NodeFields
-from tpuctl.sim.world.capacity import availability, demand
-from tpuctl.sim.world.capacity.capacity import Capacity
-from tpuctl.sim.world.capacity.demand import Demand
-from tpuctl.sim.world.capacity.reservations import Reservation
-from tpuctl.sim.world.resources import Node, Operation, QueuedResource
+from tpuctl.sim.world.capacity import availability, capacity
+from tpuctl.sim.world.capacity.capacity import Capacity, Demand, Reservation
+from tpuctl.sim.world.resources import Node, NodeFields, Operation, QueuedResource
 
 ZONE = "europe-west4-a"
 PARENT = f"projects/p/locations/{ZONE}"
@@ -130,7 +127,7 @@ def test_a_node_uses_none_if_its_start_is_to_fail_or_it_had_none_before(
 def test_a_node_demands_capacity_from_the_reservation_that_it_has_or_asks_for(
     fields: dict[str, Any], expected: Demand
 ) -> None:
-    assert demand.of_node(node(**fields)) == expected
+    assert capacity.of_node(node(**fields)) == expected
     assert (expected.project, expected.zone) == ("p", ZONE)
 
 
@@ -147,7 +144,7 @@ def test_a_queued_resource_demands_its_nodes_by_place_type_and_tier() -> None:
     queued = QueuedResource(
         f"{PARENT}/queuedResources/q", "ACCEPTED", 0.0, 0.0, {"reservationName": R}, nodes
     )
-    assert demand.of_queued_resource(queued) == [
+    assert capacity.of_queued_resource(queued) == [
         Demand(PARENT, "v3-8", 2, False, R),
         Demand(PARENT, "v2-8", 1, False, R),
         Demand(PARENT, "v3-8", 1, True, R),

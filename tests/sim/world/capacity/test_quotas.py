@@ -9,8 +9,7 @@ import pytest
 
 from tpuctl.accelerators import catalogue
 from tpuctl.sim.faults import FaultRegistry
-from tpuctl.sim.world.capacity.capacity import Quotas, quotas_of
-from tpuctl.sim.world.capacity.demand import Demand
+from tpuctl.sim.world.capacity.capacity import Demand, Quotas, quotas_of
 
 PARENT = "projects/p/locations/us-central1-a"
 IDS = {

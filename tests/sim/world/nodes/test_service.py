@@ -13,7 +13,7 @@ from tests.sim.tpu.recorded_hosts import ManualTime, RecordedHosts
 from tests.sim.world.played import play
 from tpuctl.sim.records import GuestAttribute
 from tpuctl.sim.world import ApiError, Code, World
-from tpuctl.sim.world.capacity.reservations import Reservation
+from tpuctl.sim.world.capacity.capacity import Reservation
 from tpuctl.sim.world.resources import Node, Operation, RequestContext
 
 FIELDS: dict[str, Any] = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}

@@ -14,18 +14,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tpuctl.data.bad_records import BadRecord
-from tpuctl.data.files.listing import unreadable
-from tpuctl.data.files.path_index import PathIndex
+from tpuctl.data.files.listing import PathIndex, unreadable
 from tpuctl.data.files.source_files import SourceFiles, every_file, split_of, words
-from tpuctl.data.options import Options
-from tpuctl.data.schema.features import Box, Label, Objects, Tensor, Text
-from tpuctl.data.source import ScanProgress, closed_on_error
-from tpuctl.data.sources.annotated.fields import Content, Pictures, no_options
-from tpuctl.data.sources.annotated.origin import MediaOrigin, chosen
-from tpuctl.data.sources.annotated.source import AnnotatedSource, Table
-from tpuctl.data.sources.annotated.values import ValueStore
-from tpuctl.data.sources.names.files import COCO, PICTURES
+from tpuctl.data.schema import Box, Label, Objects, Tensor, Text
+from tpuctl.data.source import BadRecord, Options, ScanProgress, closed_on_error
+from tpuctl.data.sources.annotated.fields import Content, Pictures, ValueStore, no_options
+from tpuctl.data.sources.annotated.records import AnnotatedSource, MediaOrigin, Table, chosen
+from tpuctl.data.sources.names import COCO, PICTURES
 from tpuctl.data.tfrecord.example_encoding import Value
 from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError

@@ -13,21 +13,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from tpuctl.data.bad_records import BadRecord
-from tpuctl.data.files.listing import unreadable
-from tpuctl.data.files.path_index import PathIndex
+from tpuctl.data.files.listing import PathIndex, unreadable
 from tpuctl.data.files.source_files import SourceFiles, chosen_files, every_file, split_of
-from tpuctl.data.options import Options
-from tpuctl.data.schema.features import TYPES
-from tpuctl.data.source import ScanProgress
-from tpuctl.data.sources.annotated.records import (
-    MEDIA,
-    Listed,
-    ListedRecord,
-    media_kind,
-)
-from tpuctl.data.sources.annotated.source import AnnotatedSource
-from tpuctl.data.sources.names.files import METADATA, METADATA_PARQUET, is_media
+from tpuctl.data.schema import TYPES
+from tpuctl.data.source import BadRecord, Options, ScanProgress
+from tpuctl.data.sources.annotated.records import MEDIA, AnnotatedSource, Listed, ListedRecord, media_kind
+from tpuctl.data.sources.names import METADATA, METADATA_PARQUET, is_media
 from tpuctl.data.tables import csv_cells
 from tpuctl.data.tables.columns import MISFITS, Column
 from tpuctl.data.trees.tree import Tree

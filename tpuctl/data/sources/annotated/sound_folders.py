@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuctl.data.files.class_folders import list_class_folders
-from tpuctl.data.options import Options
-from tpuctl.data.schema.features import Label
-from tpuctl.data.source import ScanProgress, closed_on_error
-from tpuctl.data.sources.annotated.fields import no_options
+from tpuctl.data.files.listing import list_class_folders
+from tpuctl.data.schema import Label
+from tpuctl.data.source import Options, ScanProgress, closed_on_error
+from tpuctl.data.sources.annotated.fields import ValueStore, no_options
+from tpuctl.data.sources.annotated.records import AnnotatedSource, Table
 from tpuctl.data.sources.annotated.sounds import Sounds
-from tpuctl.data.sources.annotated.source import AnnotatedSource, Table
-from tpuctl.data.sources.annotated.values import ValueStore
 from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError
 

@@ -14,15 +14,11 @@ import msgspec
 import numpy as np
 
 from tpuctl.data.archives.tree import ArchiveTree
-from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.files.source_files import SourceFiles, every_file, list_files, split_of
-from tpuctl.data.options import Options
-from tpuctl.data.source import ScanProgress
+from tpuctl.data.source import BadRecord, Options, ScanProgress
 from tpuctl.data.sources.annotated.fields import unreadable_file
-from tpuctl.data.sources.annotated.records import Listed, ListedRecord, media_kind
-from tpuctl.data.sources.annotated.source import AnnotatedSource
-from tpuctl.data.sources.names.files import TAR_SHARDS, is_media
-from tpuctl.data.sources.names.samples import JSON, NUMBERS, TEXTS, ending, is_value, sample_key
+from tpuctl.data.sources.annotated.records import AnnotatedSource, Listed, ListedRecord, media_kind
+from tpuctl.data.sources.names import JSON, NUMBERS, TAR_SHARDS, TEXTS, ending, is_media, is_value, sample_key
 from tpuctl.data.trees.tree import Entry, ListedFile, Ranges, Tree
 from tpuctl.errors import UsageError
 

@@ -10,13 +10,12 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpuctl.data.files.record_cache import CachedSource
 from tpuctl.data.files.source_files import chosen_files
-from tpuctl.data.options import Options
-from tpuctl.data.source import ScanProgress
-from tpuctl.data.sources.batch_sizes import longest_text
-from tpuctl.data.sources.names.files import SAVED_DICT, SAVED_STATE
+from tpuctl.data.files.temp_files import CachedSource
+from tpuctl.data.source import Options, ScanProgress
+from tpuctl.data.sources.names import SAVED_DICT, SAVED_STATE
 from tpuctl.data.sources.parquet_files import ParquetTable, table_source
+from tpuctl.data.sources.registry import longest_text
 from tpuctl.data.sources.tfds_folder import read_small_file
 from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError

@@ -22,32 +22,30 @@ from tpuctl.errors import (
     TpuctlError,
     joined_hints,
 )
-from tpuctl.flows.nodes.inventory import Allocation
+from tpuctl.flows.nodes.lookup import Allocation
 from tpuctl.flows.nodes.placement.creation import (
     AGAIN,
     CREATE_TIMEOUT,
     ROUNDS,
     NoCapacityError,
     Patience,
+    Siblings,
     await_existing,
     begin,
     may_pass,
     renewed,
+    require_candidates,
     require_hope,
+    require_in_zones,
+    siblings,
     still_waits,
     wait_for,
     withdraw,
     zone_of,
 )
-from tpuctl.flows.nodes.placement.siblings import (
-    Siblings,
-    require_candidates,
-    require_in_zones,
-    siblings,
-)
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import Creation, DeleteNode, DeleteQueuedResource, QueueState
-from tpuctl.nodes.readiness import require_running
+from tpuctl.nodes.queued_resources import require_running
 from tpuctl.parallel import fanout
 from tpuctl.polling import Backoff, poll, retry, time_left
 

@@ -1,4 +1,4 @@
-"""Packs the code of a run into one archive, named by the hash of its content, in flat memory."""
+"""Checks lock file and wheels, and names packages that come from elsewhere than the index."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import errno
 import gzip
 import hashlib
 import io
+import os
+import shlex
 import tarfile
 import tempfile
 import weakref
@@ -14,16 +16,156 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
+from tpuctl.bucket_objects import Content, ContentDigest
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs.code import programs
 from tpuctl.flows.runs.code.programs import Program
 from tpuctl.flows.runs.code.project_files import Left, ProjectFiles
+from tpuctl.host.worker import requirements
 from tpuctl.host.worker.preparation.tar_files import TarReader
 from tpuctl.host.worker.records import SCRIPT
-from tpuctl.object_content import Content, ContentDigest
+from tpuctl.job_header import Header
+from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError
+from tpuctl.masking import credential_kind, is_settings_file, secrets_in
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+
+LARGEST = 64 << 20
+"""Bytes of a lock file."""
+HINT = (
+    "Make it with 'uv pip compile --generate-hashes' or 'pip-compile --generate-hashes --no-emit-index-url'."
+)
+
+
+def files(root: Path, header: Header) -> list[Path]:
+    """Return the lock file below `root` of a header, if it names one, to be packed with the script.
+
+    Raises UsageError for a missing file and for a line that is not a requirement with a version and hashes.
+    """
+    if not header.tpuctl.requirements:
+        return []
+    path = root.resolve() / header.tpuctl.requirements
+    _locked(path)
+    return [path]
+
+
+def locked(root: Path, header: Header) -> list[str]:
+    """Return the names of the distributions in the lock file of a header; none without one."""
+    return [requirement.name for path in files(root, header) for requirement in _locked(path)]
+
+
+def _locked(path: Path) -> Sequence[requirements.Requirement]:
+    try:
+        return requirements.parse_lock(text(path, "lock file", HINT))
+    except requirements.RequirementError as error:
+        raise UsageError(f"The lock file {path} is wrong, {error}.", hint=HINT) from error
+
+
+def text(path: Path, kind: str, hint: str = "") -> str:
+    """Return the text of a file that lists packages; raises UsageError that calls it a `kind`."""
+    try:
+        return _content(path).decode()
+    except OSError as error:
+        raise UsageError(f"The {kind} {path} cannot be read: {error.strerror}.", hint=hint) from error
+    except NotAFileError as error:
+        raise UsageError(f"The {kind} {path} {error}.", hint=hint) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"The {kind} {path} is not a text file.", hint=hint) from error
+
+
+def _content(path: Path) -> bytes:
+    """Return what a file holds, and nothing of a pipe or a device, to which a link may lead."""
+    real = Path(os.path.realpath(path))
+    with ConfinedFolder(real.parent) as folder, folder.open([real.name]) as stream:
+        content = stream.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    return content
+
+
+def wheelhouse(root: Path, folder: Path | None) -> str:
+    """Return the name in the bundle of a folder of wheels below `root`; raises UsageError for any other."""
+    if folder is None:
+        return ""
+    wheels, root = folder.parent.resolve() / folder.name, root.resolve()
+    if not wheels.is_dir() or not any(path.suffix == ".whl" for path in wheels.iterdir()):
+        raise UsageError(f"{folder} is no folder with wheels.", hint=_DOWNLOAD.format(folder=folder))
+    if wheels == root or not wheels.is_relative_to(root):
+        raise UsageError(
+            f"{folder} is not below the script's folder {root}.",
+            hint="Move it there: it travels with the code.",
+        )
+    if others := [path.name for path in sorted(wheels.iterdir()) if path.suffix != ".whl"]:
+        raise UsageError(f"{folder} holds {others[0]}, which is no wheel.", hint="Leave wheels there only.")
+    return wheels.relative_to(root).as_posix()
+
+
+_DOWNLOAD = (
+    "For a host with Python 3.10: pip download --dest {folder} --only-binary=:all: --python-version 3.10"
+    " --platform manylinux2014_x86_64 PACKAGE"
+)
+
+
+def direct_references(header: Header) -> list[str]:
+    """Return a sentence for each dependency that hosts install from a URL."""
+    parsed = [requirements.parse(dependency) for dependency in header.dependencies]
+    return [f"Hosts install {dependency.masked}" for dependency in parsed if dependency.url]
+
+
+LONGEST = 1024 * 1024
+"""Most bytes of a file that is read: longer ones are data."""
+MOST_PLACES = 3
+"""Places that are named; the others are counted."""
+ADVICE = "Pass secrets in variables instead: --secret NAME."
+
+
+def check_bundle(code: Bundle, include: Collection[Path], root: Path) -> list[str]:
+    """Return warnings about secrets in a bundle's files, which everybody sees who can read the bucket.
+
+    `root` is the script's folder. Raises UsageError for a file with credentials that is in the bundle with
+    its folder; a file that `include` names itself is meant.
+    """
+    named = {_name(path, root) for path in include if path.is_file()}
+    warnings: list[str] = []
+    places: list[str] = []
+    for name, _, stream in code.members():
+        content = stream.read(LONGEST + 1)
+        kind = "" if name == code.script else credential_kind(name, content[:LONGEST])
+        if kind and name not in named:
+            raise UsageError(
+                f"{name} holds {kind}, and would be stored in the bucket with its folder.",
+                hint=f"Move it elsewhere. {ADVICE} Or name the file itself: --include {shlex.quote(name)}",
+            )
+        if kind:
+            warnings.append(f"Warning: {name} holds {kind}, and is stored in the bucket. {ADVICE}")
+        else:
+            places += _places(name, content)
+    return warnings + _warning_of(places)
+
+
+def _name(file: Path, root: Path) -> str:
+    """Return a file's name in the bundle: links in it keep their names."""
+    return (file.parent.resolve() / file.name).relative_to(root.resolve()).as_posix()
+
+
+def _places(name: str, content: bytes) -> Iterator[str]:
+    if len(content) > LONGEST or b"\0" in content:
+        return
+    text = content.decode(errors="replace")
+    for secret in secrets_in(text, is_code=not is_settings_file(name)):
+        line = text.count("\n", 0, secret.start) + 1
+        yield f"{name}, line {line}, which looks like {secret.kind}"
+
+
+def _warning_of(places: list[str]) -> list[str]:
+    if not places:
+        return []
+    more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
+    listed = "; ".join(places[:MOST_PLACES])
+    return [f"Warning: the bucket gets secrets in the script's files: {listed}{more}. {ADVICE}"]
+
 
 LIMIT = 250_000_000
 """Bytes of all files of a run's code, unless the user says otherwise."""

@@ -16,9 +16,9 @@ from typing import Any
 
 import msgspec
 
-from tpuctl.config import toml
+from tpuctl.config import files
 from tpuctl.errors import UsageError
-from tpuctl.flows.runs.code import locks
+from tpuctl.flows.runs.code import bundles
 from tpuctl.host.worker import requirements
 from tpuctl.host.worker.requirements import normalized
 from tpuctl.job_header import Header
@@ -342,9 +342,9 @@ class _Reader:
 
     def _toml(self, file: str, kind: Any) -> Any:
         try:
-            return toml.decode(self._text(self.folder / file), kind)
-        except toml.TomlError as error:
+            return files.decode(self._text(self.folder / file), kind)
+        except files.TomlError as error:
             raise UsageError(f"{self.folder / file} is wrong: {error}.", hint="") from None
 
     def _text(self, path: Path) -> str:
-        return locks.text(path, "file")
+        return bundles.text(path, "file")

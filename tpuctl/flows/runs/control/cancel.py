@@ -1,14 +1,16 @@
-"""Stops a run: asks its workers, on their hosts and through the bucket, and waits for their last words."""
+"""Writes the request to stop a run into the bucket, where every worker of the run reads it."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from tpuctl import clock, polling, runs
-from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.bucket_objects import BadObjectError
 from tpuctl.errors import (
+    ConflictError,
     DeadlineError,
     InterruptedByUser,
     NotFoundError,
@@ -17,25 +19,58 @@ from tpuctl.errors import (
     in_one_line,
     joined_hints,
 )
-from tpuctl.flows.hosts.published_keys import published_key
+from tpuctl.flows.hosts.way_in import published_key
 from tpuctl.flows.nodes.lookup import is_deletable
 from tpuctl.flows.progress import Outage, Report
-from tpuctl.flows.runs.control import stop_requests
-from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.outcome import settle
+from tpuctl.flows.runs.evidence.witnesses import RecordMissingError, Witnesses
+from tpuctl.flows.runs.outcome import error_of, settle
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
-from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.stored_run import REPLACEMENTS, StoredRun
 from tpuctl.host.worker.records import MOST_GRACE, STOP_FILE, StopRequest, WorkerStatus, encode
 from tpuctl.nodes import HttpRequest
-from tpuctl.polling import Backoff, Sleep, poll
+from tpuctl.polling import Backoff, Clock, Sleep, poll
+from tpuctl.printable import named
 from tpuctl.runs import BY_MACHINE, Attempt, Verdict
-from tpuctl.text.worker_numbers import named
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
     from tpuctl.cloud.ssh import Ssh, SshSession
     from tpuctl.cloud.storage import Bucket
+
+
+def ask(run: StoredRun, by: str, grace: int) -> StopRequest:
+    """Write a request, and return the one that the bucket holds: of two the first counts."""
+    name, own = run.paths.stop, request(run, by, grace)
+    for _ in range(REPLACEMENTS):
+        item = run.bucket.stat(name)
+        try:
+            if item is None:
+                run.bucket.create(name, encode(own))
+                return own
+            other = _stored(run)
+            if other:
+                return other
+            run.bucket.replace(item, encode(own))
+            return own
+        except ConflictError:
+            continue  # another command was first
+    raise ConflictError(f"The request to stop run '{run.name}' keeps changing.", hint="Try again.")
+
+
+def request(run: StoredRun, by: str, grace: int) -> StopRequest:
+    """Return the request of an account for now, with so many seconds to save."""
+    return StopRequest(run.name, by, clock.iso(run.bucket.now()), grace)
+
+
+def _stored(run: StoredRun) -> StopRequest | None:
+    """Return the request in the bucket; None for anything that workers do not take for one."""
+    try:
+        return run.stop_request()
+    except BadObjectError as error:
+        run.warn(f"{error.message} It is replaced.")
+        return None
+
 
 REACTION = 60.0
 """Seconds beyond the grace: to read the request (each 10), to ship the log, and to say the last word."""
@@ -122,7 +157,7 @@ def requests(bucket: Bucket, plan: CancelPlan) -> list[HttpRequest]:
     if plan.is_over:
         return []
     rehearsal = bucket.dry_run()
-    rehearsal.create(plan.run.paths.stop, encode(stop_requests.request(plan.run, plan.by, plan.grace)))
+    rehearsal.create(plan.run.paths.stop, encode(request(plan.run, plan.by, plan.grace)))
     if not plan.attempt or plan.verdict:
         return rehearsal.requests
     record = plan.attempt.record
@@ -178,13 +213,13 @@ def _write(plan: CancelPlan) -> tuple[StopRequest, TpuctlError | None]:
     Raises the error where only the bucket can stop the run.
     """
     if plan.is_over:  # what hangs on a host still runs
-        return stop_requests.request(plan.run, plan.by, plan.grace), None
+        return request(plan.run, plan.by, plan.grace), None
     try:
-        return stop_requests.ask(plan.run, plan.by, plan.grace), None
+        return ask(plan.run, plan.by, plan.grace), None
     except TpuctlError as error:
         if plan.attempt is None or plan.verdict:
             raise
-        return stop_requests.request(plan.run, plan.by, plan.grace), error
+        return request(plan.run, plan.by, plan.grace), error
 
 
 def _without_bucket(
@@ -366,4 +401,77 @@ def _not_over(plan: CancelPlan, witnesses: Witnesses, seconds: float) -> Deadlin
             deletion,
         ),
         workers=list(workers),
+    )
+
+
+PAUSES = Backoff(first=0.5, longest=10.0)
+
+
+def await_end(
+    run: StoredRun, witnesses: Witnesses, seconds: float, report: Report,
+    sleep: Sleep = polling.sleep, clock: Clock = time.monotonic,
+) -> Verdict:  # fmt: skip
+    """Return the verdict of a run once it has one; `report` gets each change of its state.
+
+    A service that does not answer is waited for. Raises NotFoundError without such a run, DeadlineError after
+    so many seconds, BadObjectError and RecordMissingError where no verdict can come any more, and
+    InterruptedByUser on Ctrl-C.
+    """
+    deadline, label = clock() + seconds, ""
+    try:
+        for pause in PAUSES.pauses():
+            text = ""
+            try:
+                state = settle(run, witnesses)
+                if state.verdict:
+                    return state.verdict
+                text = _label(state)
+            except DeadlineError as error:
+                text = error.message
+            if text != label:
+                report(text)
+                label = text
+            if clock() >= deadline:
+                raise _late(run, seconds, label)
+            sleep(max(0.0, min(pause, deadline - clock())))
+    except KeyboardInterrupt as interrupt:
+        raise InterruptedByUser(
+            f"Interrupted; run '{run.name}' goes on.", hint=next_steps(run.name)
+        ) from interrupt
+    raise AssertionError("pauses() has no end")
+
+
+def next_steps(run: str) -> str:
+    """Return what a user may do about a run that goes on."""
+    return joined_hints(f"Follow it: tpuctl logs -f {run}", f"Stop it: tpuctl cancel {run}")
+
+
+def failure_of(verdict: Verdict) -> TpuctlError | None:
+    """Return the error of a run that did not succeed, with how it ended for programs."""
+    error = error_of(verdict)
+    if error:
+        error.result = summary(verdict)
+    return error
+
+
+def summary(verdict: Verdict) -> dict[str, object]:
+    """Return how a run ended, for programs."""
+    return {
+        "run": verdict.run, "outcome": verdict.outcome, "evidence": verdict.evidence,
+        "exit_code": verdict.exit_code,
+    }  # fmt: skip
+
+
+def _label(state: RunState) -> str:
+    if state.error:
+        raise state.error
+    if state.sign:
+        raise RecordMissingError(state.sign)
+    reason = state.unanswered or state.doubt
+    return f"{state.label}: {reason}" if reason else state.label
+
+
+def _late(run: StoredRun, seconds: float, label: str) -> DeadlineError:
+    return DeadlineError(
+        f"Run '{run.name}' has not ended within {seconds:.0f} s: it is {label}.", hint=next_steps(run.name)
     )

@@ -9,8 +9,8 @@ from itertools import chain
 from tpuctl import polling
 from tpuctl.errors import BucketMissingError, DeadlineError, InterruptedByUser
 from tpuctl.flows.runs.evidence import decision
+from tpuctl.flows.runs.evidence.decision import WorkerWord
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.evidence.words import WorkerWord
 from tpuctl.flows.runs.logs.reader import Line, LogReader
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import QUIET_AFTER, RunState, quiet_of

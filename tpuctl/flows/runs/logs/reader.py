@@ -1,7 +1,8 @@
-"""Merges the logs of a run's workers from the bucket, also after the node was deleted."""
+"""The informational lines that TensorFlow's C++ code logs at its start, at every TF_CPP_MIN_LOG_LEVEL."""
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,13 +10,38 @@ from datetime import timedelta
 
 from tpuctl.bucket_layout import chunk_number
 from tpuctl.errors import NotFoundError, UsageError
-from tpuctl.flows.runs.evidence.words import WorkerWord
+from tpuctl.flows.runs.evidence.decision import WorkerWord
 from tpuctl.flows.runs.logs.beginning import LONGEST_LINE, OVERLAP, TIME_FORM, Place, find_beginning
 from tpuctl.flows.runs.stored_attempt import LogChunk, Look, StoredAttempt
 from tpuctl.host.worker.records import read_status_type
 from tpuctl.parallel import WIDTH, fanout, values
-from tpuctl.runs import ORDERED_LOGS
-from tpuctl.text.worker_numbers import ranges
+from tpuctl.printable import ranges
+from tpuctl.runs import ORDERED_LOGS, Run
+
+LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+"""The worker sets it to 1, which hides level INFO, unless the user sets it."""
+INFO_LINE = re.compile(
+    r"I\d{4} \d\d:\d\d:\d+\.\d{6} +\d+ \S+\.cc:\d+\] "
+    r"|WARNING: All log messages before absl::InitializeLog\(\) is called are written to STDERR$"
+)
+"""Lines of Abseil before its initialization, such as TensorFlow 2.21 logs; no variable hides them:
+https://github.com/abseil/abseil-cpp/pull/1718"""
+
+
+def hides_startup_lines(run: Run) -> bool:
+    """Return whether a run's user expects no informational lines of TensorFlow: by default."""
+    return run.framework == "tensorflow" and LEVEL not in run.environment
+
+
+def may_have_startup_lines(lines: bytes) -> bool:
+    """Return whether one of many lines may be such a line: one quick look at all of them."""
+    return b".cc:" in lines or b"absl::InitializeLog" in lines
+
+
+def is_startup_line(text: str) -> bool:
+    """Return whether a line of a log is one of them."""
+    return INFO_LINE.match(text) is not None
+
 
 BLOCK = 4 << 20
 """Bytes of a chunk that are held at once: those of a whole chunk that a worker writes."""

@@ -9,12 +9,12 @@ from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from tpuctl import printable
 from tpuctl.host.worker.records import COMMAND, MODULE, NOTEBOOK, PLACEHOLDER, SCRIPT, SHELL
 from tpuctl.job_header import Header
-from tpuctl.masking.text import MASK
-from tpuctl.provenance.records import HostEnvironment, Results
+from tpuctl.masking import MASK
+from tpuctl.provenance import HostEnvironment, Results
 from tpuctl.runs import NOT_STORED, Run, Verdict
-from tpuctl.text import printable
 
 FOLDERS = (
     ("TPUCTL_MODEL_DIR", "AIP_MODEL_DIR", "outputs"),

@@ -12,8 +12,10 @@ from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, cast
 
+from tpuctl import printable
 from tpuctl.atomic_files import part_file
 from tpuctl.bucket_layout import DATASETS
+from tpuctl.bucket_objects import ContentDigest
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import NotFoundError, StateError, UsageError
 from tpuctl.flows.datasets.lookup import find_manifest
@@ -31,9 +33,7 @@ from tpuctl.flows.runs.record.archive_text import (
 )
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.local.object_names import UnsafeNameError, local_parts
-from tpuctl.object_content import ContentDigest
 from tpuctl.runs import Run, Verdict, encode
-from tpuctl.text import printable
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object
@@ -44,13 +44,13 @@ import ast
 import re
 from collections.abc import Iterable
 
-from tpuctl.flows.runs.code.imports import import_statements
+from tpuctl.flows.runs.code.project_files import import_statements
 from tpuctl.flows.runs.record.stored_code import is_pin
 from tpuctl.host.worker import requirements
 from tpuctl.host.worker.records import CELLS_FILE, NOTEBOOK
 from tpuctl.host.worker.requirements import Requirement, normalized
 from tpuctl.job_header import Header
-from tpuctl.provenance.records import HostEnvironment
+from tpuctl.provenance import HostEnvironment
 
 OTHER_NAMES = {
     "cv2": "opencv-python", "pil": "pillow", "sklearn": "scikit-learn", "skimage": "scikit-image",

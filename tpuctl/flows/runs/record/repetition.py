@@ -14,7 +14,7 @@ from tpuctl import clock
 from tpuctl.errors import UsageError
 from tpuctl.flows.nodes.lookup import find_ready
 from tpuctl.flows.runs.record import stored_code
-from tpuctl.flows.runs.record.argument_changes import changed
+from tpuctl.flows.runs.record.comparison import changed
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch_values, packages, resumption
 from tpuctl.flows.runs.submission.environment import check_values
@@ -30,11 +30,10 @@ from tpuctl.flows.runs.submission.plan import (
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like
 from tpuctl.images import TENSORFLOW
 from tpuctl.job_header import Header
-from tpuctl.masking.arguments import masked_arguments
-from tpuctl.masking.text import MASK, masked
+from tpuctl.masking import MASK, masked, masked_arguments
 from tpuctl.nodes import Node
-from tpuctl.provenance.seeds import seeds_of
-from tpuctl.recovery.records import Machine
+from tpuctl.provenance import seeds_of
+from tpuctl.recovery import Machine
 from tpuctl.runs import NOT_STORED, Run, Verdict, check_name, submitter
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from tpuctl.host.worker import requirements
 from tpuctl.host.worker.preparation.tar_files import FILE, TarError, TarReader, TooMuchError
 from tpuctl.host.worker.records import COMMAND, MODULE
 from tpuctl.job_header import Header
-from tpuctl.provenance.records import HostEnvironment
+from tpuctl.provenance import HostEnvironment
 from tpuctl.runs import Run, Verdict
 
 if TYPE_CHECKING:

@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tpuctl import runs
 from tpuctl.bucket_layout import RunPaths, bundle
-from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.bucket_objects import METADATA, BadObjectError, Content, ContentDigest
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import TpuctlError, UsageError
 from tpuctl.flows.datasets.lookup import find_manifest
 from tpuctl.flows.runs.code.bundles import PART
-from tpuctl.flows.runs.local_copy.joined_logs import joined_logs
+from tpuctl.flows.runs.local_copy import joined_logs
 from tpuctl.flows.runs.stored_attempt import joined_pieces, left_behind
 from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError
 from tpuctl.local.object_names import UnsafeNameError, local_parts
 from tpuctl.local.staged_folder import STAGING
-from tpuctl.object_content import METADATA, Content, ContentDigest
-from tpuctl.provenance.records import Results, digest_of
+from tpuctl.provenance import Results, digest_of
 from tpuctl.runs import Run, Verdict, decode
 
 if TYPE_CHECKING:

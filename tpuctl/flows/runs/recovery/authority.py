@@ -20,7 +20,7 @@ from tpuctl.errors import ConfigError, StockoutError, joined_hints
 from tpuctl.flows.nodes.lookup import find_node
 from tpuctl.flows.runs.submission import launch_values
 from tpuctl.nodes import Node, NodeId
-from tpuctl.recovery.records import Machine
+from tpuctl.recovery import Machine
 from tpuctl.runs import Run, Tpu
 
 if TYPE_CHECKING:

@@ -1,7 +1,4 @@
-"""Drills: a maintenance of a TPU, or the loss of the TPU of a run, which is restarted, and what that cost.
-
-Times are the bucket's: of the objects that the run's workers and watchers write.
-"""
+"""Shows the requests by which the next step of a watcher would change something, for --dry-run."""
 
 from __future__ import annotations
 
@@ -9,29 +6,62 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tpuctl import clock, polling
+from tpuctl import clock, polling, runs
 from tpuctl.catalogue.prices import Price
 from tpuctl.cloud.provider import Provider
 from tpuctl.errors import InterruptedByUser, StateError, UsageError
+from tpuctl.flows.nodes import down, up
 from tpuctl.flows.nodes.lookup import find_ready, node_state
 from tpuctl.flows.progress import Report, silent
-from tpuctl.flows.runs.checkpoints.readers import last_committed
+from tpuctl.flows.runs import stored_attempt
+from tpuctl.flows.runs.attempt_costs import PriceOf, cost
+from tpuctl.flows.runs.checkpoints import last_committed
 from tpuctl.flows.runs.control.occupants import occupants
-from tpuctl.flows.runs.costs.attempts import PriceOf, cost
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.losses import first_step, steps_lost
 from tpuctl.flows.runs.outcome import settle
+from tpuctl.flows.runs.recovery import lease as leases
+from tpuctl.flows.runs.recovery.authority import machine_of, own_node
+from tpuctl.flows.runs.recovery.machine import left_items, plan_machine
 from tpuctl.flows.runs.recovery.step import step
 from tpuctl.flows.runs.recovery.tools import Tools
+from tpuctl.flows.runs.state import first_step, steps_lost
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission.resumption import obstacle
 from tpuctl.host.worker.records import FINISHED, RUNNING
-from tpuctl.nodes import Maintenance, Node, NodeId, NodeState, SimulateMaintenance
+from tpuctl.nodes import HttpRequest, Maintenance, Node, NodeId, NodeState, SimulateMaintenance
 from tpuctl.polling import Backoff, Sleep, poll
+from tpuctl.recovery import Lease
 from tpuctl.runs import Tpu, Verdict
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket
+
+
+def requests(run: StoredRun, tools: Tools) -> list[HttpRequest]:
+    """Return what a step would send for a run; nothing for one that goes on or has ended for good.
+
+    A run whose end nobody has written yet goes on. Raises as a search for capacity does.
+    """
+    verdict, machine = run.verdict(), run.record.machine
+    if verdict is None or machine is None or not verdict.restarts or run.stop_request():
+        return []
+    number, before = verdict.attempt + 1, run.attempt(verdict.attempt).record.tpu
+    rehearsal = StoredRun(run.bucket.dry_run(), run.name)
+    lease = Lease(run.name, number, "TOKEN", tools.holder, leases.SECONDS)
+    rehearsal.bucket.create(run.paths.lease(number), runs.encode(lease))
+    rehearsal.keep_verdict(verdict)
+    shown = list(rehearsal.bucket.requests)  # type: ignore[attr-defined]  # a DryRunBucket
+    is_bad = stored_attempt.needs_other_machine([*run.earlier_verdicts(verdict.attempt), verdict])
+    recipe = machine_of(run.bucket.name, run.record, tools.limits)
+    name, node = before.name, own_node(tools.provider, run.bucket, run.record, before)
+    if is_bad or node is None or node.state is not NodeState.READY:
+        left, _ = left_items(tools, run, machine.owner, before)
+        shown += down.requests(tools.provider, down.DownPlan(left))
+        plan = plan_machine(tools, run.name, recipe, number)
+        shown += up.requests(tools.provider, plan)
+        name = plan.options.name
+    return [*shown, HttpRequest("SSH", name, f"start {run.record.script} as attempt {number}")]
+
 
 MAINTENANCE_TIMEOUT = 900.0
 """Seconds for a TPU to be READY again, or lost, after a simulated maintenance."""

@@ -1,26 +1,51 @@
-"""Holds the lease of an attempt: of many who would start it one does; if it is killed, another goes on.
-
-Times are the bucket's: when the lease was written, and when the bucket is asked.
-"""
+"""Defines what a step of a watcher tells about a run."""
 
 from __future__ import annotations
 
 import secrets
 import threading
 from types import TracebackType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from tpuctl import runs
-from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.bucket_objects import BadObjectError
 from tpuctl.errors import ConflictError, StateError, TpuctlError
 from tpuctl.flows.runs.stored_attempt import age_of, find_record
 from tpuctl.flows.runs.stored_run import REPLACEMENTS, StoredRun
-from tpuctl.recovery.records import Lease
+from tpuctl.recovery import Lease
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Operation, Provider
     from tpuctl.cloud.storage import Object
     from tpuctl.nodes import Change
+
+
+GOES_ON = "goes on"
+RESTARTED = "restarted"
+WAITS = "waits"
+"""For capacity, or for hosts that do not answer: the next step looks again."""
+BUSY = "busy"
+"""Another watcher starts it."""
+ENDED_FOR_GOOD = "ended"
+
+
+class Event(NamedTuple):
+    """What one step has found or changed."""
+
+    run: str
+    attempt: int
+    """Its number; 0 where the step has ended before it was known."""
+    action: str
+    """One of those above."""
+    detail: str
+    """The state of a run that goes on, the outcome of one that has ended, or why it waits."""
+
+    @property
+    def line(self) -> str:
+        """The event, for people to read."""
+        attempt = f"attempt {self.attempt} " if self.attempt else ""
+        return f"{self.run}: {attempt}{self.action}: {self.detail}"
+
 
 SECONDS = 60
 """After which a lease that nobody has written again is late, whatever it claims: any job may have made it."""

@@ -11,16 +11,16 @@ from contextlib import AbstractContextManager, nullcontext
 from decimal import Decimal
 
 from tpuctl.bucket_layout import NodePaths
-from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.bucket_objects import BadObjectError
 from tpuctl.catalogue.prices import Price
 from tpuctl.errors import NotFoundError, StateError, StockoutError, joined_hints, saying_bill
-from tpuctl.flows.hosts.ssh_access import grant_access
+from tpuctl.flows.hosts.way_in import grant_access
 from tpuctl.flows.nodes.down import DownPlan, down
-from tpuctl.flows.nodes.inventory import Allocation, take_inventory
 from tpuctl.flows.nodes.lifetime import NET, Lifetime
+from tpuctl.flows.nodes.lookup import Allocation, take_inventory
 from tpuctl.flows.nodes.options import UpOptions
 from tpuctl.flows.nodes.placement.creation import await_node, zone_of
-from tpuctl.flows.nodes.placement.search import Search
+from tpuctl.flows.nodes.placement.rounds import Search
 from tpuctl.flows.nodes.plan import UpPlan, plan_up
 from tpuctl.flows.nodes.up import up
 from tpuctl.flows.runs.lookup import started_on, unsettled
@@ -30,7 +30,7 @@ from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch_values
 from tpuctl.nodes import RESTART_LABEL, Node, NodeId, NodeState, QueuedResource
-from tpuctl.recovery.records import Machine
+from tpuctl.recovery import Machine
 from tpuctl.runs import Tpu
 
 LONGEST_NAME = 63

@@ -1,8 +1,4 @@
-"""Takes a run one step on, from wherever the last watcher was when it ended: watchers repeat it.
-
-Each act is one that can be repeated: objects are created once, the machine has a name of its own, and a host
-starts an attempt once.
-"""
+"""Ends a run that was asked to stop while it was, or was to be, started again: what was made for it goes."""
 
 from __future__ import annotations
 
@@ -11,39 +7,89 @@ from dataclasses import replace
 
 import msgspec
 
-from tpuctl import clock, runs
+from tpuctl import clock, polling, runs
 from tpuctl.bucket_layout import bundle
-from tpuctl.bucket_objects.fields import LAST_ATTEMPT
+from tpuctl.bucket_objects import LAST_ATTEMPT
 from tpuctl.errors import (
     ConflictError,
+    DeadlineError,
     NotFoundError,
     PreemptedError,
     QuotaError,
     StockoutError,
     TpuctlError,
     UsageError,
+    joined_hints,
 )
-from tpuctl.flows.hosts.published_keys import published_key
-from tpuctl.flows.runs import restarts
-from tpuctl.flows.runs.evidence.decision import ENDED, NEVER_STARTED_AFTER
-from tpuctl.flows.runs.evidence.words import HostState
+from tpuctl.flows.hosts.way_in import published_key
+from tpuctl.flows.runs import stored_attempt
+from tpuctl.flows.runs.evidence.decision import ENDED, NEVER_STARTED_AFTER, HostState
 from tpuctl.flows.runs.outcome import settle, unstarted_verdict, with_restart
 from tpuctl.flows.runs.recovery import lease as leases
 from tpuctl.flows.runs.recovery.authority import machine_of, own_node
-from tpuctl.flows.runs.recovery.events import BUSY, ENDED_FOR_GOOD, GOES_ON, RESTARTED, WAITS, Event
-from tpuctl.flows.runs.recovery.lease import HeldLease
-from tpuctl.flows.runs.recovery.machine import delete_all, find_or_make, say_what_stays, that_bills
+from tpuctl.flows.runs.recovery.lease import BUSY, ENDED_FOR_GOOD, GOES_ON, RESTARTED, WAITS, Event, HeldLease
+from tpuctl.flows.runs.recovery.machine import (
+    delete_all,
+    find_or_make,
+    machine_name,
+    say_what_stays,
+    that_bills,
+)
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch, launch_values, resumption
 from tpuctl.flows.runs.submission.launch_sign import LaunchSign
-from tpuctl.flows.runs.submission.plan import attempt_on, own_variables, require_dataset
-from tpuctl.flows.runs.submission.specs import Launch, specs
+from tpuctl.flows.runs.submission.plan import Launch, attempt_on, own_variables, require_dataset, specs
 from tpuctl.flows.runs.submission.submit import signed
 from tpuctl.nodes import Node, NodeState
-from tpuctl.recovery.records import Lease, Machine
+from tpuctl.polling import Backoff, Sleep, poll
+from tpuctl.recovery import Lease, Machine
 from tpuctl.runs import BY_MACHINE, Verdict
+
+PATIENCE = 3.0 * leases.SECONDS
+"""Seconds: a watcher that was killed holds its lease for a part of them."""
+PAUSES = Backoff(first=0.5, longest=5.0)
+
+
+def end(run: StoredRun, tools: Tools, sleep: Sleep = polling.sleep) -> Verdict | None:
+    """Return how a run ended that was asked to stop, once nothing bills that was made for it.
+
+    Raises DeadlineError where a watcher that starts it again does not let go, or a service does not answer.
+    """
+    reported, unanswered, last = set[str](), list[DeadlineError](), ""
+
+    def look() -> Event | None:
+        nonlocal last
+        try:
+            event = step(run, tools)
+        except DeadlineError as error:
+            unanswered.append(error)
+            raise
+        last = f"attempt {event.attempt} {event.action} ({event.detail})"
+        if event.action == BUSY:
+            last = "a watcher still starts it"
+        if event.line not in reported:
+            reported.add(event.line)
+            tools.report(event.line)
+        return event if event.action == ENDED_FOR_GOOD else None
+
+    try:
+        poll(look, awaiting="the end of its restart", timeout=PATIENCE, backoff=PAUSES, sleep=sleep)
+    except DeadlineError as error:
+        standing = "what was made for it may bill" if unanswered else last
+        raise DeadlineError(
+            f"Run '{run.name}' was asked to stop, but {standing}: {error.message}",
+            hint=joined_hints(f"Ask again: tpuctl cancel {run.name}", "What bills: tpuctl ls"),
+            **error.facts,
+        ) from error
+    return run.verdict()
+
+
+def is_made_for(run: str, node: str, attempts: int) -> bool:
+    """Return whether a node was made for a restart of a run, and is deleted with its end."""
+    return node in {machine_name(run, number) for number in range(2, attempts + 1)}
+
 
 NO_CAPACITY = (StockoutError, QuotaError, PreemptedError)
 """Errors of a search that may go better the next time."""
@@ -95,7 +141,7 @@ def _end_stopped(run: StoredRun, verdict: Verdict, former: str) -> Verdict:
     request = run.stop_request()
     assert request is not None
     evidence = f"stopped by {request.by} while it was to be started again{former}"
-    cause = verdict.outcome if verdict.outcome in restarts.LOSSES else verdict.cause
+    cause = verdict.outcome if verdict.outcome in stored_attempt.LOSSES else verdict.cause
     stopped = msgspec.structs.replace(
         verdict, outcome=runs.STOPPED, evidence=evidence, stopped_by=request.by, restarts=False,
         decided=clock.iso(run.bucket.now()), exit_code=None, basis=BY_MACHINE, cause=cause,
@@ -140,7 +186,7 @@ def _restart(run: StoredRun, verdict: Verdict, tools: Tools) -> Event:
             return Event(run.name, number, GOES_ON, "another watcher has just started it")
         run.keep_verdict(verdict)
         before = run.attempt(verdict.attempt).record.tpu
-        is_bad = restarts.needs_other_machine([*run.earlier_verdicts(verdict.attempt), verdict])
+        is_bad = stored_attempt.needs_other_machine([*run.earlier_verdicts(verdict.attempt), verdict])
         try:
             node = find_or_make(tools, run, recipe, number, before, is_bad=is_bad)
         except NO_CAPACITY as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tpuctl import polling
-from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.bucket_objects import BadObjectError
 from tpuctl.errors import (
     ConfigError,
     DeadlineError,
@@ -19,10 +19,10 @@ from tpuctl.errors import (
     in_one_line,
     joined_hints,
 )
-from tpuctl.flows.nodes.inventory import Allocation, take_inventory
+from tpuctl.flows.nodes.lookup import Allocation, take_inventory
 from tpuctl.flows.progress import Outage
 from tpuctl.flows.runs.lookup import listed_runs
-from tpuctl.flows.runs.recovery.events import BUSY, ENDED_FOR_GOOD, GOES_ON, WAITS, Event
+from tpuctl.flows.runs.recovery.lease import BUSY, ENDED_FOR_GOOD, GOES_ON, WAITS, Event
 from tpuctl.flows.runs.recovery.machine import delete_all, machine_name
 from tpuctl.flows.runs.recovery.step import step
 from tpuctl.flows.runs.recovery.tools import Tools

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tpuctl.flows.hosts.ssh_access import grant_access
+from tpuctl.flows.hosts.way_in import grant_access
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.submission.plan import SubmitPlan
 from tpuctl.nodes import HttpRequest, SshKey

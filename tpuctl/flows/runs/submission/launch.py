@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from tpuctl.bucket_objects.decoding import DecodeError, decode
-from tpuctl.bucket_objects.fields import Line
+from tpuctl.bucket_objects import DecodeError, Line, decode
 from tpuctl.errors import ConfigError, HostError, StateError, TpuctlError, joined_hints, say_bill
 from tpuctl.flows.hosts.bucket_access import grant_command
 from tpuctl.flows.hosts.program_zip import program
-from tpuctl.flows.hosts.published_keys import published_key
+from tpuctl.flows.hosts.way_in import published_key
 from tpuctl.host.worker.records import BUSY, FORBIDDEN, PROGRAM_FILE, STARTED_BEFORE, Spec, encode, identity
 from tpuctl.nodes import Node
 from tpuctl.parallel import values

@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tpuctl import atomic_files
-from tpuctl.bucket_objects import decoding
+from tpuctl import atomic_files, bucket_objects
 from tpuctl.config.files import state_folder
 from tpuctl.errors import ConfigError, UsageError, joined_hints
 from tpuctl.flows.nodes.lifetime import users_script
+from tpuctl.flows.runs.submission.plan import Launch
 from tpuctl.flows.runs.submission.restart_policy import users_metadata
-from tpuctl.flows.runs.submission.specs import Launch
 from tpuctl.local.private_folder import make_private_folder
-from tpuctl.masking.text import MASK
+from tpuctl.masking import MASK
 from tpuctl.nodes import Node
-from tpuctl.recovery.records import Machine
+from tpuctl.recovery import Machine
 from tpuctl.runs import NOT_STORED, Run, Tpu
 
 if TYPE_CHECKING:
@@ -212,8 +211,8 @@ def known(bucket: str, run: Run) -> LaunchValues | None:
     """
     try:
         with _path(bucket, run.run).open("rb") as stream:
-            values = decoding.decode(stream.read(LARGEST), LaunchValues)
-    except (OSError, decoding.DecodeError):
+            values = bucket_objects.decode(stream.read(LARGEST), LaunchValues)
+    except (OSError, bucket_objects.DecodeError):
         return None
     if values.record.token != run.token:
         return None

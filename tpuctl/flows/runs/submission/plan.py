@@ -1,4 +1,4 @@
-"""Plans a submission by reads only: the program, its settings, its code, its dataset and its node."""
+"""Looks whether a run fits its buckets: where they are, and what their rules delete or forbid."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tpuctl import accelerators, clock
-from tpuctl.catalogue.recorded_price import RecordedPrice
+from tpuctl.bucket_layout import NodePaths, RunPaths, bundle
+from tpuctl.catalogue.prices import RecordedPrice
+from tpuctl.catalogue.regions import unread
 from tpuctl.datasets import DatasetRef, PinnedDataset
-from tpuctl.errors import NotFoundError, StateError, UsageError
+from tpuctl.errors import NotFoundError, StateError, TpuctlError, UsageError
+from tpuctl.flows.datasets.lookup import find_manifest
+from tpuctl.flows.hosts import bucket_access
 from tpuctl.flows.nodes.lookup import find_ready
 from tpuctl.flows.nodes.options import obstacle_to_spanning
 from tpuctl.flows.progress import Report
-from tpuctl.flows.runs.code import bundles, imports, locks, programs, project_lists
+from tpuctl.flows.runs.code import bundles, programs, project_files, project_lists
+from tpuctl.flows.runs.code.bundles import check_bundle
 from tpuctl.flows.runs.code.programs import Program
-from tpuctl.flows.runs.code.project_files import read_source
+from tpuctl.flows.runs.code.project_files import check_syntax, read_source
 from tpuctl.flows.runs.code.project_lists import ProjectLists
-from tpuctl.flows.runs.code.secrets import check_bundle
-from tpuctl.flows.runs.code.syntax import check_syntax
 from tpuctl.flows.runs.code.work_tree import git_state
 from tpuctl.flows.runs.submission import packages, resumption
 from tpuctl.flows.runs.submission.environment import check_values, stored_environment
@@ -38,19 +41,143 @@ from tpuctl.host.worker.records import (
     PLACEHOLDERS,
     SCRIPT,
     SETUP_TIMEOUT,
+    Resumption,
+    Spec,
 )
 from tpuctl.images import FRAMEWORKS, TENSORFLOW
 from tpuctl.job_header import Header, ToolTable
-from tpuctl.masking.arguments import MaskedArguments, masked_arguments
-from tpuctl.masking.diffs import masked_diff
-from tpuctl.masking.text import masked
+from tpuctl.masking import MaskedArguments, masked, masked_arguments, masked_diff
 from tpuctl.nodes import Node
-from tpuctl.provenance.seeds import seeds_of
+from tpuctl.provenance import seeds_of
 from tpuctl.runs import ORDERED_LOGS, Attempt, Git, Run, Tpu, check_name, submitter
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
     from tpuctl.cloud.storage import Bucket
+
+
+def usable(planned: SubmitPlan, bucket: Bucket) -> SubmitPlan:
+    """Return a plan that says what the bucket's rules do to its records; raises ConfigError if it cannot run.
+
+    Settings that cannot be read refuse nothing.
+    """
+    try:
+        rules = bucket.rules()
+    except TpuctlError:
+        return planned
+    found = [f"Warning: {concern.text}." for concern in rules.require_usable(bucket.now().date())]
+    if not rules.prevents_public_access:
+        found += bucket_access.public(bucket)
+    return replace(planned, notes=(*planned.notes, *found))
+
+
+def near(planned: SubmitPlan, bucket: Bucket, data_bucket: Bucket) -> SubmitPlan:
+    """Return a plan without zones of restarts in other regions than its buckets, which it says.
+
+    Raises UsageError for a node in another region, with the price of one pass over its dataset. Where it
+    cannot be read where a bucket is, nothing is refused, and that is said.
+    """
+    for each in {each.name: each for each in (bucket, data_bucket)}.values():
+        try:
+            location = each.location()
+        except TpuctlError:
+            planned = replace(planned, notes=(*planned.notes, unread(each.name)))
+            continue
+        dataset, machine, zone = planned.run.dataset, planned.run.machine, planned.node.zone
+        if dataset and each is data_bucket and not location.is_near(zone):
+            manifest = find_manifest(each, DatasetRef(dataset.name, dataset.version))
+            location.require_near(zone, data=str(dataset), size=manifest.bytes if manifest else 0)
+        location.require_near(zone)
+        far = [place for place in machine.zones if not location.is_near(place)] if machine else []
+        if machine and far:
+            machine = msgspec.structs.replace(
+                machine, zones=tuple(place for place in machine.zones if place not in far)
+            )
+            note = f"Restarts leave out {', '.join(far)}: gs://{each.name} is in another region."
+            planned = replace(
+                planned,
+                run=msgspec.structs.replace(planned.run, machine=machine),
+                notes=(*planned.notes, f"{note} --cross-region tries them, too."),
+            )
+    return planned
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a script is started with besides its record; may hold secrets, so never in the bucket."""
+
+    arguments: tuple[str, ...]
+    dependencies: tuple[str, ...]
+    environment: Mapping[str, str]
+    """Variables that the script gets on top of the host's own."""
+    setup: str = ""
+    waits: bool = False
+    """Whether it waits in the line of its node."""
+    line_timeout: float = 0.0
+    """Seconds that it waits there at most; 0 for no limit."""
+    restarts: int = 0
+    """So often its hosts resume it by themselves after a reboot; -1 without end."""
+
+
+def specs(bucket: str, run: Run, attempt: Attempt, launch: Launch, bundle_size: int, key: str) -> list[Spec]:
+    """Return the spec of each worker that runs the script, all with one secret `key`."""
+    return [_spec(bucket, run, attempt, launch, bundle_size, worker, key) for worker in attempt.workers]
+
+
+def _spec(
+    bucket: str, run: Run, attempt: Attempt, launch: Launch, bundle_size: int, worker: int, key: str
+) -> Spec:
+    node = attempt.tpu.id.host(worker)[0]
+    parts = attempt.tpu.id.parts
+    line, number = NodePaths.of(node).runs, parts.index(node)
+    others = tuple(NodePaths.of(part).runs for part in parts if part != node)
+    of_slice = {"TPUCTL_SLICE": str(number), "TPUCTL_SLICES": str(len(parts))}
+    if "MEGASCALE_NUM_SLICES" in launch.environment:
+        of_slice["MEGASCALE_SLICE_ID"] = str(number)
+    installed = packages.chosen(run, attempt.tpu, launch.dependencies)
+
+    kind = accelerators.catalogue().get(attempt.tpu.accelerator)
+    return Spec(
+        bucket=bucket,
+        run=run.run,
+        attempt=attempt.attempt,
+        token=attempt.token,
+        worker=worker,
+        workers=attempt.tpu.hosts,
+        tpu_uid=node.uid,
+        framework=run.framework,
+        script=run.script,
+        kind=run.kind,
+        directory=run.directory,
+        arguments=launch.arguments,
+        dependencies=installed.requirements,
+        choice=installed.reason,
+        bundle=bundle(run.bundle_sha256),
+        bundle_sha256=run.bundle_sha256,
+        bundle_size=bundle_size,
+        unpacked_size=run.unpacked_size,
+        key=key,
+        folder=RunPaths(run.run).worker(attempt.attempt, worker),
+        environment={**of_slice, **launch.environment},
+        requires_python=run.requires_python,
+        requirements=run.requirements,
+        packages=run.packages,
+        constraints=run.constraints,
+        sources=()
+        if run.wheelhouse
+        else (*run.sources, *(f"--find-links {page}" for page in installed.find_links)),
+        python=run.python,
+        python_archives=run.python_archives,
+        participants=attempt.workers,
+        line=line if launch.waits else "",
+        line_timeout=launch.line_timeout,
+        wheelhouse=run.wheelhouse,
+        setup=launch.setup,
+        setup_timeout=run.setup_timeout,
+        chips=kind.chips_per_host if kind else 0,
+        pins=tuple(f"{name}=={version}" for name, version in run.pins.items()),
+        resumption=Resumption(launch.restarts, line, others) if launch.restarts else None,
+    )
 
 
 MEGASCALE_PORT = "8081"
@@ -153,13 +280,13 @@ def plan_submit(
     program = _program(request)
     header, lists = _settled(program, request)
     framework = header.tpuctl.framework or TENSORFLOW
-    wheelhouse = locks.wheelhouse(program.root, request.wheelhouse)
+    wheelhouse = bundles.wheelhouse(program.root, request.wheelhouse)
     wheels = (request.wheelhouse,) if request.wheelhouse else ()
-    include = (*request.include, *wheels, *locks.files(program.root, header))
+    include = (*request.include, *wheels, *bundles.files(program.root, header))
     words = (program.script, *request.arguments) if program.kind == COMMAND else request.arguments
     code = bundles.pack(program, include, request.code_limit, report, words)
     notes = [*_project_note(header, request), *_syntax_notes(program, header)]
-    notes += [*locks.direct_references(header), *code.notes]
+    notes += [*bundles.direct_references(header), *code.notes]
     if lists.provenance:
         notes += [f"Hosts install what {lists.provenance} lists ({len(lists.requirements)}).", *lists.notes]
     settings = _shown(program, request, header)
@@ -176,9 +303,9 @@ def plan_submit(
     name = check_name(request.name) if request.name else default_name(request, at)
     dataset = _pinned(data_bucket, request.dataset, warn) if request.dataset else None
     node = node or find_ready(provider, request.tpu, types, owner)
-    imported = "" if request.setup else imports.framework(_sources(program))
+    imported = "" if request.setup else project_files.framework(_sources(program))
     is_imported = imported == header.tpuctl.framework
-    notes += packages.check(node, header, locks.locked(program.root, header), imports=is_imported)
+    notes += packages.check(node, header, bundles.locked(program.root, header), imports=is_imported)
     git, git_notes = _git(program.root, code)
     arguments = masked_arguments(request.arguments)
     record = _run(name, request, arguments.arguments, code, header, node, dataset, git, at)
@@ -229,7 +356,7 @@ def _settled(program: Program, request: SubmitRequest) -> tuple[Header, ProjectL
     header = lists.applied(header).with_python(request.python, place)
     if header.tpuctl.framework:
         return header, lists
-    found = imports.framework(_sources(program), header.dependencies)
+    found = project_files.framework(_sources(program), header.dependencies)
     table = msgspec.structs.replace(header.tpuctl, framework=found)
     origins = {**header.origins, "framework": "imports and requirements"}
     return msgspec.structs.replace(header, tpuctl=table, origins=origins), lists
@@ -240,7 +367,7 @@ def _sources(program: Program) -> list[bytes]:
     if program.file is None or program.kind not in (SCRIPT, MODULE, NOTEBOOK):
         return []
     root = program.here if program.kind == MODULE else None
-    modules = [] if program.kind == NOTEBOOK else imports.imported_files(program.file, root)
+    modules = [] if program.kind == NOTEBOOK else project_files.imported_files(program.file, root)
     return [program.source(), *map(read_source, modules)]
 
 
@@ -267,7 +394,7 @@ def _syntax_notes(program: Program, header: Header) -> list[str]:
     if program.file is None or program.kind not in (SCRIPT, MODULE):
         return []
     root = program.here if program.kind == MODULE else None
-    return check_syntax([program.file, *imports.imported_files(program.file, root)], header)
+    return check_syntax([program.file, *project_files.imported_files(program.file, root)], header)
 
 
 def _project_note(header: Header, request: SubmitRequest) -> list[str]:

@@ -12,13 +12,12 @@ from tpuctl.config.subnetworks import subnetwork_in
 from tpuctl.errors import UsageError
 from tpuctl.flows.nodes.lifetime import users_script
 from tpuctl.flows.nodes.options import is_own
-from tpuctl.flows.nodes.placement.search import expand
+from tpuctl.flows.nodes.placement.rounds import expand
 from tpuctl.host.keeper.records import IDLE, TTL
 from tpuctl.job_header import ToolTable
-from tpuctl.masking.names import is_secret
-from tpuctl.masking.text import secrets_in
+from tpuctl.masking import is_secret, secrets_in
 from tpuctl.nodes import Node
-from tpuctl.recovery.records import Machine, Restarts
+from tpuctl.recovery import Machine, Restarts
 from tpuctl.runs import NOT_STORED
 
 UNLIMITED = "unlimited"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from tpuctl.flows.runs.restarts import LOSSES
-from tpuctl.masking.names import is_secret
-from tpuctl.masking.text import MASK
+from tpuctl.flows.runs.stored_attempt import LOSSES
+from tpuctl.masking import MASK, is_secret
 from tpuctl.runs import Run, Verdict
 
 WITHOUT_END = -1

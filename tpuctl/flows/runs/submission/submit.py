@@ -15,27 +15,25 @@ import msgspec
 from tpuctl import runs
 from tpuctl.bucket_layout import bundle, gs
 from tpuctl.errors import ConflictError, HostError, InterruptedByUser, TpuctlError
-from tpuctl.flows.hosts.published_keys import published_key
+from tpuctl.flows.hosts.way_in import published_key
 from tpuctl.flows.runs.code import bundles
 from tpuctl.flows.runs.code.bundles import Bundle
-from tpuctl.flows.runs.consequences import error_of
-from tpuctl.flows.runs.control import stop_requests
+from tpuctl.flows.runs.control import cancel
 from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.evidence.decision import Ending
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.outcome import unstarted_verdict, with_restart
+from tpuctl.flows.runs.outcome import error_of, unstarted_verdict, with_restart
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch, launch_sign, launch_values, resumption
 from tpuctl.flows.runs.submission.launch import BusyHostError
 from tpuctl.flows.runs.submission.launch_sign import LaunchSign
-from tpuctl.flows.runs.submission.plan import SubmitPlan
-from tpuctl.flows.runs.submission.specs import Launch, specs
+from tpuctl.flows.runs.submission.plan import Launch, SubmitPlan, specs
 from tpuctl.flows.runs.submission.turn import take_turn
-from tpuctl.masking.text import masked
+from tpuctl.masking import masked
 from tpuctl.nodes import HttpRequest
 from tpuctl.polling import Backoff, poll
+from tpuctl.printable import named
 from tpuctl.runs import Attempt, Run, Verdict
-from tpuctl.text.worker_numbers import named
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
@@ -128,7 +126,7 @@ def launch_attempt(
         """Ask workers that SSH does not reach, and that may have started, to stop."""
         if await_end() is None:
             with suppress(TpuctlError):  # as in `_fail`
-                stop_requests.ask(run, plan.run.submitter, grace=0)
+                cancel.ask(run, plan.run.submitter, grace=0)
 
     try:
         with LaunchSign(run, attempt.attempt, first=0.0 if goes_on else launch_sign.FIRST):
@@ -174,7 +172,7 @@ def _launch(plan: SubmitPlan) -> Launch:
 def _interrupted(run: StoredRun, plan: SubmitPlan) -> InterruptedByUser:
     """Ask the workers that have started to stop; those that start later read it, too."""
     try:
-        stop_requests.ask(run, plan.run.submitter, grace=0)
+        cancel.ask(run, plan.run.submitter, grace=0)
         ending = "; workers that have started end within 10 s"
     except TpuctlError as error:
         ending = f" as far as is known: {error.message}"

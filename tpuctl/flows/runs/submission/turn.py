@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tpuctl import clock
 from tpuctl.bucket_layout import RUN_ON_NODE, NodePaths
 from tpuctl.errors import NotFoundError, StateError
-from tpuctl.flows.runs.evidence.signs import RecordMissingError
+from tpuctl.flows.runs.evidence.witnesses import RecordMissingError
 from tpuctl.flows.runs.stored_run import StoredRun
 
 if TYPE_CHECKING:

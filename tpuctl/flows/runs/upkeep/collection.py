@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import secrets
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tpuctl import clock, runs
+import msgspec
+
+from tpuctl import clock, runs, upkeep
 from tpuctl.bucket_layout import RUNS
-from tpuctl.bucket_objects.bad_object import BadObjectError
-from tpuctl.errors import NotFoundError, StateError, TpuctlError
+from tpuctl.bucket_objects import BadObjectError
+from tpuctl.errors import ConflictError, NotFoundError, StateError, TpuctlError, UsageError
 from tpuctl.flows.progress import Report, silent
-from tpuctl.flows.runs.costs.attempts import PriceOf
+from tpuctl.flows.runs.attempt_costs import PriceOf
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.lookup import WIDTH, ListedRun, half_removed, runs_in
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.upkeep.removal import RemovalPlan, plan_removal, reasons_to_keep
+from tpuctl.nodes import HttpRequest
 from tpuctl.parallel import fanout
-from tpuctl.runs import read_run_type
-from tpuctl.upkeep.notes import KEEP
+from tpuctl.runs import decode, encode, read_run_type
+from tpuctl.upkeep import KEEP, Note, Notes, TagChange
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object
@@ -113,3 +117,92 @@ def _is_kept(run: StoredRun, warn: Report) -> bool:
     except BadObjectError as error:
         warn(error.message)
         return True
+
+
+TRIES = 200
+"""Times that a change is tried; each time it fails, somebody else's has succeeded."""
+
+Change = Callable[[Notes], Notes]
+
+
+def tagging(change: TagChange) -> Change:
+    """Return the change that sets and removes tags."""
+
+    def apply(before: Notes) -> Notes:
+        tags = {key: value for key, value in before.tags.items() if key not in change.removed}
+        tags |= change.tags
+        if len(tags) > upkeep.MOST_TAGS:
+            raise UsageError(
+                f"Run '{before.run}' would have {len(tags)} tags; {upkeep.MOST_TAGS} are the most.",
+                hint=f"Remove some: tpuctl tag {before.run} {next(iter(before.tags))}-",
+            )
+        return msgspec.structs.replace(before, tags=dict(sorted(tags.items())))
+
+    return apply
+
+
+def noting(text: str, by: str, at: str) -> Change:
+    """Return the change that adds a note."""
+    note = Note(upkeep.check_note(text), by[:256], at, secrets.token_hex(8))
+
+    def apply(before: Notes) -> Notes:
+        if any(other.token == note.token for other in before.notes):
+            return before  # it was written, and the answer was lost
+        if len(before.notes) >= upkeep.MOST_NOTES:
+            raise UsageError(
+                f"Run '{before.run}' has {upkeep.MOST_NOTES} notes, which is the most.",
+                hint="Keep longer texts beside the run, and name their place in a tag.",
+            )
+        return msgspec.structs.replace(before, notes=(*before.notes, note))
+
+    return apply
+
+
+def now(run: StoredRun) -> str:
+    """Return the time by the bucket's clock."""
+    return clock.iso(run.bucket.now())
+
+
+def update(run: StoredRun, change: Change) -> Notes:
+    """Change the notes of a run, and return them as they are now.
+
+    Raises NotFoundError without such a run, BadObjectError for notes that are no record, UsageError for too
+    many.
+    """
+    check_exists(run)
+    for _ in range(TRIES):
+        item = run.bucket.stat(run.paths.notes)
+        try:
+            data = run.bucket.read_listed(item, upkeep.LARGEST_NOTES) if item else b""
+            before = decode(data, Notes, run.paths.notes) if item else Notes(run.name)
+            after = change(before)
+            if after == before:
+                return after
+            if item:
+                run.bucket.replace(item, encode(after))
+            else:
+                run.bucket.create(run.paths.notes, encode(after))
+        except (ConflictError, NotFoundError):
+            continue  # another change was first
+        return after
+    raise ConflictError(f"The notes of run '{run.name}' keep changing.", hint="Try again.")
+
+
+def requests(run: StoredRun, change: Change) -> list[HttpRequest]:
+    """Return what `update` would send, for --dry-run."""
+    check_exists(run)
+    before, item = run.notes(), run.bucket.stat(run.paths.notes)
+    after, rehearsal = change(before), run.bucket.dry_run()
+    if after != before and item:
+        rehearsal.replace(item, encode(after))
+    elif after != before:
+        rehearsal.create(run.paths.notes, encode(after))
+    return rehearsal.requests
+
+
+def check_exists(run: StoredRun) -> None:
+    """Raise NotFoundError without such a run; one whose record cannot be read is one."""
+    try:
+        run.record  # noqa: B018  read for its error
+    except BadObjectError:
+        pass

@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING
 
 from tpuctl import clock
 from tpuctl.bucket_layout import ATTEMPT_FOLDER, NodePaths
-from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.bucket_objects import BadObjectError
 from tpuctl.catalogue.prices import Price, unknown
 from tpuctl.errors import ConflictError, NotFoundError, StateError, TpuctlError, joined_hints
-from tpuctl.flows.nodes.inventory import take_inventory
+from tpuctl.flows.nodes.lookup import take_inventory
 from tpuctl.flows.progress import Report, silent
-from tpuctl.flows.runs.costs.attempts import NOT_ON_A_NODE, PriceOf, RunCosts, known_costs, total
-from tpuctl.flows.runs.evidence.decision import ENDED
-from tpuctl.flows.runs.evidence.signs import RecordMissingError, sign_of
-from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.evidence.words import HostState, WorkerWord
+from tpuctl.flows.runs.attempt_costs import NOT_ON_A_NODE, PriceOf, RunCosts, known_costs, total
+from tpuctl.flows.runs.evidence.decision import ENDED, HostState, WorkerWord
+from tpuctl.flows.runs.evidence.witnesses import RecordMissingError, Witnesses, sign_of
 from tpuctl.flows.runs.lookup import outcomes_in
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.recovery import lease as leases
@@ -32,10 +30,9 @@ from tpuctl.flows.runs.stored_run import CLOSE_AFTER, StoredRun
 from tpuctl.flows.runs.submission import launch_values
 from tpuctl.nodes import HttpRequest
 from tpuctl.parallel import fanout, values
+from tpuctl.printable import named
 from tpuctl.runs import BY_MACHINE, RANKS, Verdict
-from tpuctl.text.worker_numbers import named
-from tpuctl.upkeep.notes import Notes
-from tpuctl.upkeep.removal import LARGEST_REMOVAL, REMOVAL_TYPE, Removal, encode_removal, find_removal
+from tpuctl.upkeep import LARGEST_REMOVAL, REMOVAL_TYPE, Notes, Removal, encode_removal, find_removal
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object

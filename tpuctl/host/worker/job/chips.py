@@ -9,9 +9,9 @@ import time
 from typing import Callable, Dict, Iterable, List, Optional, Set
 
 from tpuctl.host import timing
-from tpuctl.host.worker.job import leftovers, processes
+from tpuctl.host.worker.job import processes
 from tpuctl.host.worker.records import Spec
-from tpuctl.host.worker.reporting.logs import PREFIX
+from tpuctl.host.worker.reporting import PREFIX
 
 LOCK = "/tmp/libtpu_lockfile"  # noqa: S108  libtpu's own
 """Who uses all chips of a host locks it: openxla/xla, xla/stream_executor/tpu/tpu_initialize_util.cc."""
@@ -183,7 +183,7 @@ def script_holds_one(script: int, folder: str) -> Optional[bool]:
     if not present or 1 not in table or script not in table:  # another user's processes may be hidden
         return None
     own = processes.stemming_from(table, script)
-    own |= processes.with_variable(table, [leftovers.variable(folder)])
+    own |= processes.with_variable(table, [processes.variable(folder)])
     is_known = True
     for pid in own:
         try:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from typing import Dict, List, Mapping, Sequence, Tuple
 
-from tpuctl.host.worker.preparation.environment import Prepared
+from tpuctl.host.worker.preparation.steps import Prepared
 from tpuctl.host.worker.requirements import normalized
 
 MOST = 5000

@@ -1,4 +1,8 @@
-"""Prepares a host for the script: room on the disk, code, packages, and the user's set-up command."""
+"""Builds the environment of a script on a host.
+
+TPUCTL_DATA_DIR, TPUCTL_ACCELERATOR, those of slices and the TPU_NAME of several hosts come from the laptop,
+in `Spec.environment`: flows/runs/submission sets them.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,251 @@ import gzip
 import io
 import os
 import pkgutil
+import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import zlib
-from typing import IO, Callable, Iterator, Mapping, Tuple, TypeVar
+from typing import (
+    IO,
+    BinaryIO,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    TypeVar,
+)
 
 from tpuctl.host import gcs, timing
-from tpuctl.host.worker.preparation import environment, interpreters, old_runs, packages
-from tpuctl.host.worker.preparation.environment import Prepared
+from tpuctl.host.worker.attempt_lock import is_held_in, take
+from tpuctl.host.worker.preparation import interpreters, packages
 from tpuctl.host.worker.preparation.tar_files import FILE, FOLDER, Member, TarError, TarReader, TooMuchError
-from tpuctl.host.worker.records import CELLS_FILE, CODE, COMMAND, EXECUTED, NOTEBOOK, OWN, SHELL, Spec
+from tpuctl.host.worker.records import (
+    CELLS_FILE,
+    CODE,
+    COMMAND,
+    EXECUTED,
+    LOCK_FILE,
+    NOTEBOOK,
+    OWN,
+    PROGRAM_FILE,
+    SCRIPT,
+    SCRIPT_LOCK_FILE,
+    SHELL,
+    STARTED,
+    Spec,
+    identity,
+)
+
+FOLDERS = (
+    ("TPUCTL_MODEL_DIR", "AIP_MODEL_DIR", "outputs"),
+    ("TPUCTL_CHECKPOINT_DIR", "AIP_CHECKPOINT_DIR", "checkpoints"),
+    ("TPUCTL_TENSORBOARD_DIR", "AIP_TENSORBOARD_LOG_DIR", "tensorboard"),
+)
+"""Our variable, Vertex AI's variable, the folder of the run that both name."""
+
+
+class Prepared(NamedTuple):
+    """What the program runs with on this host."""
+
+    python: str = ""
+    """Interpreter in a virtual environment without the image's packages; empty for the image's own."""
+    packages: str = ""
+    """Folder of what was installed for it; empty for none."""
+
+    @property
+    def interpreter(self) -> str:
+        """The Python that runs it."""
+        return self.python or sys.executable
+
+
+COMMANDS = "bin"
+"""Folder beside the code with commands `python` and `python3`: the image has no `python`."""
+
+
+def write_commands(code: str, python: str) -> None:
+    """Write the commands that start an interpreter by its usual names."""
+    folder = os.path.join(os.path.dirname(code), COMMANDS)
+    os.makedirs(folder, exist_ok=True)
+    for name in ("python", "python3"):
+        path = os.path.join(folder, name)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o755), "w") as stream:
+            stream.write('#!/bin/sh\nexec %s "$@"\n' % shlex.quote(python))
+
+
+def of_job(spec: Spec, prepared: Prepared, reports: str = "", code: str = "") -> Dict[str, str]:
+    """Return the script's environment: the host's own, the run's folders, and the user's variables.
+
+    `reports` and `code` are folders on this host; reports go into the bucket when the script ends. Modules
+    of a project are found from every folder of it, in a folder `src` as well.
+    """
+    result = dict(os.environ)
+    result.update(
+        TPUCTL_RUN=spec.run,
+        TPUCTL_ATTEMPT=str(spec.attempt),
+        TPUCTL_WORKER=str(spec.worker),
+        TPUCTL_WORKERS=str(spec.workers),
+        PYTHONUNBUFFERED="1",
+    )
+    for variable, vertex, folder in FOLDERS:
+        result[variable] = result[vertex] = "gs://%s/runs/%s/%s" % (spec.bucket, spec.run, folder)
+    if reports:
+        result["TPUCTL_REPORT_DIR"] = reports
+        result.setdefault("TPU_LOG_DIR", tpu_logs(reports))
+    if spec.framework == "tensorflow" and spec.workers == 1:
+        result["TPU_NAME"] = "local"  # so that TPUClusterResolver() on one host calls no API
+    if spec.framework == "tensorflow":
+        # Its start-up logs a dozen long lines of level INFO, which is 0, before the script's first one.
+        result.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    result.update(spec.environment)
+    programs = []
+    if code and spec.kind in (SHELL, COMMAND):
+        programs += [os.path.join(os.path.dirname(code), COMMANDS)]
+        programs += [os.path.join(prepared.packages, "bin")] if prepared.packages else []
+    if prepared.python:
+        programs.append(os.path.dirname(prepared.python))
+        result["VIRTUAL_ENV"] = os.path.dirname(programs[-1])
+    if programs:
+        result["PATH"] = os.pathsep.join([*programs, result.get("PATH", os.defpath)])
+    is_lone = spec.kind == SCRIPT and not spec.directory and "/" not in spec.script
+    source = os.path.join(code, "src")
+    modules = [code if code and not is_lone else "", source if code and os.path.isdir(source) else ""]
+    path = [prepared.packages, result.get("PYTHONPATH", ""), *modules]
+    if any(path):
+        result["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+    return result
+
+
+def tpu_logs(reports: str) -> str:
+    """Return the folder of libtpu's own logs beside that of the reports.
+
+    The default is /tmp/tpu_logs, which the first user of a host owns: no other user's libtpu can write there.
+    """
+    return os.path.join(os.path.dirname(reports), "tpu_logs")
+
+
+KEPT = 5
+"""Attempts that stay whole, the last used first."""
+SHORTEST, LONGEST = 3600.0, 30 * 86400.0
+"""Seconds after an attempt's end within which it stays whole, and after which nothing of it stays."""
+RECORDS = (LOCK_FILE, STARTED, "supervisor.log", "last_status.json")
+"""Small files that stay meanwhile: they tell who asks that the attempt was here, and how it ended."""
+
+
+def remove(attempt_folder: str) -> None:
+    """Delete what earlier attempts in folders beside this one's left, in `.../RUN/ATTEMPT`.
+
+    One whose supervisor or script lives stays as it is, however old. What cannot be deleted stays.
+    """
+    own = os.path.realpath(attempt_folder)
+    others = [folder for folder in _attempts(os.path.dirname(os.path.dirname(own))) if folder != own]
+    for number, folder in enumerate(sorted(others, key=_last_use, reverse=True), start=1):
+        if number >= KEPT and _age(folder) > SHORTEST:  # this attempt is one of those that stay
+            _remove(folder)
+
+
+def make_room(folder: str, key: str) -> Optional[BinaryIO]:
+    """Delete what an attempt with another key left in this attempt's folder; return the attempt's lock, held.
+
+    That was of a run of the same name, which was removed. None for one whose supervisor or script lives,
+    which stays as it is, and for one of an earlier version, which noted no key.
+    """
+    lock = open(os.path.join(folder, LOCK_FILE), "ab")  # noqa: SIM115  the caller closes it
+    if not take(lock) or is_held_in(folder, SCRIPT_LOCK_FILE) or not _is_of_another(folder, key):
+        lock.close()
+        return None
+    with os.scandir(folder) as entries:
+        # STARTED last: without it the next launch would not see what is left
+        for entry in sorted(entries, key=lambda entry: entry.name == STARTED):
+            _remove_entry(entry, kept=(LOCK_FILE, PROGRAM_FILE))
+    os.utime(lock.fileno())
+    return lock
+
+
+def _is_of_another(folder: str, key: str) -> bool:
+    """Return whether what was started in a folder has another key, or is deleted by now."""
+    try:
+        with open(os.path.join(folder, STARTED), encoding="ascii") as stream:
+            _, _, former = stream.read().partition(" ")
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return former not in ("", identity(key))
+
+
+def _attempts(runs: str) -> Iterator[str]:
+    """Yield the folders of attempts; no link is followed."""
+    for run in _folders(runs):
+        yield from (folder for folder in _folders(run) if os.path.basename(folder).isdigit())
+
+
+def _folders(folder: str) -> List[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+
+
+def _last_use(folder: str) -> float:
+    """When the attempt's folder or one of its records was written last, since 1970."""
+    times = [0.0]
+    for path in (folder, *(os.path.join(folder, name) for name in RECORDS)):
+        try:
+            times.append(os.lstat(path).st_mtime)
+        except OSError:
+            pass
+    return max(times)
+
+
+def _age(folder: str) -> float:
+    return time.time() - _last_use(folder)
+
+
+def _remove(folder: str) -> None:
+    """Delete an attempt's files, or all but its records, unless it was used again meanwhile."""
+    try:
+        lock = open(os.path.join(folder, LOCK_FILE), "rb")  # noqa: SIM115  closed below
+    except OSError:  # it never started
+        if _age(folder) > SHORTEST:
+            shutil.rmtree(folder, ignore_errors=True)
+        return
+    with lock:
+        if not take(lock) or is_held_in(folder, SCRIPT_LOCK_FILE) or _age(folder) <= SHORTEST:
+            return
+        if _age(folder) > LONGEST:
+            shutil.rmtree(folder, ignore_errors=True)
+            _remove_empty(os.path.dirname(folder))
+            return
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                _remove_entry(entry)
+
+
+def _remove_entry(entry: "os.DirEntry[str]", kept: Sequence[str] = RECORDS) -> None:
+    if entry.is_dir(follow_symlinks=False):
+        shutil.rmtree(entry.path, ignore_errors=True)
+    elif entry.name not in kept:
+        try:
+            os.unlink(entry.path)
+        except OSError:
+            pass
+
+
+def _remove_empty(folder: str) -> None:
+    try:
+        os.rmdir(folder)
+    except OSError:  # another attempt of the run is in it
+        pass
+
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -173,7 +410,7 @@ def prepare(bucket: gcs.Bucket, spec: Spec, folder: str, log: str, reports: str)
     The set-up command runs for each attempt: each has a fresh copy of the code. It sees the packages and the
     script's variables. Raises ERRORS, GcsError and OSError.
     """
-    old_runs.remove(folder)
+    remove(folder)
     code = os.path.join(folder, CODE)
     fetch(bucket, spec, code)
     base = _patiently(lambda: interpreters.ensure(bucket, spec, folder, log))
@@ -181,13 +418,13 @@ def prepare(bucket: gcs.Bucket, spec: Spec, folder: str, log: str, reports: str)
     installed = _installed(spec, folder, code, log, base) if needs_packages else ""
     prepared = Prepared(interpreters.environment(base, spec, folder), installed)
     if spec.kind in (SHELL, COMMAND):
-        environment.write_commands(code, prepared.interpreter)
+        write_commands(code, prepared.interpreter)
     if spec.kind == NOTEBOOK:
         os.makedirs(os.path.join(folder, EXECUTED), exist_ok=True)
         with open(os.path.join(folder, CELLS_FILE), "wb") as program:
             program.write(pkgutil.get_data("tpuctl.host.worker.job", CELLS_FILE) or b"")
     if spec.setup:
-        variables = environment.of_job(spec, prepared, reports, code)
+        variables = of_job(spec, prepared, reports, code)
         run(spec.setup, working_folder(spec, code), variables, log, spec.setup_timeout)
     return prepared
 

@@ -11,11 +11,11 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
+from tpuctl.sim.gcs.authorization import base_url_of
 from tpuctl.sim.gcs.errors import invalid, method_not_allowed
-from tpuctl.sim.gcs.http.base_url import base_url_of
-from tpuctl.sim.gcs.http.internal_errors import as_gcs_error
-from tpuctl.sim.gcs.http.multipart_related import boundary_of
 from tpuctl.sim.gcs.json_api.routes import PREFIX, JsonApi
+from tpuctl.sim.gcs.request_faults import as_gcs_error
+from tpuctl.sim.gcs.uploads import boundary_of
 from tpuctl.sim.json_values import JsonObject
 
 MOST_CALLS = 100

@@ -8,18 +8,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, replace
 
+from tpuctl.sim.gcs.authorization import require
 from tpuctl.sim.gcs.errors import invalid, required
-from tpuctl.sim.gcs.http.authorization import require
-from tpuctl.sim.gcs.json_api.projection import projected_object
 from tpuctl.sim.gcs.json_api.request import JsonRequest
-from tpuctl.sim.gcs.json_api.resources import etag
-from tpuctl.sim.gcs.rules.list_query import ListQuery
-from tpuctl.sim.gcs.rules.parameters import is_true, parse_number
-from tpuctl.sim.gcs.rules.preconditions import check_etags
-from tpuctl.sim.gcs.storage.acl import predefined_acl
+from tpuctl.sim.gcs.json_api.resources import etag, projected_object
+from tpuctl.sim.gcs.rules import ListQuery, check_etags, is_true, parse_number
 from tpuctl.sim.gcs.storage.composing import compose
 from tpuctl.sim.gcs.storage.listing import list_page
-from tpuctl.sim.gcs.storage.stored_object import StoredObject
+from tpuctl.sim.gcs.storage.stored_object import StoredObject, predefined_acl
 from tpuctl.sim.json_values import JsonObject, objects_at, text_at
 
 QUANTUM = 1 << 20

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from multidict import MultiMapping
 
 from tpuctl.sim.faults import FaultRegistry
-from tpuctl.sim.gcs.http.request_faults import begin_operation
-from tpuctl.sim.gcs.rules.parameters import parse_number
-from tpuctl.sim.gcs.rules.preconditions import Preconditions
+from tpuctl.sim.gcs.request_faults import begin_operation
+from tpuctl.sim.gcs.rules import Preconditions, parse_number
 from tpuctl.sim.gcs.storage.store import Store
 from tpuctl.sim.json_values import JsonObject
 

@@ -9,26 +9,26 @@ from dataclasses import dataclass
 
 from multidict import MultiMapping
 
-from tpuctl.sim.accounts import project_number
 from tpuctl.sim.faults import FaultRegistry
+from tpuctl.sim.gcs.authorization import authorize_in_project, check_bindings, granted
 from tpuctl.sim.gcs.errors import GcsError, invalid, invalid_field, method_not_allowed, no_such_path, required
-from tpuctl.sim.gcs.http.authorization import authorize_in_project, check_bindings, granted
-from tpuctl.sim.gcs.json_api import acl as acl
 from tpuctl.sim.gcs.json_api import objects as objects
-from tpuctl.sim.gcs.json_api.fields_mask import select
-from tpuctl.sim.gcs.json_api.projection import projected_bucket
+from tpuctl.sim.gcs.json_api import resources as acl
 from tpuctl.sim.gcs.json_api.request import JsonRequest
-from tpuctl.sim.gcs.json_api.resources import location_type
-from tpuctl.sim.gcs.rules.access_modes import check_policy
-from tpuctl.sim.gcs.rules.encryption import refuse_keys
-from tpuctl.sim.gcs.rules.list_query import LARGEST_PAGE, Position
-from tpuctl.sim.gcs.rules.names import decode_segment
-from tpuctl.sim.gcs.rules.parameters import parse_number
-from tpuctl.sim.gcs.storage.acl import predefined_acl
-from tpuctl.sim.gcs.storage.buckets import Bucket
-from tpuctl.sim.gcs.storage.policies import next_etag, policy_of
+from tpuctl.sim.gcs.json_api.resources import location_type, projected_bucket, select
+from tpuctl.sim.gcs.rules import (
+    LARGEST_PAGE,
+    Position,
+    check_policy,
+    decode_segment,
+    parse_number,
+    refuse_keys,
+)
+from tpuctl.sim.gcs.storage.buckets import Bucket, next_etag, policy_of
 from tpuctl.sim.gcs.storage.store import Store
+from tpuctl.sim.gcs.storage.stored_object import predefined_acl
 from tpuctl.sim.json_values import JsonObject, JsonValue, text_at
+from tpuctl.sim.token_server import project_number
 
 # The JSON API's operations on buckets; storage/buckets.py has the buckets themselves.
 PREDEFINED_ACLS = {"predefinedAcl": "acl", "predefinedDefaultObjectAcl": "defaultObjectAcl"}

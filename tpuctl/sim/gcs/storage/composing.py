@@ -10,9 +10,7 @@ from functools import lru_cache
 from typing import BinaryIO
 
 from tpuctl.sim.gcs.errors import GcsError, invalid, invalid_field
-from tpuctl.sim.gcs.rules.names import check_object_name
-from tpuctl.sim.gcs.rules.parameters import parse_number
-from tpuctl.sim.gcs.rules.preconditions import Preconditions
+from tpuctl.sim.gcs.rules import Preconditions, check_object_name, parse_number
 from tpuctl.sim.gcs.storage.blobs import BlobWriter, Content
 from tpuctl.sim.gcs.storage.store import Store
 from tpuctl.sim.gcs.storage.stored_object import StoredObject

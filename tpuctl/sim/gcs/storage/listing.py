@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tpuctl.sim.gcs.rules.list_query import ListQuery, Position
-from tpuctl.sim.gcs.storage.database import Database
-from tpuctl.sim.gcs.storage.soft_deletes import TABLE
+from tpuctl.sim.gcs.rules import ListQuery, Position
+from tpuctl.sim.gcs.storage.blobs import Database
+from tpuctl.sim.gcs.storage.objects import TABLE
 from tpuctl.sim.gcs.storage.stored_object import COLUMNS, StoredObject
 
 

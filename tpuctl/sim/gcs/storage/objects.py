@@ -1,27 +1,124 @@
-"""Objects as rows of the database, changed by transactions; json_api/ and xml_api/ have the operations."""
+"""Decides until when holds and retention keep an object from being deleted or replaced."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from tpuctl.sim.gcs.errors import no_such_object
-from tpuctl.sim.gcs.rules.access_modes import check_acl_change
-from tpuctl.sim.gcs.rules.encryption import refuse_key_of_object
-from tpuctl.sim.gcs.rules.merge_patch import merge_patch
-from tpuctl.sim.gcs.rules.names import check_object_name
-from tpuctl.sim.gcs.rules.object_fields import SETTABLE, SETTABLE_ONCE, checked_object_fields
-from tpuctl.sim.gcs.rules.preconditions import Preconditions
-from tpuctl.sim.gcs.storage.blobs import Blobs, Content
-from tpuctl.sim.gcs.storage.buckets import Buckets
-from tpuctl.sim.gcs.storage.database import Database
-from tpuctl.sim.gcs.storage.retention import RELEASED, check_archivable, check_deletable, with_release
-from tpuctl.sim.gcs.storage.soft_deletes import SoftDeletes
+from tpuctl.sim.gcs.errors import GcsError, microseconds, no_such_object, parse_timestamp, timestamp
+from tpuctl.sim.gcs.rules import (
+    HOLDS,
+    SETTABLE,
+    SETTABLE_ONCE,
+    Preconditions,
+    check_acl_change,
+    check_object_name,
+    checked_object_fields,
+    merge_patch,
+    refuse_key_of_object,
+)
+from tpuctl.sim.gcs.storage.blobs import Blobs, Content, Database
+from tpuctl.sim.gcs.storage.buckets import Bucket, Buckets
 from tpuctl.sim.gcs.storage.stored_object import COLUMNS, StoredObject
-from tpuctl.sim.gcs.timestamps import microseconds, timestamp
-from tpuctl.sim.json_values import JsonValue
+from tpuctl.sim.json_values import JsonObject, JsonValue, object_at, text_at
+
+RELEASED = "eventBasedHoldReleased"
+"""Field, in no response: when an event-based hold ended, which is when the retention period begins."""
+
+
+def check_archivable(stored: StoredObject) -> None:
+    """Raise 403 while an object is on hold: it may not even become noncurrent."""
+    for field, label in HOLDS.items():
+        if stored.fields.get(field):
+            raise GcsError(
+                403,
+                f"Object '{stored.bucket}/{stored.name}' is under active {label} hold and cannot be deleted, "
+                "overwritten or archived until hold is removed.",
+                reason="objectUnderActiveHold",
+            )
+
+
+def check_deletable(stored: StoredObject, bucket: Bucket) -> None:
+    """Raise 403 while an object is on hold or in its retention period."""
+    check_archivable(stored)
+    until = retained_until(stored, bucket)
+    if until is not None and until > datetime.now(UTC):
+        raise GcsError(
+            403,
+            f"Object '{stored.bucket}/{stored.name}' is subject to bucket's retention policy or object "
+            f"retention and cannot be deleted or overwritten until {timestamp(until)}",
+            reason="retentionPolicyNotMet",
+        )
+
+
+def retained_until(stored: StoredObject, bucket: Bucket) -> datetime | None:
+    """Return when the longer of the bucket's and the object's retention ends; None for neither."""
+    ends = []
+    if bucket.retention_seconds and not stored.fields.get("eventBasedHold"):
+        start = parse_timestamp(stored.text(RELEASED) or stored.created)
+        ends.append(start + timedelta(seconds=bucket.retention_seconds))
+    until = text_at(object_at(stored.fields, "retention"), "retainUntilTime")
+    if until:
+        ends.append(parse_timestamp(until))
+    return max(ends, default=None)
+
+
+def with_release(old: Mapping[str, JsonValue], new: JsonObject) -> JsonObject:
+    """Return an object's new fields, with the time if its event-based hold ends with them."""
+    if old.get("eventBasedHold") and not new.get("eventBasedHold"):
+        return {**new, RELEASED: timestamp()}
+    return new
+
+
+TABLE = "soft_deleted"
+
+
+class SoftDeletes:
+    """The table of soft-deleted objects."""
+
+    def __init__(self, database: Database, blobs: Blobs) -> None:
+        self._database = database
+        self._blobs = blobs
+
+    def add(self, stored: StoredObject, seconds: int) -> None:
+        """Keep a deleted object for some seconds."""
+        now = datetime.now(UTC)
+        end = now + timedelta(seconds=seconds)
+        times = {"softDeleteTime": timestamp(now), "hardDeleteTime": timestamp(end)}
+        deleted = replace(stored, live=False, fields={**stored.fields, **times})
+        deleted.insert(self._database, TABLE, expires=end.timestamp())
+
+    def get(self, bucket: str, name: str, generation: int) -> StoredObject:
+        """Return a soft-deleted object; raises 404."""
+        query = f"select {COLUMNS} from {TABLE} where bucket = ? and name = ? and generation = ?"
+        stored = self._database.row(StoredObject.of_row, query, (bucket, name, generation))
+        if stored is None:
+            raise no_such_object(bucket, name)
+        return stored
+
+    def delete(self, stored: StoredObject) -> None:
+        """Delete a soft-deleted object for good."""
+        with self._database.transaction():
+            stored.delete(self._database, TABLE)
+            self._database.after_commit(lambda: self._blobs.discard(stored.blob))
+
+    def delete_bucket(self, bucket: str) -> None:
+        """Delete all soft-deleted objects of a bucket."""
+        self._delete_where("bucket = ?", bucket)
+
+    def delete_expired(self, now: float) -> None:
+        """Delete the objects whose time to be restored is over; `now` is in seconds since 1970."""
+        self._delete_where("expires <= ?", now)
+
+    def _delete_where(self, condition: str, value: str | float) -> None:
+        query = f"select {COLUMNS} from {TABLE} where {condition}"
+        with self._database.transaction():
+            for stored in list(self._database.rows(StoredObject.of_row, query, (value,))):
+                self.delete(stored)
+
 
 NOT_COPIED = frozenset({"acl", "eventBasedHold", "retention", "temporaryHold", RELEASED})
 """Fields that belong to one generation and are not copied."""

@@ -7,13 +7,11 @@ import time
 from pathlib import Path
 
 from tpuctl.errors import StateError
-from tpuctl.sim.gcs.rules.preconditions import Preconditions
-from tpuctl.sim.gcs.storage.blobs import Blobs
+from tpuctl.sim.gcs.rules import Preconditions
+from tpuctl.sim.gcs.storage.blobs import Blobs, Database
 from tpuctl.sim.gcs.storage.buckets import Bucket, Buckets
-from tpuctl.sim.gcs.storage.database import Database
-from tpuctl.sim.gcs.storage.multipart_uploads import MultipartUploads
 from tpuctl.sim.gcs.storage.objects import Objects
-from tpuctl.sim.gcs.storage.upload_sessions import UploadSessions
+from tpuctl.sim.gcs.storage.upload_sessions import MultipartUploads, UploadSessions
 from tpuctl.sim.json_values import JsonValue
 
 

@@ -9,26 +9,25 @@ from urllib.parse import quote
 
 from aiohttp import web
 
+from tpuctl.sim.gcs.authorization import base_url_of
 from tpuctl.sim.gcs.checksums import ExpectedChecksums, hash_header
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.http.base_url import base_url_of
-from tpuctl.sim.gcs.http.request_faults import with_upload_faults
-from tpuctl.sim.gcs.rules.names import check_object_name
-from tpuctl.sim.gcs.rules.parameters import parse_number
-from tpuctl.sim.gcs.rules.preconditions import Preconditions
+from tpuctl.sim.gcs.request_faults import with_upload_faults
+from tpuctl.sim.gcs.rules import Preconditions, check_object_name, parse_number
 from tpuctl.sim.gcs.storage.blobs import Content
 from tpuctl.sim.gcs.storage.composing import concatenated
-from tpuctl.sim.gcs.storage.multipart_uploads import MultipartUpload, Part
-from tpuctl.sim.gcs.uploads.spooling import body_chunks, spool
+from tpuctl.sim.gcs.storage.upload_sessions import MultipartUpload, Part
+from tpuctl.sim.gcs.uploads import body_chunks, spool
 from tpuctl.sim.gcs.xml_api.documents import (
     S3_NAMESPACE,
     Elements,
+    XmlRequest,
+    hex_md5,
     malformed,
     read_xml,
     text_of,
     xml_response,
 )
-from tpuctl.sim.gcs.xml_api.request import XmlRequest, hex_md5
 
 MOST_PARTS = 10_000
 

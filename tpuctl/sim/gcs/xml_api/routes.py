@@ -8,30 +8,37 @@ from urllib.parse import quote, unquote
 
 from aiohttp import web
 
-from tpuctl.sim.accounts import project_number
 from tpuctl.sim.faults import FaultRegistry
+from tpuctl.sim.gcs.authorization import KeyOf, authorize_in_project, base_url_of, check_signed_url, require
 from tpuctl.sim.gcs.checksums import ExpectedChecksums
-from tpuctl.sim.gcs.downloads.headers import object_headers
-from tpuctl.sim.gcs.downloads.sending import send_object
+from tpuctl.sim.gcs.downloads import object_headers, send_object
 from tpuctl.sim.gcs.errors import GcsError, invalid, method_not_allowed, required
-from tpuctl.sim.gcs.http.authorization import authorize_in_project, require
-from tpuctl.sim.gcs.http.base_url import base_url_of
-from tpuctl.sim.gcs.http.signed_urls import KeyOf, check_signed_url
-from tpuctl.sim.gcs.rules.list_query import LARGEST_PAGE, ListQuery, Position
-from tpuctl.sim.gcs.rules.names import check_object_name
-from tpuctl.sim.gcs.rules.parameters import parse_number
-from tpuctl.sim.gcs.rules.preconditions import Preconditions, check_etags
+from tpuctl.sim.gcs.rules import (
+    LARGEST_PAGE,
+    ListQuery,
+    Position,
+    Preconditions,
+    check_etags,
+    check_object_name,
+    parse_number,
+)
 from tpuctl.sim.gcs.storage.composing import compose
 from tpuctl.sim.gcs.storage.listing import Page, list_page
 from tpuctl.sim.gcs.storage.store import Store
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
-from tpuctl.sim.gcs.uploads.resumable import ResumableUploads
-from tpuctl.sim.gcs.uploads.single_request import store_object
-from tpuctl.sim.gcs.uploads.spooling import body_chunks
+from tpuctl.sim.gcs.uploads import ResumableUploads, body_chunks, store_object
 from tpuctl.sim.gcs.xml_api import multipart_uploads as multipart_uploads
-from tpuctl.sim.gcs.xml_api.documents import Content, Elements, read_xml, text_of, xml_response
-from tpuctl.sim.gcs.xml_api.request import XmlRequest, xml_etag
+from tpuctl.sim.gcs.xml_api.documents import (
+    Content,
+    Elements,
+    XmlRequest,
+    read_xml,
+    text_of,
+    xml_etag,
+    xml_response,
+)
 from tpuctl.sim.json_values import JsonObject
+from tpuctl.sim.token_server import project_number
 
 # The XML API's operations on the service and on buckets, which include the listing of objects.
 Encoder = Callable[[str], str]

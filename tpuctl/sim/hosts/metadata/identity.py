@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from tpuctl.sim.json_values import JsonValue
-from tpuctl.sim.state.private_file import write_private
+from tpuctl.sim.state import write_private
 
 ISSUER = "https://accounts.google.com"
 LIFETIME = 3600

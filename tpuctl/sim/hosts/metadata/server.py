@@ -1,4 +1,4 @@
-"""Serves the metadata of one host, in place of `metadata.google.internal`."""
+"""Stores guest attributes: facts that a host publishes, readable through the Cloud TPU API."""
 
 from __future__ import annotations
 
@@ -8,15 +8,206 @@ import json
 import math
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from email.utils import formatdate
+from pathlib import Path
 
 from aiohttp import web
 
-from tpuctl.sim.access.guard import Guard, refused
-from tpuctl.sim.hosts.metadata.guest_attributes import GuestAttributes
+from tpuctl.accelerators import Accelerator, accelerator
+from tpuctl.sim.access import Guard, refused
 from tpuctl.sim.hosts.metadata.identity import Identity
 from tpuctl.sim.json_values import JsonObject, JsonValue, object_at, text_at
+from tpuctl.sim.records import GuestAttribute, Host, Notices
+from tpuctl.sim.state import write_private
+from tpuctl.sim.token_server import project_number, service_account, stable_number
+
+
+class GuestAttributes:
+    """The attributes of one host, two levels deep, in a JSON file: `{namespace: {key: value}}`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def tree(self) -> dict[str, dict[str, str]]:
+        """Return all attributes by namespace and key."""
+        try:
+            tree: dict[str, dict[str, str]] = json.loads(self._path.read_bytes())
+        except FileNotFoundError:
+            return {}
+        return tree
+
+    def items(self) -> list[GuestAttribute]:
+        """Return all attributes in the order in which they were written."""
+        return [
+            GuestAttribute(namespace, key, value)
+            for namespace, values in self.tree().items()
+            for key, value in values.items()
+        ]
+
+    def put(self, namespace: str, key: str, value: str) -> None:
+        """Write one attribute."""
+        tree = self.tree()
+        tree.setdefault(namespace, {})[key] = value
+        self._write(tree)
+
+    def publish(self, attributes: Mapping[str, Mapping[str, str]]) -> None:
+        """Replace the content of these namespaces."""
+        self._write({**self.tree(), **{name: dict(values) for name, values in attributes.items()}})
+
+    def delete(self, namespace: str, key: str) -> bool:
+        """Delete one attribute; returns whether it existed."""
+        tree = self.tree()
+        if tree.get(namespace, {}).pop(key, None) is None:
+            return False
+        self._write({name: values for name, values in tree.items() if values})
+        return True
+
+    def _write(self, tree: dict[str, dict[str, str]]) -> None:
+        write_private(self._path, json.dumps(tree, indent=1).encode())
+
+
+SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
+CHIP_GRIDS = {1: (1, 1, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
+"""Chips of a host -> their layout."""
+GENERATION_TYPES = {"v5e": "V5LITE_POD"}
+"""AcceleratorConfig.Type where it is not the generation's own name."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A host and its metadata."""
+
+    host: Host
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """The node's own metadata, `ssh-keys` and the user's keys."""
+    project_metadata: Mapping[str, str] = field(default_factory=dict)
+    """That of all instances of the project."""
+    notices: Notices = field(default_factory=Notices)
+
+
+def metadata_tree(instance: Instance) -> JsonObject:
+    """Return the tree: dicts and lists of dicts are directories, all else is a value.
+
+    Names and shapes: Compute Engine's metadata documentation; the attributes of a TPU VM as TensorFlow's and
+    JAX's cluster resolvers read them.
+    """
+    return {"instance": _instance(instance), **_project(instance.host.project, instance.project_metadata)}
+
+
+def client_machine_tree(project: str) -> JsonObject:
+    """Return the tree of a machine outside the slices, where Google's clients find credentials."""
+    return {
+        "instance": {"attributes": {}, "service-accounts": _accounts(service_account(project)), "tags": []},
+        **_project(project, {}),
+    }
+
+
+def _instance(instance: Instance) -> JsonObject:
+    host, number = instance.host, project_number(instance.host.project)
+    preemptible = host.preemptible
+    return {
+        "attributes": {**instance.metadata, **_tpu_attributes(host)},
+        "cpu-platform": "AMD Rome",
+        "description": "",
+        "hostname": f"{host.hostname}.{host.zone}.c.{host.project}.internal",
+        "id": stable_number(f"{host.node_uid}/{host.worker}"),
+        "image": "",
+        "machine-type": f"projects/{number}/machineTypes/n2d-48-24-v2-tpu",
+        "maintenance-event": instance.notices.maintenance_event,
+        "name": host.hostname,
+        "network-interfaces": [_network_interface(host, number)],
+        "preempted": _upper(instance.notices.preempted),
+        "scheduling": {
+            "automatic-restart": _upper(not preemptible),
+            "on-host-maintenance": "TERMINATE",
+            "preemptible": _upper(preemptible),
+        },
+        "service-accounts": _accounts(host.service_account),
+        "tags": [],
+        "zone": f"projects/{number}/zones/{host.zone}",
+    }
+
+
+def _tpu_attributes(host: Host) -> dict[str, str]:
+    return {
+        "accelerator-type": host.accelerator_type,
+        "agent-worker-number": str(host.worker),
+        "instance-id": host.node_id,
+        "tpu-env": "".join(f"{name}: '{value}'\n" for name, value in _tpu_env(host).items()),
+        "worker-network-endpoints": ",".join(f"unknown:unknown:{address}" for address in host.peers),
+    }
+
+
+def _tpu_env(host: Host) -> dict[str, str]:
+    """The variables in which libtpu and JAX find the shape of the slice."""
+    kind = accelerator(host.accelerator_type)
+    return {
+        "ACCELERATOR_TYPE": host.accelerator_type,
+        "CHIPS_PER_HOST_BOUNDS": _comma(CHIP_GRIDS[kind.chips_per_host]),
+        "CONSUMER_PROJECT_ID": host.project,
+        "HOST_BOUNDS": _comma(host_bounds(kind)),
+        "NODE_ID": host.node_id,
+        "PREEMPTIBLE": str(host.preemptible).lower(),
+        "RUNTIME_VERSION": host.runtime_version,
+        "TOPOLOGY": kind.topology,
+        "TYPE": GENERATION_TYPES.get(kind.generation, kind.generation.upper()),
+        "WORKER_ID": str(host.worker),
+        "ZONE": host.zone,
+        **_megascale(host),
+    }
+
+
+def _megascale(host: Host) -> dict[str, str]:
+    """The variables by which slices find each other; JAX's coordinator is the same host."""
+    if not host.slices:
+        return {}
+    return {
+        "MEGASCALE_COORDINATOR_ADDRESS": host.slices[0],
+        "MEGASCALE_NUM_SLICES": str(len(host.slices)),
+        "MEGASCALE_SLICE_ID": str(host.slices.index(host.peers[0])),
+    }
+
+
+def host_bounds(kind: Accelerator) -> tuple[int, ...]:
+    """Return the layout of a slice's hosts in three dimensions."""
+    chips = ([int(side) for side in kind.topology.split("x")] + [1])[:3]
+    return tuple(side // own for side, own in zip(chips, CHIP_GRIDS[kind.chips_per_host], strict=True))
+
+
+def _network_interface(host: Host, number: int) -> JsonObject:
+    return {
+        "access-configs": [{"external-ip": host.address, "type": "ONE_TO_ONE_NAT"}] if host.external else [],
+        "ip": host.address,
+        "mac": "42:01:" + ":".join(f"{int(part):02x}" for part in host.address.split(".")),
+        "network": f"projects/{number}/networks/default",
+    }
+
+
+def _project(project: str, metadata: Mapping[str, str]) -> JsonObject:
+    return {
+        "project": {
+            "attributes": dict(metadata),
+            "numeric-project-id": project_number(project),
+            "project-id": project,
+        },
+        "universe": {"universe-domain": "googleapis.com"},
+    }
+
+
+def _accounts(email: str) -> JsonObject:
+    account = {"aliases": ["default"], "email": email, "scopes": SCOPES}
+    return {"default": account, email: account}
+
+
+def _upper(value: bool) -> str:
+    return str(value).upper()
+
+
+def _comma(numbers: tuple[int, ...]) -> str:
+    return ",".join(map(str, numbers))
+
 
 FREE_NAMES = ("attributes", "guest-attributes")
 """Directories whose names are the user's; JSON keeps these unchanged."""

@@ -1,11 +1,13 @@
-"""Finds, stops and ends every process of a host, also detached ones, by a mark in their environment."""
+"""Reads and writes raw file descriptors (pipes, terminals, pidfds) without blocking the event loop."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 import re
+import resource
 import signal
 import subprocess
 import time
@@ -15,6 +17,101 @@ from pathlib import Path
 from typing import Any
 
 from tpuctl.sim.records import Host
+
+CHUNK = 64 * 1024
+
+
+async def readable(descriptor: int) -> None:
+    """Wait until `descriptor` has something to read, or its end."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(descriptor, _set, ready)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(descriptor)
+
+
+async def writable(descriptor: int) -> None:
+    """Wait until `descriptor` takes more data, or its reader is gone."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_writer(descriptor, _set, ready)
+    try:
+        await ready
+    finally:
+        loop.remove_writer(descriptor)
+
+
+async def read(descriptor: int) -> bytes:
+    """Return the next bytes of the non-blocking `descriptor`, waiting for the first; empty at the end."""
+    while True:
+        try:
+            return os.read(descriptor, CHUNK)
+        except BlockingIOError:
+            await readable(descriptor)
+        except OSError as error:
+            if error.errno == errno.EIO:  # on Linux: the last program on the terminal has ended
+                return b""
+            raise
+
+
+async def write(descriptor: int, data: bytes) -> None:
+    """Write all of `data`; raises BrokenPipeError when the reader is gone."""
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[os.write(descriptor, rest) :]
+        except BlockingIOError:
+            await writable(descriptor)
+
+
+def _set(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
+
+
+FULL = "disk_full"
+"""Name of the file in the host's folder."""
+
+
+def is_full(home: Path) -> bool:
+    """Whether the disk of the host with this home is full."""
+    return (home.parent / FULL).exists()
+
+
+async def fill(folder: Path, mark: str, leaders: Callable[[], set[int]]) -> None:
+    """Make every write on the host fail."""
+    (folder / FULL).touch(mode=0o600)
+    await asyncio.to_thread(_limit_all, mark, leaders(), 0)
+
+
+async def free(folder: Path, mark: str, leaders: Callable[[], set[int]]) -> None:
+    """Undo `fill`."""
+    (folder / FULL).unlink(missing_ok=True)
+    await asyncio.to_thread(_limit_all, mark, leaders(), resource.RLIM_INFINITY)
+
+
+def limit(pid: int, size: int) -> None:
+    """Limit the files of a running program to `size` bytes; Linux alone can do that from outside."""
+    if not hasattr(resource, "prlimit"):
+        return
+    try:
+        _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        soft = most if size == resource.RLIM_INFINITY else size
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, most))
+    except (ProcessLookupError, PermissionError):  # it has ended, or its id is another user's by now
+        pass
+
+
+def _limit_all(mark: str, leaders: set[int], size: int) -> None:
+    """Look again until there is no new process: one can start another meanwhile."""
+    limited: set[int] = set()
+    while new := of_host(mark, leaders) - limited:
+        for pid in new:
+            limit(pid, size)
+        limited |= new
+
 
 Sleep = Callable[[float], Coroutine[Any, Any, None]]
 

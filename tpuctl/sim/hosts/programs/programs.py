@@ -19,7 +19,7 @@ from pathlib import Path
 import asyncssh
 
 from tpuctl.sim.hosts.programs import login_step
-from tpuctl.sim.hosts.programs.descriptors import readable
+from tpuctl.sim.hosts.programs.processes import readable
 
 CHARACTERS = (
     *("VINTR", "VQUIT", "VERASE", "VKILL", "VEOF", "VEOL", "VEOL2", "VSTART", "VSTOP", "VSUSP", "VDSUSP"),

@@ -8,7 +8,7 @@ from tpuctl import accelerators
 from tpuctl.accelerators import Accelerator
 from tpuctl.images import IMAGES
 from tpuctl.sim.world.api_errors import api_error
-from tpuctl.sim.world.api_json import NodeFields
+from tpuctl.sim.world.resources import NodeFields
 
 RUNTIME_VERSIONS = tuple(IMAGES)
 """The same in every zone."""

@@ -1,17 +1,156 @@
-"""Limits the nodes of each zone. Stockouts that a fault injects are in sim/world/injected_faults.py."""
+"""Computes the capacity that nodes and queued resources request, and lists the nodes that use it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from tpuctl import accelerators
-from tpuctl.sim.world import names
-from tpuctl.sim.world.api_errors import Status, api_error, quota_exceeded
+from tpuctl.accelerators import Accelerator
+from tpuctl.sim.world import resources
+from tpuctl.sim.world.api_errors import ApiError, Status, api_error, quota_exceeded
 from tpuctl.sim.world.capacity import availability
-from tpuctl.sim.world.capacity import demand as demands
-from tpuctl.sim.world.capacity.demand import Demand
-from tpuctl.sim.world.capacity.reservations import Reservations
-from tpuctl.sim.world.state import State
+from tpuctl.sim.world.resources import Node, QueuedResource, is_preemptible
+from tpuctl.sim.world.state import VACANT, State
+
+
+@dataclass(frozen=True)
+class Demand:
+    """A number of nodes of one accelerator type."""
+
+    parent: str
+    """`projects/P/locations/Z`"""
+    accelerator_type: str
+    count: int
+    preemptible: bool
+    reservation: str = ""
+    """The reservation that they are to come from, `.../-` for any that fits; '' for none."""
+
+    @property
+    def project(self) -> str:
+        return resources.parse(self.parent).project
+
+    @property
+    def zone(self) -> str:
+        return resources.parse(self.parent).zone
+
+    @property
+    def accelerator(self) -> Accelerator:
+        return accelerators.catalogue()[self.accelerator_type]
+
+    @property
+    def units(self) -> int:
+        """Their size in quotas and reservations: cores; a chip of v5e and v6e has one."""
+        return self.count * self.accelerator.cores
+
+
+def of_node(node: Node) -> Demand:
+    """Return the demand of a node."""
+    parent = resources.parse(node.name).parent
+    return Demand(parent, node.accelerator_type, 1, node.preemptible, _requested_reservation(node))
+
+
+def of_queued_resource(queued: QueuedResource) -> list[Demand]:
+    """Return the demand of a queued resource by parent, type and tier."""
+    counts = Counter(
+        (resources.parse(name).parent, node["acceleratorType"], is_preemptible(node))
+        for name, node in queued.nodes.items()
+    )
+    return [
+        Demand(parent, accelerator_type, count, preemptible, queued.reservation)
+        for (parent, accelerator_type, preemptible), count in counts.items()
+    ]
+
+
+def nodes_with_capacity(state: State) -> Iterator[Node]:
+    """Return the nodes that use capacity."""
+    return (node for node in state.nodes.all() if uses_capacity(node, state))
+
+
+def uses_capacity(node: Node, state: State) -> bool:
+    """Whether a node uses capacity: not if its create or start will fail, or its delete found it vacant."""
+    if node.state in VACANT:
+        return False
+    running = state.operations.running_on(node.name)
+    if running is None:
+        return True
+    failing = running.verb in ("create", "start") and running.injected_error
+    return not failing and not (running.verb == "delete" and running.vacant)
+
+
+def _requested_reservation(node: Node) -> str:
+    """A node requests any reservation of its project and zone: the API has no field to name one."""
+    if node.reservation:
+        return node.reservation
+    reserved = node.spec.get("schedulingConfig", {}).get("reserved")
+    return f"{resources.parse(node.name).parent}/reservations/-" if reserved else ""
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """Capacity that a project has reserved."""
+
+    name: str
+    """`projects/P/locations/Z/reservations/R`"""
+    accelerator_type: str
+    size: int
+    """Cores, of v5e and v6e chips."""
+    start: float = 0.0
+    end: float = 4_102_444_800.0
+    """Seconds since 1970; by default the end of 2099."""
+
+    @property
+    def units(self) -> str:
+        """The unit of its size: `CORES` or `CHIPS`."""
+        accelerator = accelerators.catalogue()[self.accelerator_type]
+        return "CHIPS" if accelerator.cores_per_chip == 1 else "CORES"
+
+
+class Reservations:
+    """All reservations, in memory only; a node can only use one that has been added."""
+
+    def __init__(self, state: State) -> None:
+        self._by_name: dict[str, Reservation] = {}
+        self._state = state
+
+    def add(self, reservation: Reservation) -> None:
+        """Add a reservation, in place of the one of the same name."""
+        self._by_name[reservation.name] = reservation
+
+    def all(self, prefix: str = "") -> list[Reservation]:
+        """Return the reservations whose names start with `prefix`."""
+        return [reservation for reservation in self._by_name.values() if reservation.name.startswith(prefix)]
+
+    def used(self, name: str) -> int:
+        """Return how much of a reservation is used, in its units."""
+        nodes = nodes_with_capacity(self._state)
+        return sum(of_node(node).units for node in nodes if node.reservation == name)
+
+    def find(self, demand: Demand) -> Reservation:
+        """Return the reservation that this demand would use, the emptiest that fits; raises NOT_FOUND."""
+        parent, _, requested = demand.reservation.rpartition("/reservations/")
+        fitting = [
+            reservation
+            for reservation in self.all(f"{parent}/reservations/")
+            if requested in ("-", resources.id_of(reservation.name))
+            and accelerators.catalogue()[reservation.accelerator_type].generation
+            == demand.accelerator.generation
+        ]
+        if not fitting:
+            raise api_error("no_reservation")
+        return max(fitting, key=lambda reservation: reservation.size - self.used(reservation.name))
+
+    def shortage(self, demand: Demand) -> Status | None:
+        """Return why this demand cannot be provisioned from its reservation now, or None when it can."""
+        try:
+            reservation = self.find(demand)
+        except ApiError as missing:
+            return missing.status
+        if self.used(reservation.name) + demand.units <= reservation.size:
+            return None
+        return api_error("reserved_stockout").status
+
 
 QUOTAS: dict[tuple[str, bool], tuple[str, str]] = {
     # (generation, several hosts): on demand, preemptible or spot
@@ -58,10 +197,10 @@ class Capacity:
         """Return how many nodes of a type use capacity in a zone, besides those of reservations."""
         return sum(
             1
-            for node in demands.nodes_with_capacity(self._state)
+            for node in nodes_with_capacity(self._state)
             if node.accelerator_type == accelerator_type
             and not node.reservation
-            and names.parse(node.name).zone == zone
+            and resources.parse(node.name).zone == zone
         )
 
 
@@ -129,10 +268,10 @@ class Quotas:
     def _demands(self) -> Iterator[Demand]:
         """Yield all that counts in quotas: queued resources, and nodes without one."""
         for queued in self._state.queued_resources.all():
-            yield from demands.of_queued_resource(queued)
+            yield from of_queued_resource(queued)
         for node in self._state.nodes.all():
             if not self._state.queued_resources.get(node.queued_resource):
-                yield demands.of_node(node)
+                yield of_node(node)
 
 
 def quotas_of(demand: Demand) -> list[Quota]:

@@ -10,12 +10,10 @@ from datetime import UTC, datetime, timedelta
 
 from tpuctl.sim.records import GRACE, Host, Hosts, Notices
 from tpuctl.sim.world.api_errors import ApiError, Status, api_error
-from tpuctl.sim.world.api_json import NodeFields
-from tpuctl.sim.world.capacity.demand import uses_capacity
+from tpuctl.sim.world.capacity.capacity import uses_capacity
 from tpuctl.sim.world.injected_faults import operation_fault
-from tpuctl.sim.world.resources import DEFAULT_CONTEXT, Node, Operation, RequestContext
-from tpuctl.sim.world.state import State
-from tpuctl.sim.world.state_machine import CANCELLABLE, NODE_TRANSITIONS
+from tpuctl.sim.world.resources import DEFAULT_CONTEXT, Node, NodeFields, Operation, RequestContext
+from tpuctl.sim.world.state import CANCELLABLE, NODE_TRANSITIONS, State
 from tpuctl.sim.world.tasks import Tasks
 
 NO_HEALTH = "HEALTH_UNSPECIFIED"

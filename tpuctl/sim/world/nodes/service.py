@@ -7,17 +7,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from tpuctl.sim.records import GuestAttribute, Host
-from tpuctl.sim.world import names
+from tpuctl.sim.world import resources
 from tpuctl.sim.world.api_errors import api_error
-from tpuctl.sim.world.api_json import NodeFields
-from tpuctl.sim.world.capacity import availability, demand
+from tpuctl.sim.world.capacity import availability, capacity
 from tpuctl.sim.world.capacity.capacity import Capacity
 from tpuctl.sim.world.nodes import specs
 from tpuctl.sim.world.nodes.lifecycle import Lifecycle
-from tpuctl.sim.world.pages import page
-from tpuctl.sim.world.resources import DEFAULT_CONTEXT, Node, Operation, RequestContext
-from tpuctl.sim.world.state import State
-from tpuctl.sim.world.state_machine import NODE_ALLOWED
+from tpuctl.sim.world.resources import DEFAULT_CONTEXT, Node, NodeFields, Operation, RequestContext, page
+from tpuctl.sim.world.state import NODE_ALLOWED, State
 
 
 class NodeService:
@@ -35,7 +32,7 @@ class NodeService:
         """Return the node called `name`; raises NOT_FOUND."""
         node = self._state.nodes.get(name)
         if node is None:
-            names.require_collection(name, "nodes")
+            resources.require_collection(name, "nodes")
             raise api_error("not_found", name=name)
         return node
 
@@ -58,9 +55,9 @@ class NodeService:
 
         Nodes in the zones `without` are skipped.
         """
-        nodes = self._state.nodes.all(names.list_prefix(parent))
+        nodes = self._state.nodes.all(resources.list_prefix(parent))
         if without:
-            nodes = [node for node in nodes if names.parse(node.name).zone not in without]
+            nodes = [node for node in nodes if resources.parse(node.name).zone not in without]
         return page(nodes, lambda node: node.name, size, token)
 
     def create(
@@ -71,19 +68,19 @@ class NodeService:
         context: RequestContext = DEFAULT_CONTEXT,
     ) -> Operation:
         """Create a node from its fields as sent, in the API's JSON form."""
-        names.require_identifier(node_id)
+        resources.require_identifier(node_id)
         name = f"{parent}/nodes/{node_id}"
-        names.require_collection(name, "nodes")
+        resources.require_collection(name, "nodes")
         repeated = self._state.operations.find_repeated("create", name, context)
         if repeated:
             return repeated
         if self.has(name):
             raise api_error("exists", name=name)
-        return self.add(self.draft(name, specs.checked(names.parse(parent).zone, sent)), context)
+        return self.add(self.draft(name, specs.checked(resources.parse(parent).zone, sent)), context)
 
     def draft(self, name: str, spec: NodeFields) -> Node:
         """Return a new node with checked fields, an id and addresses, not stored yet."""
-        accelerator = availability.accelerator(names.parse(name).zone, spec["acceleratorType"])
+        accelerator = availability.accelerator(resources.parse(name).zone, spec["acceleratorType"])
         uid = secrets.randbits(62) | 1 << 61
         now = self._state.profile.clock()
         addresses = self._new_addresses(accelerator.hosts)
@@ -91,7 +88,7 @@ class NodeService:
 
     def add(self, node: Node, context: RequestContext = DEFAULT_CONTEXT) -> Operation:
         """Begin to create a drafted node; raises RESOURCE_EXHAUSTED for quota, a stockout fails later."""
-        requested = demand.of_node(node)
+        requested = capacity.of_node(node)
         if not node.queued_resource:  # which counts in the quota itself
             self._capacity.quotas.require(requested)
         shortage = self._capacity.shortage(requested)
@@ -127,7 +124,7 @@ class NodeService:
         node = self._require_single_host(name, "start")
         if node.preemptible:
             raise api_error("spot_start", name=name)
-        shortage = self._capacity.shortage(demand.of_node(node))
+        shortage = self._capacity.shortage(capacity.of_node(node))
         return self._lifecycle.begin("start", node, context, error=shortage)
 
     def simulate_maintenance(
@@ -205,7 +202,7 @@ class NodeService:
     def _new_addresses(self, hosts: int) -> tuple[str, ...]:
         database = self._state.database
         with database.transaction():
-            return tuple(names.address(database.next(names.ADDRESSES)) for _ in range(hosts))
+            return tuple(resources.address(database.next(resources.ADDRESSES)) for _ in range(hosts))
 
 
 def _is_under(path: str, attribute: GuestAttribute) -> bool:

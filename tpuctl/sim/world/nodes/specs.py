@@ -7,8 +7,8 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 
 from tpuctl.sim.world.api_errors import api_error
-from tpuctl.sim.world.api_json import NodeFields, node_fields
 from tpuctl.sim.world.capacity import availability
+from tpuctl.sim.world.resources import NodeFields, node_fields
 
 MOST_LABELS = 64
 MOST_CHARACTERS = 63

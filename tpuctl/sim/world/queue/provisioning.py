@@ -9,16 +9,15 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from tpuctl.sim.world import names
+from tpuctl.sim.world import resources
 from tpuctl.sim.world.api_errors import ApiError, Code, Status, api_error
-from tpuctl.sim.world.capacity import demand
+from tpuctl.sim.world.capacity import capacity
 from tpuctl.sim.world.capacity.capacity import Capacity
 from tpuctl.sim.world.injected_faults import stockout
 from tpuctl.sim.world.nodes.lifecycle import Lifecycle
 from tpuctl.sim.world.nodes.service import NodeService
 from tpuctl.sim.world.resources import Node, Operation, QueuedResource, RequestContext
-from tpuctl.sim.world.state import State
-from tpuctl.sim.world.state_machine import LOST, NODE_ALLOWED, QUEUED_RESOURCE_NEXT, SERVING
+from tpuctl.sim.world.state import LOST, NODE_ALLOWED, QUEUED_RESOURCE_NEXT, SERVING, State
 from tpuctl.sim.world.tasks import Tasks
 
 logger = logging.getLogger(__name__)
@@ -192,7 +191,7 @@ class Provisioning:
             raise api_error("exists", name=existing)
         reservations = {
             requested.accelerator_type: self._capacity.reservations.find(requested).name
-            for requested in demand.of_queued_resource(queued)
+            for requested in capacity.of_queued_resource(queued)
             if requested.reservation
         }
         drafts = [self._nodes.draft(name, spec) for name, spec in queued.nodes.items()]
@@ -212,7 +211,7 @@ class Provisioning:
     def _has_capacity(self, queued: QueuedResource) -> bool:
         if queued.valid_after is not None and self._profile.clock() < queued.valid_after:
             return False
-        return not any(map(self._capacity.shortage, demand.of_queued_resource(queued)))
+        return not any(map(self._capacity.shortage, capacity.of_queued_resource(queued)))
 
     def _meets_stockout(self, queued: QueuedResource) -> bool:
         """Whether an injected stockout keeps one of its nodes from being created: it waits then."""
@@ -224,7 +223,7 @@ class Provisioning:
         """Return why it will never be provisioned: it is not valid any more, or lacks its reservation."""
         if queued.valid_until is not None and self._profile.clock() >= queued.valid_until:
             return api_error("expired").status
-        shortages = map(self._capacity.shortage, demand.of_queued_resource(queued))
+        shortages = map(self._capacity.shortage, capacity.of_queued_resource(queued))
         return next((status for status in shortages if status and status.code == Code.NOT_FOUND), None)
 
     def _node_failure(self, queued: QueuedResource) -> Status | None:
@@ -277,7 +276,7 @@ class Provisioning:
         """Store it in its new state, which must be one that may follow, or as new."""
         before = self._state.queued_resources.get(queued.name)
         allowed = before is None or state in QUEUED_RESOURCE_NEXT[before.state]
-        assert allowed, (names.id_of(queued.name), before, state)
+        assert allowed, (resources.id_of(queued.name), before, state)
         initiator = queued.initiator if state in ("SUSPENDING", "SUSPENDED") else ""
         moved = replace(queued, state=state, since=self._profile.clock(), initiator=initiator)
         self._state.save_queued_resource(moved)

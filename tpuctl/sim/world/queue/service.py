@@ -6,25 +6,27 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from tpuctl.sim.world import names
+from tpuctl.sim.world import resources
 from tpuctl.sim.world.api_errors import api_error
-from tpuctl.sim.world.api_json import (
-    NodeFields,
-    NodeSpec,
-    QueuedResourceFields,
-    SchedulingConfig,
-    queued_resource_fields,
-)
-from tpuctl.sim.world.capacity import demand
+from tpuctl.sim.world.capacity import capacity
 from tpuctl.sim.world.capacity.capacity import Capacity
 from tpuctl.sim.world.injected_faults import operation_fault
 from tpuctl.sim.world.nodes import specs as node_specs
 from tpuctl.sim.world.nodes.service import NodeService
-from tpuctl.sim.world.pages import page
 from tpuctl.sim.world.queue.provisioning import Provisioning
-from tpuctl.sim.world.resources import DEFAULT_CONTEXT, Operation, QueuedResource, RequestContext
-from tpuctl.sim.world.state import State
-from tpuctl.sim.world.state_machine import QUEUED_RESOURCE_ALLOWED
+from tpuctl.sim.world.resources import (
+    DEFAULT_CONTEXT,
+    NodeFields,
+    NodeSpec,
+    Operation,
+    QueuedResource,
+    QueuedResourceFields,
+    RequestContext,
+    SchedulingConfig,
+    page,
+    queued_resource_fields,
+)
+from tpuctl.sim.world.state import QUEUED_RESOURCE_ALLOWED, State
 
 MAX_NODES = 256
 """Ours: a bound on the nodes of one request."""
@@ -46,7 +48,7 @@ class QueuedResourceService:
         """Return the queued resource called `name`; raises NOT_FOUND."""
         queued = self._state.queued_resources.get(name)
         if queued is None:
-            names.require_collection(name, "queuedResources")
+            resources.require_collection(name, "queuedResources")
             raise api_error("not_found", name=name)
         return queued
 
@@ -58,9 +60,9 @@ class QueuedResourceService:
         self, parent: str, size: int, token: str, without: Collection[str] = ()
     ) -> tuple[list[QueuedResource], str]:
         """Return one page of those in a zone, or with `-` in all but `without`, and the token of the next."""
-        listed = self._state.queued_resources.all(names.list_prefix(parent))
+        listed = self._state.queued_resources.all(resources.list_prefix(parent))
         if without:
-            listed = [queued for queued in listed if names.parse(queued.name).zone not in without]
+            listed = [queued for queued in listed if resources.parse(queued.name).zone not in without]
         return page(listed, lambda queued: queued.name, size, token)
 
     def create(
@@ -71,9 +73,9 @@ class QueuedResourceService:
         context: RequestContext = DEFAULT_CONTEXT,
     ) -> Operation:
         """Queue a request for nodes; raises RESOURCE_EXHAUSTED for quota. It waits for capacity."""
-        names.require_identifier(identifier, "queued resource")
+        resources.require_identifier(identifier, "queued resource")
         name = f"{parent}/queuedResources/{identifier}"
-        names.require_collection(name, "queuedResources")
+        resources.require_collection(name, "queuedResources")
         repeated = self._state.operations.find_repeated("create", name, context)
         if repeated:
             return repeated
@@ -81,7 +83,7 @@ class QueuedResourceService:
         for new_name in (name, *queued.nodes):
             if self._state.queued_resources.get(new_name) or self._nodes.has(new_name):
                 raise api_error("exists", name=new_name)
-        for requested in demand.of_queued_resource(queued):
+        for requested in capacity.of_queued_resource(queued):
             self._capacity.quotas.require(requested)
         return self._provisioning.begin("create", queued, context)
 
@@ -108,11 +110,11 @@ class QueuedResourceService:
         """Perform maintenance on these of its nodes, by id or by name; on all when `nodes` is empty."""
         queued = self.get(name)
         self._require(queued, "perform maintenance")
-        by_id = {names.id_of(node): node for node in queued.nodes}
-        unknown = [node for node in nodes if names.id_of(node) not in by_id]
+        by_id = {resources.id_of(node): node for node in queued.nodes}
+        unknown = [node for node in nodes if resources.id_of(node) not in by_id]
         if unknown:
             raise api_error("bad_field", reason=f"{name} has no node {', '.join(unknown)}")
-        chosen = [by_id[names.id_of(node)] for node in nodes] or list(queued.nodes)
+        chosen = [by_id[resources.id_of(node)] for node in nodes] or list(queued.nodes)
         with self._state.database.transaction():
             for node in chosen:
                 self._nodes.perform_maintenance(node, context)
@@ -120,7 +122,7 @@ class QueuedResourceService:
 
     def _draft(self, name: str, sent: Mapping[str, object]) -> QueuedResource:
         now = self._state.profile.clock()
-        spec, nodes = checked(names.parse(name).parent, names.id_of(name), sent)
+        spec, nodes = checked(resources.parse(name).parent, resources.id_of(name), sent)
         after, until = validity(spec, now)
         return QueuedResource(
             name=name,
@@ -160,7 +162,7 @@ def checked(
     for node_spec in requested:
         if node_spec.get("parent") != parent:
             raise api_error("bad_field", reason=f"node_spec.parent must be {parent}")
-        node = node_specs.checked(names.parse(parent).zone, node_spec.get("node", {}))
+        node = node_specs.checked(resources.parse(parent).zone, node_spec.get("node", {}))
         node_specs_checked.append({**node_spec, "node": node})
         for node_id in _node_ids(identifier, node_spec):
             nodes[f"{parent}/nodes/{node_id}"] = _in_tier(spec, node)
@@ -191,13 +193,13 @@ def _node_ids(identifier: str, node_spec: NodeSpec) -> Iterator[str]:
         raise api_error("bad_field", reason=reason)
     prefix = node_spec.get("nodeId") or multislice.get("nodeIdPrefix") or identifier
     if not multislice:
-        names.require_identifier(prefix)
+        resources.require_identifier(prefix)
         yield prefix
         return
     count = multislice.get("nodeCount", 0)
     if count <= 1:
         raise api_error("bad_field", reason="node_count must be greater than 1")
-    names.require_identifier(f"{prefix}-{count - 1}")
+    resources.require_identifier(f"{prefix}-{count - 1}")
     yield from (f"{prefix}-{number}" for number in range(count))
 
 

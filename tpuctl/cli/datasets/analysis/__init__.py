@@ -1,1 +1,0 @@
-"""The commands data stats, diff, split and sample."""

@@ -1,1 +1,0 @@
-"""The commands zones, types, runtimes and price."""

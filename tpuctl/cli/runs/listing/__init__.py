@@ -1,1 +1,0 @@
-"""What a line of `tpuctl runs` shows."""

@@ -1,1 +1,0 @@
-"""Commands for runs that have ended: tag, note, rm, runs gc."""

@@ -1,1 +1,0 @@
-"""Many objects of a bucket, listed and read with little CPU time for each."""

@@ -1,1 +1,0 @@
-"""Reads arrays (NumPy, IDX) as records."""

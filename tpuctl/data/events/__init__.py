@@ -1,1 +1,0 @@
-"""Reads the event files of TensorBoard, without TensorFlow."""

@@ -1,1 +1,0 @@
-"""Decides which split each record is in, and its position there."""

@@ -1,1 +1,0 @@
-"""Public datasets for `tpuctl data fetch`."""

@@ -1,1 +1,0 @@
-"""Reads sounds: WAV by its own header, FLAC by libsndfile."""

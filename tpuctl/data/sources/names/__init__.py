@@ -1,1 +1,0 @@
-"""Kinds of sources told apart by the names of their files, for which no reader is imported."""

@@ -1,1 +1,0 @@
-"""What each zone offers: accelerator types, runtimes, quota."""

@@ -1,1 +1,0 @@
-"""The last values of what a run reports while it trains."""

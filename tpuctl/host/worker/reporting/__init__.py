@@ -1,1 +1,0 @@
-"""What a worker tells the bucket: status, log, reports."""

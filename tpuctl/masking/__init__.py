@@ -1,1 +1,0 @@
-"""Recognises secrets, and masks them: in texts, arguments, diffs and files."""

@@ -1,1 +1,0 @@
-"""The magics `%%tpu` and `%tpu` of Jupyter and IPython: `%load_ext tpuctl`."""

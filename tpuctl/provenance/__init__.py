@@ -1,1 +1,0 @@
-"""What makes the result of a run again, besides what was asked."""

@@ -1,1 +1,0 @@
-"""Downloads of objects' bytes through the JSON API and the XML API."""

@@ -1,1 +1,0 @@
-"""HTTP below the APIs: injected faults, request bodies in parts, base and signed URLs, internal errors."""

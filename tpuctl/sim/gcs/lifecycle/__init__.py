@@ -1,1 +1,0 @@
-"""Changes objects without a request: applies lifecycle rules, and deletes what has expired."""

@@ -1,1 +1,0 @@
-"""Uploads of objects' bytes: in one request, or resumable in several."""

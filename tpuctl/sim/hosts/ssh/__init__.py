@@ -1,1 +1,0 @@
-"""The SSH server of a simulated host: connections, sessions, accepted keys, SFTP."""

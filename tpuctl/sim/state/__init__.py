@@ -1,1 +1,0 @@
-"""Stores the simulator's state on disk: records and counters, private files, the folder's lock."""

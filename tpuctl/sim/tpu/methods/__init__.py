@@ -1,1 +1,0 @@
-"""The methods of the API by subject: each takes a request message, calls the world, returns a response."""

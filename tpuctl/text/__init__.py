@@ -1,1 +1,0 @@
-"""Text from elsewhere, made safe to show."""

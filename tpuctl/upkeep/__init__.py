@@ -1,1 +1,0 @@
-"""Records of what people do with runs after their end: tags, notes, removal."""
