@@ -115,13 +115,10 @@ def _definitions(sources: Iterator[str]) -> Counter[tuple[str, str]]:
 
 
 class _Plain(ast.NodeTransformer):
-    """Turns `module.name` into `name` for modules of the package, and leaves its imports in functions out."""
+    """Turns `module.name` into `name` for modules of the package."""
 
     def __init__(self, modules: set[str]) -> None:
         self.modules = modules
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt:
-        return ast.Pass() if (node.module or "").startswith("tpuctl") else node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         self.generic_visit(node)

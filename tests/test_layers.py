@@ -1,4 +1,4 @@
-"""Tests which layer and subpackage may import which, and which may import each third-party package."""
+"""Tests which layer may import which, that there is no cycle, and who may import each third-party package."""
 
 from __future__ import annotations
 
@@ -39,116 +39,6 @@ RECORDS = {
     "host.worker.records", "host.worker.requirements", "host.worker.preparation.tar_files",
     "host.keeper.records", "local.confined_folder",
 }  # fmt: skip
-SUBPACKAGES = {
-    # package: its subpackages, each with the sibling subpackages that it may import
-    "": {
-        "bucket_objects": set(), "catalogue": {"bucket_objects"}, "config": set(), "data": set(),
-        "host": set(),
-        "copier": {"local"},
-        "client": set(), "cloud": set(), "flows": set(), "cli": set(), "display": set(), "faults": {"config"},
-        "local": set(),
-        "masking": set(), "nodes": {"bucket_objects"}, "notebook": set(),
-        "provenance": {"bucket_objects", "masking"},
-        "recovery": {"bucket_objects", "nodes"},
-        "sim": set(), "testing": set(), "text": set(),
-        "upkeep": {"bucket_objects"},
-    },
-    "data": {
-        "images": {"files", "trees"},
-        "schema": set(),
-        "order": {"schema"},
-        "tfrecord": {"schema"},
-        "events": {"tfrecord"},
-        "trees": set(),
-        "files": {"schema", "tfrecord", "trees"},
-        "archives": {"files", "trees"},
-        "tables": {"files", "schema", "tfrecord", "trees"},
-        "arrays": {"files", "images", "schema", "tables", "tfrecord"},
-        "sources": {"archives", "arrays", "files", "images", "schema", "tables", "tfrecord", "trees"},
-        "tokens": {"files", "order", "schema", "tfrecord"},
-        "output": {"order", "schema", "tfrecord", "tokens"},
-        "public": {"order"},
-        "analysis": {"files", "images", "order", "schema", "tfrecord"},
-    },
-    "data/sources": {
-        "annotated": {"audio", "names"},
-        "audio": set(),
-        "huggingface": {"names"},
-        "names": set(),
-    },
-    "cloud": {"bulk": set(), "iap": set(), "simulator": set(), "ssh": set(), "tpu": set()},
-    "cloud/tpu": {"rules": set()},
-    "flows": {
-        "hosts": set(),
-        "nodes": {"hosts"},
-        "remote": {"hosts", "nodes"},
-        "datasets": set(),
-        "runs": {"datasets", "hosts", "nodes"},
-        "project": {"hosts"},
-        "overview": {"nodes", "runs"},
-        "costs": {"nodes", "runs"},
-        "offers": set(),
-    },
-    "flows/datasets": {"analysis": set(), "beam": set()},
-    "flows/nodes": {"placement": set()},
-    "flows/remote": {"forwarding": set()},
-    "flows/runs": {
-        "checkpoints": set(), "code": set(), "control": {"evidence", "logs"}, "costs": set(),
-        "evidence": set(),
-        "local_copy": {"checkpoints"}, "logs": {"evidence"},
-        "metrics": set(),
-        "recovery": {"checkpoints", "control", "costs", "evidence", "submission"},
-        "record": {"code", "local_copy", "submission"},
-        "submission": {"code", "control", "evidence"},
-        "upkeep": {"costs", "evidence", "recovery", "submission"},
-        "whole": {"control", "evidence", "recovery", "submission"},
-    },
-    "cli": {
-        "completion": {"simulator"}, "nodes": set(), "datasets": set(), "runs": {"nodes"},
-        "offers": {"nodes"}, "overview": {"nodes"}, "project": set(), "remote": set(), "simulator": set(),
-    },
-    "client": {"nodes": set(), "datasets": set(), "runs": {"nodes"}},
-    "cli/datasets": {"analysis": set()},
-    "cli/runs": {"listing": set(), "upkeep": set()},
-    "host": {"keeper": set(), "worker": set()},
-    "host/worker": {
-        "job": {"reporting"}, "preparation": set(), "reporting": set(), "resumption": {"reporting"},
-    },
-    "sim": {
-        "guest": set(),
-        "state": set(),
-        "workstation": {"state"},
-        "access": {"state"},
-        "events": set(),
-        "network": {"access", "state"},
-        "iam": {"network"},
-        "faults": {"events", "state"},
-        "hosts": {"access", "events", "network", "state"},
-        "catalogue": {"faults", "iam"},
-        "iap": {"access", "events", "faults", "iam"},
-        "compute": {"iam", "state"},
-        "world": {"events", "faults", "state"},
-        "tpu": {"iam", "world"},
-        "gcs": {"faults", "iam", "state"},
-    },
-    "sim/guest": {"_tpuctl_tpu": set()},
-    "sim/guest/_tpuctl_tpu": {"findings": set()},
-    "sim/hosts": {"metadata": set(), "programs": set(), "ssh": {"programs"}},
-    "sim/tpu": {"methods": set()},
-    "sim/world": {"capacity": set(), "nodes": {"capacity"}, "queue": {"capacity", "nodes"}},
-    "sim/gcs": {
-        "rules": set(),
-        "storage": {"rules"},
-        "lifecycle": {"rules", "storage"},
-        "http": {"rules"},
-        "json_api": {"http", "rules", "storage"},
-        "uploads": {"http", "json_api", "rules", "storage"},
-        "downloads": {"http", "json_api", "rules", "storage"},
-        "xml_api": {"downloads", "http", "json_api", "rules", "storage", "uploads"},
-    },
-}  # fmt: skip
-"""A module beside subpackages (`data/plan.py`) may import them or be imported by them, but never both."""
-
 THIRD_PARTY = {
     # third-party package: the layers that may import it
     "grpc": {"cloud", "sim"},
@@ -205,7 +95,7 @@ def layer(dotted: str) -> str:
         return "records"  # read on the laptop and on the host: standard library only
     if parts[:4] == ["host", "worker", "preparation", "tar_files"]:
         return "records"
-    if parts[0] == "text":
+    if parts[0] == "printable":
         return "errors"  # errors are shown everywhere, and are text
     if parts[0] in LAYERS:
         return parts[0]
@@ -277,51 +167,6 @@ def test_third_party_packages_are_imported_only_by_the_layers_of_the_table() -> 
     assert wrong == []
 
 
-def folders(top: Path) -> Iterator[Path]:
-    """The folders below `top` that hold modules."""
-    return (path for path in sorted({file.parent for file in top.rglob("*.py")}) if path != top)
-
-
-def test_every_folder_is_a_subpackage_of_the_table() -> None:
-    listed = {
-        f"{package}/{subpackage}".lstrip("/")
-        for package, subpackages in SUBPACKAGES.items()
-        for subpackage in subpackages
-    }
-    assert {path.relative_to(PACKAGE).as_posix() for path in folders(PACKAGE)} == listed
-
-
-@pytest.mark.parametrize("package", SUBPACKAGES)
-def test_a_subpackage_imports_only_the_siblings_of_the_table(package: str) -> None:
-    wrong = []
-    above = ".".join(("tpuctl", *filter(None, package.split("/"))))
-    for subpackage, allowed in SUBPACKAGES[package].items() if package else ():
-        for path in (PACKAGE / package / subpackage).rglob("*.py"):
-            for name in imports(path, types_too=True):
-                other = name.removeprefix(f"{above}.").split(".")[0]
-                forbidden = SUBPACKAGES[package].keys() - allowed - {subpackage}
-                if name.startswith(f"{above}.") and other in forbidden:
-                    wrong.append(f"{path.relative_to(ROOT)} imports {name}")
-    assert wrong == []
-
-
-def test_tests_are_where_their_source_is() -> None:
-    own = {
-        "cli/runs/pull", "flows/runs/matrix", "sim/unmodified", "sim/unmodified/programs", "sim/tpu/clients",
-        "sim/tpu/nodes", "sim/tpu/queue",
-    }  # fmt: skip
-    """Folders without a source folder: tests of complete programs, and of one API across its modules."""
-    packages = {path.name for path in folders(PACKAGE) if path.parent == PACKAGE}
-    test_folders = {path.relative_to(ROOT / "tests").as_posix() for path in folders(ROOT / "tests")}
-    of_packages = {
-        path
-        for path in test_folders - own
-        if path.split("/")[0] in packages and not path.startswith("sim/guest/")
-    }
-    sources = {path.relative_to(PACKAGE).as_posix() for path in folders(PACKAGE)}
-    assert of_packages - sources - {"sim/gcs/clients", "testing/examples", "data/images/zoo"} == set()
-
-
 def test_there_is_no_import_cycle() -> None:
     names = {dotted(path) for path in modules()}
     graph = {dotted(path): set(_targets(path, names)) for path in modules()}
@@ -366,7 +211,7 @@ def test_resource_names_of_the_cloud_tpu_api_stay_in_its_provider() -> None:
         for path in modules()
         if "/locations/" in path.read_text() and layer(dotted(path)) not in ("sim", "testing")
     }
-    assert elsewhere == {"cloud/tpu/names.py", "cloud/tpu/api_requests.py", "host/keeper/api.py"}
+    assert elsewhere == {"cloud/tpu/rules.py", "cloud/tpu/api_requests.py", "host/keeper/keeper.py"}
 
 
 def programs_on_hosts() -> Iterator[Path]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpuctl.bucket_objects import Content, ContentDigest
+from tpuctl.object_content import Content, ContentDigest
 
 DIGITS = Content(9, "4waSgw==")
 """The check value of CRC-32C, 0xE3069283, is that of these nine digits (RFC 3720, and the CRC catalogue)."""

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tpuctl import clock, runs
-from tpuctl.catalogue.prices import RecordedPrice
+from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import StateError, UsageError
 from tpuctl.host.worker.records import LARGEST_STOP, StopRequest, WorkerStatus

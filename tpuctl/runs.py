@@ -30,7 +30,7 @@ from tpuctl.bucket_objects import (
     Word,
     WorkerNumber,
 )
-from tpuctl.catalogue.prices import RecordedPrice
+from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import UsageError, cause
 from tpuctl.host.worker.records import (

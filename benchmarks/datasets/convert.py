@@ -14,7 +14,7 @@ from pathlib import Path
 def main() -> None:
     """Convert, several shards at once as an upload does; imports are left out of the seconds."""
     from tpuctl.data.plan import plan  # noqa: PLC0415  that of the checkout in PYTHONPATH
-    from tpuctl.flows.datasets.plan import Conversion  # noqa: PLC0415
+    from tpuctl.flows.datasets.conversion import Conversion  # noqa: PLC0415
 
     source, shards = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 4
     began, cpu = time.perf_counter(), time.process_time()

@@ -15,7 +15,8 @@ from tests.flows.runs.records import ATTEMPT, CREATED, STATUS
 from tests.host.worker.host import SPEC
 from tpuctl import runs, upkeep
 from tpuctl.bucket_objects import BadObjectError, DecodeError, decode
-from tpuctl.catalogue.prices import RecordedPrice
+from tpuctl.catalogue.recorded_price import RecordedPrice
+from tpuctl.data.options import BadRecord, Options, TokenOptions
 from tpuctl.data.output.manifest import (
     FileEntry,
     Manifest,
@@ -26,8 +27,7 @@ from tpuctl.data.output.manifest import (
     encode_manifest,
 )
 from tpuctl.data.output.shards import ShardResult
-from tpuctl.data.schema import Image, Label, Other, Tensor, Text
-from tpuctl.data.source import BadRecord, Options, TokenOptions
+from tpuctl.data.schema.features import Image, Label, Other, Tensor, Text
 from tpuctl.data.tokens import parse_vocabulary
 from tpuctl.datasets import DatasetRef, PinnedDataset
 from tpuctl.errors import UsageError

@@ -172,7 +172,7 @@ NO_RECORDS = {
     # module that decodes something else: what it is
     "tpuctl/flows/datasets/analysis.py": "tf.train.Example, and a list on this machine",
     "tpuctl/flows/datasets/fetch.py": "a mark in a folder of this machine",
-    "tpuctl/flows/datasets/plan.py": "tf.train.Example, tests/data/tfrecord",
+    "tpuctl/flows/datasets/head.py": "tf.train.Example, tests/data/tfrecord",
     "tpuctl/flows/runs/submission/launch.py": "a line of the worker program, over SSH",
     "tpuctl/flows/runs/submission/launch_values.py": "a private file on this machine",
     "tpuctl/host/keeper/activity.py": "what Docker writes on the host, tests/host/keeper/test_activity.py",

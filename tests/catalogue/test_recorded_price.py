@@ -7,7 +7,8 @@ from decimal import Decimal
 import msgspec
 import pytest
 
-from tpuctl.catalogue.prices import Price, RecordedPrice, unknown
+from tpuctl.catalogue.prices import Price, unknown
+from tpuctl.catalogue.recorded_price import RecordedPrice
 
 READ = "2026-11-22T12:00:00Z"
 

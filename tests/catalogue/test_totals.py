@@ -6,7 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from tpuctl.catalogue.prices import Price, Total, unknown
+from tpuctl.catalogue.prices import Price, unknown
+from tpuctl.catalogue.totals import Total
 
 JANUARY, MAY = "2026-01-31T12:00:00Z", "2026-05-31T12:00:00Z"
 

@@ -23,7 +23,7 @@ from tpuctl.cli.progress import (
     show_transfer,
 )
 from tpuctl.errors import InterruptedByUser
-from tpuctl.flows.datasets.plan import ConversionProgress
+from tpuctl.flows.datasets.conversion import ConversionProgress
 
 
 class Clock:
@@ -90,7 +90,7 @@ def test_each_step_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 PROGRAM = """
 from tpuctl.cli import progress
-from tpuctl.flows.datasets.plan import ConversionProgress
+from tpuctl.flows.datasets.conversion import ConversionProgress
 progress.REDRAW_INTERVAL = 0
 with progress.show_conversion(40) as report:
     report(ConversionProgress(10, 40, 1_000))

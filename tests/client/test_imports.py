@@ -13,7 +13,6 @@ import tpuctl
 import tpuctl.cloud.iap
 import tpuctl.cloud.simulator
 import tpuctl.cloud.ssh
-import tpuctl.cloud.tpu.rules
 import tpuctl.config
 import tpuctl.errors
 import tpuctl.faults
@@ -57,7 +56,7 @@ def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
 
 
 MODULES = (
-    tpuctl, tpuctl.cloud.iap, tpuctl.cloud.simulator, tpuctl.cloud.ssh, tpuctl.cloud.tpu.rules, tpuctl.config,
+    tpuctl, tpuctl.cloud.iap, tpuctl.cloud.simulator, tpuctl.cloud.ssh, tpuctl.config,
     tpuctl.errors, tpuctl.faults, tpuctl.nodes, tpuctl.sim.events, tpuctl.sim.faults, tpuctl.sim.world,
     tpuctl.testing,
 )  # fmt: skip

@@ -18,9 +18,9 @@ from tpuctl.cli.runs.submit import submit
 from tpuctl.client.datasets.client import _request
 from tpuctl.client.nodes import creation
 from tpuctl.client.runs.records import submit_request
-from tpuctl.data.source import Options, TokenOptions
+from tpuctl.data.options import Options, TokenOptions
 from tpuctl.datasets import DatasetRef
-from tpuctl.flows.datasets.plan import UploadRequest
+from tpuctl.flows.datasets.request import UploadRequest
 from tpuctl.flows.nodes.options import UpOptions
 
 OF_THE_CLIENT = {"target", "project", "bucket", "zone", "iap", "host_keys", "cross_region"}

@@ -199,10 +199,10 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Site:
         "take_inventory": lambda provider: "inventory",
         "results": SimpleNamespace(check_folder=site.act("check folder"), pull=pull, left_out=left_out),
         "submission": SimpleNamespace(admit=lambda context, plan, say: plan, go_on=go_on, plan=plan),
-        "machine": SimpleNamespace(
+        "whole": SimpleNamespace(
             plan_removal=plan_removal, acquire=acquire, planned_node=lambda plan: "its node"
         ),
-        "changes": SimpleNamespace(down=site.act("delete")),
+        "overview": SimpleNamespace(down=site.act("delete")),
         "launch_values": SimpleNamespace(forget=site.act("forget")),
     }.items():
         monkeypatch.setattr(whole, name, value)
@@ -347,7 +347,7 @@ def test_a_node_that_cannot_be_deleted_is_told_with_the_files(
     def refuse(*_: object) -> None:
         raise StateError("It is locked.")
 
-    monkeypatch.setattr(whole.changes, "down", refuse)
+    monkeypatch.setattr(whole.overview, "down", refuse)
     site.stage = LAUNCHED
     with pytest.raises(StateError) as raised:
         site.go()
@@ -418,9 +418,9 @@ class TestPlan:
     @pytest.fixture(autouse=True)
     def services(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(whole.submission, "requests", lambda *_: ["submit"], raising=False)
-        monkeypatch.setattr(whole, "rehearsal", SimpleNamespace(requests=lambda *_: ["restart"]))
-        monkeypatch.setattr(whole.machine, "own_nodes", lambda *_: (), raising=False)
-        monkeypatch.setattr(whole.changes, "down_requests", lambda *_: ["delete"], raising=False)
+        monkeypatch.setattr(whole, "drill", SimpleNamespace(requests=lambda *_: ["restart"]))
+        monkeypatch.setattr(whole.whole, "own_nodes", lambda *_: (), raising=False)
+        monkeypatch.setattr(whole.overview, "down_requests", lambda *_: ["delete"], raising=False)
 
     @pytest.mark.parametrize(
         ("stage", "requests"),
@@ -447,8 +447,8 @@ class TestPlan:
         site.types = ()
         plans = [SimpleNamespace(existing=existing), SimpleNamespace(existing="another")]
         monkeypatch.setattr(Steps, "_up_plans", lambda self: plans)
-        monkeypatch.setattr(whole.machine, "node_of", lambda plan: plan, raising=False)
-        monkeypatch.setattr(whole.machine, "deletion_requests", lambda *_: ["delete new"], raising=False)
+        monkeypatch.setattr(whole.whole, "node_of", lambda plan: plan, raising=False)
+        monkeypatch.setattr(whole.whole, "deletion_requests", lambda *_: ["delete new"], raising=False)
         monkeypatch.setattr(whole, "creation", SimpleNamespace(requests=lambda *_: ["create"]))
         monkeypatch.setattr(whole, "submit", SimpleNamespace(requests=lambda *_: ["write run"]))
         assert site.made_steps().requests() == requests

@@ -37,8 +37,8 @@ from tpuctl.cloud.error_mapping import (
     deciding_row,
     translated,
 )
-from tpuctl.cloud.google_clients import RestApi
 from tpuctl.cloud.iap import Instance, Relay, open_tunnel
+from tpuctl.cloud.rest import RestApi
 from tpuctl.cloud.storage import SERVICE, Bucket
 from tpuctl.cloud.tpu import error_mapping as tpu_errors
 from tpuctl.cloud.tpu import project_metadata

@@ -16,10 +16,10 @@ from google.api_core import exceptions as google
 from google.auth.credentials import Credentials
 
 from tests.running_simulator import RunningSimulator
-from tpuctl.bucket_objects import Content
 from tpuctl.cloud.google_clients import anonymous_credentials, storage_client
 from tpuctl.cloud.request_log import BrokenOffError, MediaRequests
 from tpuctl.cloud.storage import Bucket, Object
+from tpuctl.object_content import Content
 
 ITEM = Object("a b/ü", Content(10, 0), 7, "")
 PATH = b"/download/storage/v1/b/my-bucket/o/a%20b%2F%C3%BC?alt=media&generation=7"

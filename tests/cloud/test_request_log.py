@@ -19,8 +19,8 @@ from tests.isolation.ports import refusing_port
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cloud import google_clients
 from tpuctl.cloud.error_mapping import Service
-from tpuctl.cloud.google_clients import RestApi
 from tpuctl.cloud.request_log import LOGGER, logged, naming_host, showing, unanswered
+from tpuctl.cloud.rest import RestApi
 from tpuctl.cloud.tpu import api_requests
 from tpuctl.cloud.tpu.client import CloudTpu
 from tpuctl.cloud.tpu.quotas import read_quotas

@@ -11,9 +11,9 @@ import pytest
 import requests
 
 from tests.cloud.web_server import WebServer, refusing, serving
-from tpuctl.cloud import google_clients
+from tpuctl.cloud import rest
 from tpuctl.cloud.error_mapping import Service
-from tpuctl.cloud.google_clients import RestApi
+from tpuctl.cloud.rest import RestApi
 from tpuctl.errors import ConfigError, DeadlineError, TpuctlError
 from tpuctl.polling import retry
 
@@ -58,7 +58,7 @@ def test_an_answer_that_is_no_such_list_is_an_error(server: WebServer, content: 
 
 
 def test_a_list_without_end_is_an_error(server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(google_clients, "MOST_PAGES", 5)
+    monkeypatch.setattr(rest, "MOST_PAGES", 5)
     page = json.dumps({"nextPageToken": "a"}).encode()
     server.files = {"/list": page, "/list?pageToken=a": page}
     with pytest.raises(DeadlineError):
@@ -67,7 +67,7 @@ def test_a_list_without_end_is_an_error(server: WebServer, monkeypatch: pytest.M
 
 
 def test_a_page_that_is_too_large_is_an_error(server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(google_clients, "MOST_BYTES", 1000)
+    monkeypatch.setattr(rest, "MOST_BYTES", 1000)
     server.files = {"/list": b" " * 1_000_000 + b"{}"}
     with pytest.raises(DeadlineError):
         items(server)
@@ -111,9 +111,7 @@ def test_a_service_that_stays_down_is_given_up_after_twenty_seconds(
     server: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(
-        google_clients, "retry", partial(retry, sleep=slept.append, clock=lambda: 1000.0 + sum(slept))
-    )
+    monkeypatch.setattr(rest, "retry", partial(retry, sleep=slept.append, clock=lambda: 1000.0 + sum(slept)))
     server.statuses = [503] * 100
     with pytest.raises(TpuctlError):
         items(server)

@@ -13,12 +13,13 @@ import requests
 from google.cloud import storage
 
 from tpuctl import clock
-from tpuctl.bucket_objects import BadObjectError, Content
+from tpuctl.bucket_objects import BadObjectError
 from tpuctl.cloud.downloads import BoundedBuffer
 from tpuctl.cloud.endpoints import Cloud, connect
 from tpuctl.cloud.storage import UPLOAD_PART, Bucket, Grant
 from tpuctl.config import load
 from tpuctl.errors import BucketMissingError, ConflictError, DeadlineError, NotFoundError, TpuctlError
+from tpuctl.object_content import Content
 from tpuctl.sim.faults import grpc_fault
 
 LIAR = "runs/The specified bucket does not exist./x"

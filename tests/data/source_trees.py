@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from tpuctl.data.options import BadRecord
 from tpuctl.data.output.shards import Shard, ShardResult
 from tpuctl.data.plan import DatasetPlan
-from tpuctl.data.source import BadRecord, Observations, Source
+from tpuctl.data.source import Observations, Source
 from tpuctl.data.tfrecord.example_decoding import Values, decode
 
 Tree = Callable[..., Path]

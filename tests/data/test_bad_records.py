@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.data.source import BadRecord, BadRecordsError
+from tpuctl.data.options import BadRecord, BadRecordsError
 
 
 def records(count: int) -> list[BadRecord]:

@@ -18,8 +18,9 @@ import pytest
 
 from tests.data.source_trees import no_progress, png
 from tests.paths import ROOT
+from tpuctl.data.options import Options, TokenOptions
 from tpuctl.data.plan import plan
-from tpuctl.data.source import Observations, Options, Source, TokenOptions
+from tpuctl.data.source import Observations, Source
 from tpuctl.data.sources.registry import open_source
 from tpuctl.data.tfrecord.example_encoding import encode
 from tpuctl.data.tfrecord.framing import frame

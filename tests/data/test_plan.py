@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.data.source_trees import Tree, bytes_of, opened, produce, write_image
+from tpuctl.data.options import BadRecordsError, Options, TokenOptions
 from tpuctl.data.output.manifest import ShardEntry, decode_manifest
 from tpuctl.data.output.shards import ShardResult
 from tpuctl.data.plan import plan
-from tpuctl.data.source import BadRecordsError, Options, TokenOptions
 from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.data.tfrecord.framing import read_records
 from tpuctl.errors import UsageError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tpuctl.data.options import BadRecord
 from tpuctl.data.source import (
-    BadRecord,
     Observations,
     changed,
     closed_on_error,

@@ -1,65 +1,12 @@
-"""Defines the price that a record in the bucket keeps: what something cost per hour at that time."""
+"""Defines what chips cost: rates of a price list, prices of the configuration, and the price of a request."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Annotated
 
-import msgspec
-
-from tpuctl import clock
 from tpuctl.accelerators import Accelerator, region
-from tpuctl.bucket_objects import Label
-
-_AMOUNT = r"([0-9]{1,12}(\.[0-9]{1,12})?)?"
-_CURRENCY = r"([A-Z]{3})?"
-LONGEST = 256
-
-
-class RecordedPrice(msgspec.Struct, frozen=True):
-    """A price per hour as it was known when its record was written."""
-
-    amount: Annotated[str, msgspec.Meta(pattern=rf"\A{_AMOUNT}\Z")]
-    """A decimal number; empty for a price that nobody can know, such as that of reserved capacity."""
-    currency: Annotated[str, msgspec.Meta(pattern=rf"\A{_CURRENCY}\Z")] = ""
-    source: Label = ""
-    """Where it is from: `Cloud Billing Catalog`, or a file with the line."""
-    as_of: str = ""
-    """When the source was read, ISO-8601, UTC; empty for a source that has no date."""
-    reason: Label = ""
-    """Why it is unknown."""
-
-    def __post_init__(self) -> None:
-        """Raise ValueError, which readers translate, for an amount of nothing, or a time no clock shows."""
-        if bool(self.amount) != bool(self.currency):
-            raise ValueError("its price has an amount or a currency alone")
-        if self.as_of:
-            clock.parse(self.as_of)
-
-    @classmethod
-    def of(cls, price: Price | None) -> RecordedPrice | None:
-        """Return the record of a price; None for None, and for one that no record can hold.
-
-        The folder of a configuration file stays on this machine.
-        """
-        if price is None:
-            return None
-        amount, source = price.digits or "", price.source.rpartition("/")[2]
-        currency = price.currency if amount else ""
-        if not re.fullmatch(_AMOUNT, amount) or not re.fullmatch(_CURRENCY, currency):
-            return None
-        return cls(amount, currency, source[:LONGEST], price.as_of, price.reason[:LONGEST])
-
-    @property
-    def price(self) -> Price:
-        """The price."""
-        if not self.amount:
-            return unknown(self.reason or "it was not known")
-        return Price(Decimal(self.amount), self.currency, self.source, self.as_of)
-
 
 CENT = Decimal("0.01")
 
@@ -219,54 +166,3 @@ def _rounded(amount: Decimal) -> str:
     if amount and amount < CENT:
         return f"{amount.normalize():f}"
     return f"{amount.quantize(CENT)}"
-
-
-@dataclass(frozen=True)
-class Total:
-    """The sum of some costs."""
-
-    amounts: tuple[tuple[str, Decimal], ...] = ()
-    """Currency and amount, sorted."""
-    sources: tuple[str, ...] = ()
-    """Where the prices are from, each with the day."""
-    reasons: tuple[str, ...] = ()
-    """Why some costs are unknown, and so are not in it."""
-    parts: tuple[Price, ...] = ()
-    """What was added."""
-
-    @classmethod
-    def of(cls, costs: Iterable[Price]) -> Total:
-        """Return the sum; nothing is converted to another currency."""
-        parts, amounts = tuple(costs), dict[str, Decimal]()
-        for cost in parts:
-            if cost.amount is not None:
-                amounts[cost.currency] = amounts.get(cost.currency, Decimal(0)) + cost.amount
-        known = [cost.origin for cost in parts if cost.is_known and cost.origin]
-        reasons = [cost.reason for cost in parts if not cost.is_known]
-        return cls(
-            tuple(sorted(amounts.items())), tuple(dict.fromkeys(known)), tuple(dict.fromkeys(reasons)), parts
-        )
-
-    @property
-    def short(self) -> str:
-        """The sum for a column: `12.88 USD`, `1.00 EUR + 2.00 USD`, `at least 3.20 USD`, or `unknown`."""
-        known = " + ".join(Price(amount, currency).rounded().short for currency, amount in self.amounts)
-        if not known:
-            return "unknown" if self.reasons else "0.00"
-        return f"at least {known}" if self.reasons else known
-
-    @property
-    def price(self) -> Price:
-        """The sum as one price; unknown where a part is, or where it has several currencies."""
-        if self.reasons:
-            return unknown("; ".join(self.reasons))
-        if len(self.amounts) > 1:
-            return unknown(f"it was paid in {' and '.join(currency for currency, _ in self.amounts)}")
-        if not self.amounts:
-            return unknown("nothing was used")
-        ((currency, amount),) = self.amounts
-        dates = {part.as_of for part in self.parts}
-        names = dict.fromkeys(part.source for part in self.parts)
-        if len(dates) == 1:
-            return Price(amount, currency, "; ".join(names), dates.pop())
-        return Price(amount, currency, "; ".join(self.sources))

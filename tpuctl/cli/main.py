@@ -99,10 +99,7 @@ COMMANDS = {
     "rm": ("tpuctl.cli.runs.upkeep", "Remove runs from the bucket."),
     "watch": ("tpuctl.cli.runs.watch", "Start runs again that were preempted or lost."),
     "cancel": ("tpuctl.cli.runs.cancel", "Stop a run on every host."),
-    "pull": (
-        "tpuctl.cli.runs.record",
-        "Download a run's checkpoints, logs and records, and verify checksums.",
-    ),
+    "pull": ("tpuctl.cli.runs.pull", "Download a run's checkpoints, logs and records, and verify checksums."),
     "init": ("tpuctl.cli.project.init", "Write tpuctl.toml for a Google Cloud project."),
     "config": ("tpuctl.cli.project.init", "Show each setting and where it comes from."),
     "doctor": ("tpuctl.cli.project.doctor", "Check credentials, project, API, zone, buckets and SSH key."),

@@ -9,8 +9,9 @@ import click
 
 from tpuctl import accelerators, durations
 from tpuctl.accelerators import Accelerator
-from tpuctl.catalogue.prices import Price, Total
+from tpuctl.catalogue.prices import Price
 from tpuctl.catalogue.quotas import Quota, QuotaList
+from tpuctl.catalogue.totals import Total
 from tpuctl.cli import output
 from tpuctl.cli.nodes.table import show_restarts
 from tpuctl.cli.printing import price_fields

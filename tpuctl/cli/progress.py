@@ -16,7 +16,7 @@ from tpuctl.errors import InterruptedByUser
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
-    from tpuctl.flows.datasets.plan import ConversionProgress
+    from tpuctl.flows.datasets.conversion import ConversionProgress
 
 INTERVAL = 10.0
 """Seconds between progress lines where there is no terminal."""

@@ -14,11 +14,12 @@ from google.cloud.storage.exceptions import DataCorruption
 from requests.adapters import HTTPAdapter
 
 from tpuctl.bucket_layout import gs
-from tpuctl.bucket_objects import UNKNOWN, ListedObject, ObjectPage, crc32c
+from tpuctl.bucket_objects import UNKNOWN, ListedObject, ObjectPage
 from tpuctl.cloud.downloads import BACKOFF, PATIENCE, given_up
 from tpuctl.cloud.request_log import BrokenOffError, MediaRequests
 from tpuctl.cloud.storage import CHECK_BUCKET, StorageClient, naming_bucket
 from tpuctl.errors import BucketMissingError, DeadlineError, NotFoundError
+from tpuctl.object_content import crc32c
 from tpuctl.polling import retry
 
 T = TypeVar("T")

@@ -21,9 +21,9 @@ from google.api_core.exceptions import GoogleAPICallError
 from google.cloud.storage.exceptions import DataCorruption
 
 from tpuctl import polling
-from tpuctl.bucket_objects import ContentDigest
 from tpuctl.cloud.request_log import BrokenOffError, MediaRequests, Read, log_session
 from tpuctl.errors import DeadlineError, NotFoundError, StateError, TpuctlError
+from tpuctl.object_content import ContentDigest
 from tpuctl.polling import Backoff, Sleep
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from tpuctl.catalogue.regions import BucketLocation
     from tpuctl.cloud.bulk import BulkObjects
     from tpuctl.cloud.error_mapping import Service
-    from tpuctl.cloud.google_clients import RestApi
     from tpuctl.cloud.iap import Relay
     from tpuctl.cloud.provider import Provider
+    from tpuctl.cloud.rest import RestApi
     from tpuctl.cloud.ssh import ByteStream, Ssh
     from tpuctl.cloud.storage import Bucket
     from tpuctl.cloud.tpu.billing import BillingCatalog
@@ -224,7 +224,7 @@ class Cloud:
 
     def _rest_api(self, service: Service, url: str, googles: str) -> RestApi:
         """Return an API of Google's, or the service at a `url` on loopback."""
-        from tpuctl.cloud.google_clients import RestApi  # noqa: PLC0415
+        from tpuctl.cloud.rest import RestApi  # noqa: PLC0415
 
         if self.endpoints.storage:
             self._require_simulated(url, service.api)

@@ -17,7 +17,7 @@ from google.cloud.storage import Blob, Client
 from google.cloud.storage.exceptions import DataCorruption
 
 from tpuctl.bucket_layout import gs
-from tpuctl.bucket_objects import Content, too_large
+from tpuctl.bucket_objects import too_large
 from tpuctl.catalogue.bucket_rules import BucketRules
 from tpuctl.catalogue.quotas import Usage
 from tpuctl.catalogue.regions import BucketLocation
@@ -35,6 +35,7 @@ from tpuctl.cloud.request_log import Recorder
 from tpuctl.cloud.server_time import AnswerClock
 from tpuctl.errors import BucketMissingError, ConfigError, ConflictError, DeadlineError, NotFoundError
 from tpuctl.nodes import HttpRequest
+from tpuctl.object_content import Content
 
 ROWS = (
     Row(

@@ -14,23 +14,12 @@ from numpy.typing import NDArray
 from tpuctl.data.files.rows import Contents
 from tpuctl.data.files.source_files import SPLIT_WORDS, words
 from tpuctl.data.images.decoding import CHANNELS, RawPng
-from tpuctl.data.schema import (
-    TYPES,
-    ClassCollector,
-    Classes,
-    Feature,
-    Image,
-    Label,
-    Tensor,
-    Text,
-    example_kind,
-    learn_numbers,
-)
+from tpuctl.data.options import BadRecord, Options
+from tpuctl.data.schema.classes import ClassCollector, Classes, learn_numbers
+from tpuctl.data.schema.features import TYPES, Feature, Image, Label, Tensor, Text, example_kind
 from tpuctl.data.source import (
-    BadRecord,
     Indices,
     Observations,
-    Options,
     Part,
     Records,
     ScanProgress,

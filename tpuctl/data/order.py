@@ -11,7 +11,7 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from tpuctl.data.schema import MOST_LABELS
+from tpuctl.data.schema.classes import MOST_LABELS
 from tpuctl.data.source import Indices, Part, Source
 from tpuctl.errors import UsageError
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from tpuctl.bucket_objects import ObjectName
 from tpuctl.data.images.header import library_versions
+from tpuctl.data.options import BadRecord, BadRecordsError, Options
 from tpuctl.data.order import Members, parse_splits, split_records
 from tpuctl.data.output.metadata_files import classes_of, small_file_names, small_files
 from tpuctl.data.output.shards import (
@@ -30,16 +31,8 @@ from tpuctl.data.output.shards import (
     readable_size,
     shard_file,
 )
-from tpuctl.data.schema import Feature
-from tpuctl.data.source import (
-    BadRecord,
-    BadRecordsError,
-    Observations,
-    Options,
-    ScanProgress,
-    Source,
-    closed_on_error,
-)
+from tpuctl.data.schema.features import Feature
+from tpuctl.data.source import Observations, ScanProgress, Source, closed_on_error
 from tpuctl.data.sources.registry import open_source
 from tpuctl.data.tokens import Vocabulary, check_tokens, tokenized
 from tpuctl.data.trees.tree import Tree

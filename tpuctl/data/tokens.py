@@ -24,21 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tpuctl.data.files.listing import unreadable
+from tpuctl.data.options import TOKENS, BadRecord, TokenKind, TokenOptions
 from tpuctl.data.order import Members
-from tpuctl.data.schema import Feature, Other, Tensor, Text, example_kinds
-from tpuctl.data.source import (
-    TOKENS,
-    BadRecord,
-    Indices,
-    Observations,
-    Part,
-    Records,
-    ScanProgress,
-    Source,
-    TokenKind,
-    TokenOptions,
-    evenly_spaced,
-)
+from tpuctl.data.schema.features import Feature, Other, Tensor, Text, example_kinds
+from tpuctl.data.source import Indices, Observations, Part, Records, ScanProgress, Source, evenly_spaced
 from tpuctl.data.tfrecord.example_decoding import Values, decode
 from tpuctl.data.tfrecord.example_encoding import Encoder, Value, packed_ints
 from tpuctl.errors import UsageError, nearest

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from tpuctl.bucket_objects import Content
 from tpuctl.local import private_folder
 from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError
 from tpuctl.local.private_folder import fold_of
+from tpuctl.object_content import Content
 
 STAGING = ".tpuctl-pull"
 """Folder for files that are not complete; no name from elsewhere begins with a dot."""

@@ -21,7 +21,7 @@ from tpuctl.data.output.manifest import (
     SplitEntry,
     encode_manifest,
 )
-from tpuctl.data.schema import Audio, Box, Feature, Image, Label, Objects, Several, Tensor, Text
+from tpuctl.data.schema.features import Audio, Box, Feature, Image, Label, Objects, Several, Tensor, Text
 from tpuctl.data.tfrecord.example_encoding import encode
 from tpuctl.data.tfrecord.framing import OVERHEAD, frame
 

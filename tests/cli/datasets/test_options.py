@@ -9,10 +9,10 @@ import pytest
 
 from tests.cli.completion.interface import interface, recorded
 from tpuctl.cli.datasets.options import describe_tokens, upload_request
-from tpuctl.data.source import Options, TokenOptions
+from tpuctl.data.options import Options, TokenOptions
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError
-from tpuctl.flows.datasets.plan import UploadRequest
+from tpuctl.flows.datasets.request import UploadRequest
 
 UNSAID: dict[str, Any] = {
     "version": "1.0.0", "split": None, "accelerator": None, "hosts": None, "shards": None,

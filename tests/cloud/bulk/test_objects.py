@@ -8,12 +8,13 @@ import pytest
 import requests
 
 from tests.running_simulator import RunningSimulator
-from tpuctl.bucket_objects import ListedObject, crc32c
+from tpuctl.bucket_objects import ListedObject
 from tpuctl.cloud import bulk as bulk
 from tpuctl.cloud.bulk import BulkObjects
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import ConfigError, DeadlineError, NotFoundError
+from tpuctl.object_content import crc32c
 from tpuctl.polling import NO_PAUSE
 
 DATA = random.Random(1).randbytes(300_000)

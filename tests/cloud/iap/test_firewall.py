@@ -11,8 +11,8 @@ import requests
 
 from tests.cloud.web_server import serving
 from tpuctl.cloud.error_mapping import Service
-from tpuctl.cloud.google_clients import RestApi
 from tpuctl.cloud.iap.firewall import is_ssh_open, ssh_rule
+from tpuctl.cloud.rest import RestApi
 from tpuctl.errors import TpuctlError
 
 RULE = {

@@ -18,7 +18,7 @@ from tpuctl import clock
 from tpuctl.accelerators import accelerator
 from tpuctl.catalogue.prices import RateList
 from tpuctl.cloud.endpoints import Cloud, connect
-from tpuctl.cloud.google_clients import RestApi
+from tpuctl.cloud.rest import RestApi
 from tpuctl.cloud.tpu import billing
 from tpuctl.config import load
 from tpuctl.config.files import state_folder

@@ -16,7 +16,7 @@ from tpuctl.data.analysis.comparison import (
     find_duplicates,
     fingerprint,
 )
-from tpuctl.data.schema import Image, Label, Tensor, Text
+from tpuctl.data.schema.features import Image, Label, Tensor, Text
 
 Record = tuple[int, int, str]
 """Content, label, split."""

@@ -13,8 +13,8 @@ from PIL import Image as Pillow
 from tpuctl.data.analysis import contents
 from tpuctl.data.analysis.comparison import fingerprint
 from tpuctl.data.analysis.contents import Contents, PictureSums, measure, measured
-from tpuctl.data.schema import Feature, Image, Label, Several, Tensor, Text
-from tpuctl.data.source import TOKENS
+from tpuctl.data.options import TOKENS
+from tpuctl.data.schema.features import Feature, Image, Label, Several, Tensor, Text
 from tpuctl.data.tfrecord.example_encoding import encode
 
 PICTURES: Mapping[str, Feature] = {"left": Image((None, None, 3)), "right": Image((None, None, 3))}

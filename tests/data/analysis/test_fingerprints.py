@@ -9,7 +9,7 @@ import pytest
 
 from tpuctl.data.analysis import comparison
 from tpuctl.data.analysis.comparison import Fingerprints, find_duplicates, fingerprint, hashes
-from tpuctl.data.schema import Image, Label, Tensor, Text
+from tpuctl.data.schema.features import Image, Label, Tensor, Text
 from tpuctl.data.tfrecord.example_encoding import encode
 
 FEATURES = {"image": Image((None, None, 3)), "label": Label(("a", "b")), "n": Tensor("int64"), "t": Text()}

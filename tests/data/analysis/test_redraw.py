@@ -11,9 +11,10 @@ import pytest
 
 from tpuctl.data.analysis import redraw as module
 from tpuctl.data.analysis.redraw import Scan, draw_sample, label_fields, redraw, scan
+from tpuctl.data.options import BadRecord, BadRecordsError
 from tpuctl.data.order import Members
-from tpuctl.data.schema import Label, Tensor
-from tpuctl.data.source import BadRecord, BadRecordsError, Indices, Observations, Part, Source
+from tpuctl.data.schema.features import Label, Tensor
+from tpuctl.data.source import Indices, Observations, Part, Source
 from tpuctl.data.tfrecord.example_encoding import encode
 from tpuctl.errors import UsageError
 

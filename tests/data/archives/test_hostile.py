@@ -17,8 +17,8 @@ import pytest
 from tests.data.archives.test_tree import archive, read
 from tests.data.source_trees import items, png
 from tpuctl.data.archives import members
+from tpuctl.data.options import BadRecord
 from tpuctl.data.plan import plan
-from tpuctl.data.source import BadRecord
 from tpuctl.data.trees.local import LocalTree
 from tpuctl.errors import TpuctlError, UsageError
 

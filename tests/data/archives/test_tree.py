@@ -14,8 +14,9 @@ import pytest
 from tests.data.source_trees import Tree, examples, no_progress, opened, produce, write_image
 from tpuctl.data.archives.only_archive import archive_tree
 from tpuctl.data.archives.tree import ArchiveTree
+from tpuctl.data.options import Options
 from tpuctl.data.plan import plan
-from tpuctl.data.source import Options, Source
+from tpuctl.data.source import Source
 from tpuctl.data.sources.registry import open_source
 from tpuctl.data.trees.local import LocalTree
 from tpuctl.data.trees.tree import ListedFile

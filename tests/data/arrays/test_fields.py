@@ -11,7 +11,8 @@ import pytest
 from PIL import Image as Picture
 
 from tpuctl.data.arrays import Field, given_field, infer_field, label_field, target_field
-from tpuctl.data.schema import ClassCollector, Feature, Image, Label, Tensor, Text
+from tpuctl.data.schema.classes import ClassCollector
+from tpuctl.data.schema.features import Feature, Image, Label, Tensor, Text
 from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.data.tfrecord.example_encoding import Encoder
 from tpuctl.errors import UsageError

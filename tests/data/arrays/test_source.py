@@ -18,9 +18,10 @@ from PIL import Image as Pillow
 from tests.data.source_trees import examples, items, no_progress, only_bad, opened, produce
 from tpuctl.data.images.decoding import RawPng
 from tpuctl.data.images.header import inspect_image
+from tpuctl.data.options import Options
 from tpuctl.data.plan import plan
-from tpuctl.data.schema import Image, Label, Tensor, Text
-from tpuctl.data.source import Options, Source
+from tpuctl.data.schema.features import Image, Label, Tensor, Text
+from tpuctl.data.source import Source
 from tpuctl.data.sources.registry import open_source
 from tpuctl.errors import UsageError
 

@@ -10,8 +10,9 @@ from tests.data.source_trees import items
 from tpuctl.data.files import temp_files
 from tpuctl.data.files.source_files import list_files
 from tpuctl.data.files.temp_files import CachedSource
-from tpuctl.data.schema import Text
-from tpuctl.data.source import BadRecord, Part, Records
+from tpuctl.data.options import BadRecord
+from tpuctl.data.schema.features import Text
+from tpuctl.data.source import Part, Records
 from tpuctl.data.tfrecord.frames import Frames
 from tpuctl.data.tfrecord.framing import frame
 from tpuctl.data.trees.local import LocalTree

@@ -21,8 +21,8 @@ from tests.data.images.zoo.pictures import (
     save,
     stored,
 )
-from tpuctl.data.images.contact_sheet import conversion_of
 from tpuctl.data.images.header import look
+from tpuctl.data.images.report import conversion_of
 from tpuctl.data.images.rule import Goal, ImageRule, converted
 
 LOSSY = (".jpg", ".webp", ".jp2", ".j2k", ".avif", ".heic")

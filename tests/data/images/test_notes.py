@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.data.images.zoo.pictures import chunk
-from tpuctl.data.images.contact_sheet import comment, conversion_of
+from tpuctl.data.images.report import comment, conversion_of
 
 PNG = b"\x89PNG\r\n\x1a\n"
 PREFIX = "Converted by tpuctl: "

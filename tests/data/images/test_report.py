@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tpuctl.data.images.contact_sheet import ImageReport, merged, ordered
+from tpuctl.data.images.report import ImageReport, merged, ordered
 
 FIRST = ImageReport(
     5, {"RGB": 3, "grey": 1}, 3, 2, {"from WebP": 1, "to 3 channels": 2}, 1, {"cannot be decoded": 1}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.data.images.zoo.files import ZOO
-from tpuctl.data.images.contact_sheet import ImageReport, merged
 from tpuctl.data.images.header import ImageInfo, InvalidImage
+from tpuctl.data.images.report import ImageReport, merged
 from tpuctl.data.images.rule import HINTS, TURNED, ImageCounts, ImageKind, ImageRule, bad_kind, kind_of
 
 RGB, GREY, GREY_CLEAR, CLEAR = (ImageKind(channels, "uint8", "png") for channels in (3, 1, 2, 4))

@@ -11,8 +11,8 @@ from PIL import Image
 
 from tests.data.images.zoo.files import PLACES, ZOO, OddFile
 from tests.data.images.zoo.pictures import BLUE, GREEN, PRIMARIES, RED, SIZE
-from tpuctl.data.images.contact_sheet import conversion_of
 from tpuctl.data.images.header import InvalidImage, look
+from tpuctl.data.images.report import conversion_of
 from tpuctl.data.images.rule import ImageRule
 from tpuctl.data.images.survey import look_at_file
 

@@ -16,8 +16,8 @@ import tensorflow_datasets as tfds
 
 from tests.data.output.other_readers import compared, counted
 from tests.data.source_trees import close_opened, produce
+from tpuctl.data.options import Options, TokenOptions
 from tpuctl.data.plan import plan
-from tpuctl.data.source import Options, TokenOptions
 
 OPTIONS = {
     "metadata": Options(types={"tags": "labels"}),

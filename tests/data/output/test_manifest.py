@@ -9,9 +9,9 @@ import pytest
 from tests.data.source_trees import Tree, produce
 from tests.data.sources.annotated.trees import write_coco
 from tpuctl.bucket_objects import BadObjectError
+from tpuctl.data.options import BadRecord
 from tpuctl.data.output.manifest import Manifest, decode_manifest, encode_manifest
 from tpuctl.data.plan import plan
-from tpuctl.data.source import BadRecord
 
 
 @pytest.fixture

@@ -8,14 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tpuctl.bucket_objects import Content
+from tpuctl.data.options import BadRecord, BadRecordsError
 from tpuctl.data.order import Members, Permutation
 from tpuctl.data.output import shards
 from tpuctl.data.output.shards import Shard
-from tpuctl.data.schema import Tensor
-from tpuctl.data.source import BadRecord, BadRecordsError, Blocks, Indices, Observations, Part, Source
+from tpuctl.data.schema.features import Tensor
+from tpuctl.data.source import Blocks, Indices, Observations, Part, Source
 from tpuctl.data.tfrecord.frames import Frames
 from tpuctl.data.tfrecord.framing import frame
+from tpuctl.object_content import Content
 
 Record = bytes | BadRecord | Frames
 BAD = BadRecord("a.png", "is damaged")

@@ -15,7 +15,7 @@ from tests.data.source_trees import opened, png
 from tpuctl.cli.datasets.upload import upload
 from tpuctl.data.plan import DatasetPlan, plan
 from tpuctl.data.public import PUBLIC, public_set
-from tpuctl.data.schema import Label
+from tpuctl.data.schema.features import Label
 from tpuctl.errors import UsageError
 
 

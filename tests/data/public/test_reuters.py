@@ -13,7 +13,7 @@ from tests.data.source_trees import opened
 from tpuctl.data import public
 from tpuctl.data.plan import plan
 from tpuctl.data.public import Story
-from tpuctl.data.schema import Label
+from tpuctl.data.schema.features import Label
 from tpuctl.errors import UsageError
 
 SGML = """<!DOCTYPE lewis SYSTEM "lewis.dtd">

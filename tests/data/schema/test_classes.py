@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tpuctl.data import schema
-from tpuctl.data.schema import ClassCollector, Classes
+from tpuctl.data.schema import classes
+from tpuctl.data.schema.classes import ClassCollector, Classes
 from tpuctl.errors import UsageError
 
 
@@ -104,13 +104,13 @@ def test_a_value_that_is_no_key_has_no_class() -> None:
 
 
 def test_labels_of_more_records_than_are_held_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "MOST_LABELS", 3)
+    monkeypatch.setattr(classes, "MOST_LABELS", 3)
     assert labels(collected(["a", "b"], ["a"])) == [0, 1, 0]
     assert collected(["a", "b"], ["a", "b"]).labels is None
 
 
 def test_values_of_more_characters_than_are_held_are_no_classes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "_MOST_CHARACTERS", 100)
+    monkeypatch.setattr(classes, "_MOST_CHARACTERS", 100)
     collector = ClassCollector("kind")
     for _ in range(50):
         collector.add(["x" * 40, "y" * 40, 1, None])

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from tpuctl.data.schema import Audio, Box, Image, Label, Objects, Other, Several, Tensor, Text, feature_type
+from tpuctl.data.schema.features import (
+    Audio,
+    Box,
+    Image,
+    Label,
+    Objects,
+    Other,
+    Several,
+    Tensor,
+    Text,
+    feature_type,
+)
 
 
 def test_the_type_of_a_field_is_short() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.data.schema import (
+from tpuctl.data.schema.features import (
     Audio,
     Box,
     Feature,

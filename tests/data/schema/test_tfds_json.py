@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 
 from tpuctl.data.output.metadata_files import tfds_features
-from tpuctl.data.schema import Audio, Box, Feature, Image, Label, Objects, Other, Several, Tensor, Text
+from tpuctl.data.schema.features import (
+    Audio,
+    Box,
+    Feature,
+    Image,
+    Label,
+    Objects,
+    Other,
+    Several,
+    Tensor,
+    Text,
+)
 from tpuctl.data.sources.tfds_folder import read_features
 
 CORE = "tensorflow_datasets.core.features"

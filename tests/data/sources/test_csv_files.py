@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.data.source_trees import examples, items, no_progress, only_bad, opened, produce
+from tpuctl.data.options import BadRecord, Options
 from tpuctl.data.output.manifest import decode_manifest
 from tpuctl.data.plan import plan
-from tpuctl.data.schema import Feature, Label, Tensor, Text
-from tpuctl.data.source import BadRecord, Options, Source
+from tpuctl.data.schema.features import Feature, Label, Tensor, Text
+from tpuctl.data.source import Source
 from tpuctl.data.sources.csv_files import read_csv
 from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.data.trees.local import LocalTree

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from tpuctl.data.schema import Box, Feature, Label, Several, Tensor, Text
-from tpuctl.data.source import Observations, Options
+from tpuctl.data.options import Options
+from tpuctl.data.schema.features import Box, Feature, Label, Several, Tensor, Text
+from tpuctl.data.source import Observations
 from tpuctl.data.sources.tfrecord_files import ExampleChecks, infer_features
 from tpuctl.data.tfrecord.example_encoding import encode
 

@@ -12,8 +12,9 @@ import pytest
 from tests.data.images.zoo.files import ZOO
 from tests.data.source_trees import examples, items, no_progress, opened
 from tpuctl.data.images.header import inspect_image
-from tpuctl.data.schema import Image, Tensor
-from tpuctl.data.source import BadRecord, Options, Source
+from tpuctl.data.options import BadRecord, Options
+from tpuctl.data.schema.features import Image, Tensor
+from tpuctl.data.source import Source
 from tpuctl.data.sources.registry import open_source
 from tpuctl.data.tfrecord.example_encoding import encode
 from tpuctl.data.tfrecord.framing import frame

@@ -9,9 +9,10 @@ from PIL import Image
 
 from tests.data.source_trees import Tree, examples, items, no_progress, opened, png, write_image
 from tpuctl.data.images.header import inspect_image
-from tpuctl.data.schema import Image as ImageFeature
-from tpuctl.data.schema import Label
-from tpuctl.data.source import BadRecord, Observations, Options
+from tpuctl.data.options import BadRecord, Options
+from tpuctl.data.schema.features import Image as ImageFeature
+from tpuctl.data.schema.features import Label
+from tpuctl.data.source import Observations
 from tpuctl.data.sources.folders import ImageSource, read_images
 from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.data.trees.local import LocalTree

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.data.source_trees import examples, items, no_progress, only_bad, opened, produce
+from tpuctl.data.options import BadRecord, Options
 from tpuctl.data.plan import plan
-from tpuctl.data.schema import Label, Several, Tensor, Text
-from tpuctl.data.source import BadRecord, Observations, Options, Source
+from tpuctl.data.schema.features import Label, Several, Tensor, Text
+from tpuctl.data.source import Observations, Source
 from tpuctl.data.sources.json_lines import read_json_lines
 from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.data.trees.local import LocalTree

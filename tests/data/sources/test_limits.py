@@ -18,7 +18,8 @@ from tests.data.sources.audio.test_sounds import flac
 from tests.data.test_memory import peak_of_its_own
 from tests.data.tfrecord.test_limits import head
 from tpuctl.data.files import temp_files
-from tpuctl.data.source import Options, Source
+from tpuctl.data.options import Options
+from tpuctl.data.source import Source
 from tpuctl.data.sources import numpy_files
 from tpuctl.data.sources.registry import open_source
 from tpuctl.data.tables import columns

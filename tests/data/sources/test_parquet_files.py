@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.data.source_trees import examples, items, no_progress, only_bad, opened, png, produce
+from tpuctl.data.options import BadRecord, Options
 from tpuctl.data.plan import plan
-from tpuctl.data.schema import Feature, Image, Label, Several, Tensor, Text
-from tpuctl.data.source import BadRecord, Options, Source
+from tpuctl.data.schema.features import Feature, Image, Label, Several, Tensor, Text
+from tpuctl.data.source import Source
 from tpuctl.data.sources.parquet_files import read_parquet
 from tpuctl.data.trees.local import LocalTree
 from tpuctl.errors import ConfigError, UsageError

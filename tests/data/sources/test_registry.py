@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.data.source_trees import no_progress, opened, write_image
-from tpuctl.data.source import Options
+from tpuctl.data.options import Options
 from tpuctl.data.sources.registry import kind_of, open_source
 from tpuctl.data.trees.local import LocalTree
 from tpuctl.errors import UsageError
@@ -35,7 +35,7 @@ def test_a_source_imports_its_own_reader_and_no_other(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
-from tpuctl.data.source import Options
+from tpuctl.data.options import Options
 from tpuctl.data.sources.registry import READERS, open_source
 open_source(Path(sys.argv[1]), None, Options(), lambda done, total: None).close()
 places = {f"tpuctl.data.sources.{reader.place.rpartition('.')[0]}" for reader in READERS.values()}

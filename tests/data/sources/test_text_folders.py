@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from tests.data.source_trees import examples, items, no_progress, only_bad, opened, produce
+from tpuctl.data.options import Options
 from tpuctl.data.plan import plan
-from tpuctl.data.schema import Label, Text
-from tpuctl.data.source import Options, Source
+from tpuctl.data.schema.features import Label, Text
+from tpuctl.data.source import Source
 from tpuctl.data.sources.folders import read_text_files
 from tpuctl.data.trees.local import LocalTree
 from tpuctl.errors import UsageError

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from tests.data.source_trees import items, no_progress, only_bad, opened, png, produce
+from tpuctl.data.options import Options
 from tpuctl.data.plan import plan
-from tpuctl.data.schema import Image, Label, Other, Tensor, Text
-from tpuctl.data.source import Observations, Options, Source
+from tpuctl.data.schema.features import Image, Label, Other, Tensor, Text
+from tpuctl.data.source import Observations, Source
 from tpuctl.data.sources.registry import open_source
 from tpuctl.data.tfrecord.example_encoding import encode
 from tpuctl.data.tfrecord.framing import frame

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tpuctl.data.schema import ClassCollector
+from tpuctl.data.schema.classes import ClassCollector
 from tpuctl.data.tables import arrow_values
 from tpuctl.data.tables.arrow_values import add_classes, array_texts, parts_of_batch, with_arrays
 from tpuctl.data.tables.cells import given_column

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tpuctl.data.schema import ClassCollector, Image, Label, Several, Tensor
-from tpuctl.data.source import Options
+from tpuctl.data.options import Options
+from tpuctl.data.schema.classes import ClassCollector
+from tpuctl.data.schema.features import Image, Label, Several, Tensor
 from tpuctl.data.tables.columns import (
     Column,
     Columns,

@@ -11,8 +11,9 @@ import pytest
 from tests.data.source_trees import no_progress
 from tests.data.tables.hostile_arrow import write_parquet
 from tests.data.tables.hostile_tables import csv_table
+from tpuctl.data.options import BadRecord, Options
 from tpuctl.data.plan import plan
-from tpuctl.data.source import BadRecord, Observations, Options
+from tpuctl.data.source import Observations
 from tpuctl.data.sources import csv_files
 from tpuctl.data.sources.registry import open_source
 from tpuctl.data.tables.columns import Columns

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.data.schema import Tensor, Text
+from tpuctl.data.schema.features import Tensor, Text
 from tpuctl.data.tables.csv_cells import given_column, infer_column
 from tpuctl.data.tfrecord.texts import Texts
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.data.source_trees import items, no_progress
-from tpuctl.data.source import Options
+from tpuctl.data.options import Options
 from tpuctl.data.sources.parquet_files import read_parquet
 from tpuctl.data.tables.parquet import Chunk, Footer, Group, read_footer
 from tpuctl.data.trees.local import LocalRanges, LocalTree

@@ -13,7 +13,8 @@ import pytest
 from tests.data.source_trees import examples, no_progress, opened
 from tests.data.tables.test_parquet_footer import Kept, far_field, field, listed, varint, zigzag
 from tests.data.test_memory import peak_of_its_own
-from tpuctl.data.source import Options, Source
+from tpuctl.data.options import Options
+from tpuctl.data.source import Source
 from tpuctl.data.sources.parquet_files import read_parquet
 from tpuctl.data.sources.registry import batch_rows, cautious_rows
 from tpuctl.data.tables import parquet

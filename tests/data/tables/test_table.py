@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from tests.data.source_trees import no_progress, opened
-from tpuctl.data.schema import Tensor
-from tpuctl.data.source import BadRecord, Observations, Options, Source
+from tpuctl.data.options import BadRecord, Options
+from tpuctl.data.schema.features import Tensor
+from tpuctl.data.source import Observations, Source
 from tpuctl.data.sources.registry import open_source
 from tpuctl.data.tables import table
 from tpuctl.data.tables.table import TableSource

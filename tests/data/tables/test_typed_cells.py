@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.data.schema import Feature, Tensor, Text
+from tpuctl.data.schema.features import Feature, Tensor, Text
 from tpuctl.data.tables.cells import given_column, infer_column
 from tpuctl.errors import UsageError
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpuctl.data.analysis.comparison import column_fingerprints, hashes
-from tpuctl.data.schema import Feature, Kind, Label, Tensor, Text
+from tpuctl.data.schema.features import Feature, Kind, Label, Tensor, Text
 from tpuctl.data.tfrecord.column_decoding import ColumnDecoder, Columns
 from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.data.tfrecord.example_encoding import Encoder, encode

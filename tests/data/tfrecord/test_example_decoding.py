@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.data.schema import Kind
+from tpuctl.data.schema.features import Kind
 from tpuctl.data.tfrecord import example_decoding as module
 from tpuctl.data.tfrecord.example_decoding import counts, decode
 from tpuctl.data.tfrecord.example_encoding import encode

@@ -19,10 +19,10 @@ import pytest
 from tests.data.source_trees import examples, items, opened, produce
 from tests.paths import ROOT
 from tpuctl.data import tokens
+from tpuctl.data.options import BadRecord, Options, TokenOptions
 from tpuctl.data.output.manifest import FILE, decode_manifest
 from tpuctl.data.plan import DatasetPlan, plan
-from tpuctl.data.schema import Label, Tensor
-from tpuctl.data.source import BadRecord, Options, TokenOptions
+from tpuctl.data.schema.features import Label, Tensor
 from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.data.tfrecord.example_encoding import encode
 from tpuctl.data.tfrecord.framing import frame
@@ -284,7 +284,7 @@ class TestDataset:
         program = (
             "from pathlib import Path; from hashlib import sha256\n"
             "from tests.data.source_trees import produce\n"
-            "from tpuctl.data.plan import plan; from tpuctl.data.source import Options, TokenOptions\n"
+            "from tpuctl.data.plan import plan; from tpuctl.data.options import Options, TokenOptions\n"
             f"planned = plan(Path({str(reviews)!r}), name='reviews', options=Options(tokens={tokens!r}))\n"
             "print(sha256(b''.join(produce(planned).values())).hexdigest())"
         )

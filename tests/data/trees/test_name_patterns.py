@@ -11,7 +11,8 @@ from tests.data.sources.annotated.test_webdataset import sample, shard
 from tests.data.trees.bucket_sources import copy
 from tests.data.trees.test_sources_in_buckets import planned
 from tpuctl.cloud.endpoints import Cloud
-from tpuctl.data.source import Options, Source
+from tpuctl.data.options import Options
+from tpuctl.data.source import Source
 from tpuctl.data.sources.registry import open_source
 from tpuctl.data.trees.local import name_pattern
 from tpuctl.errors import UsageError

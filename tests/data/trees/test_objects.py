@@ -17,8 +17,8 @@ from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
 from tpuctl.data.files import rows
 from tpuctl.data.files.listing import list_class_folders
+from tpuctl.data.options import BadRecordsError
 from tpuctl.data.plan import DatasetPlan, plan
-from tpuctl.data.source import BadRecordsError
 from tpuctl.data.trees import objects
 from tpuctl.data.trees import objects as folder_scans
 from tpuctl.data.trees import objects as remembered

@@ -18,7 +18,8 @@ from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cloud.endpoints import Cloud, connect
 from tpuctl.config import load
 from tpuctl.data.plan import DatasetPlan
-from tpuctl.flows.datasets.plan import UploadRequest, make_plan
+from tpuctl.flows.datasets.plan import make_plan
+from tpuctl.flows.datasets.request import UploadRequest
 from tpuctl.polling import poll
 
 Tpuctl = Callable[..., CommandResult]

@@ -17,7 +17,8 @@ from tests.flows.nodes.memory_provider import node as made
 from tests.flows.runs.records import CREATED, TPU, write_run
 from tests.running_simulator import RunningSimulator
 from tpuctl import clock, runs
-from tpuctl.catalogue.prices import Price, RecordedPrice, unknown
+from tpuctl.catalogue.prices import Price, unknown
+from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import DeadlineError
 from tpuctl.flows.costs.bills import Entry, grouped

@@ -11,8 +11,9 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.data.plan import DatasetPlan, plan
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import TpuctlError
-from tpuctl.flows.datasets.lookup import find_manifest, plan_removal, remove
+from tpuctl.flows.datasets.lookup import find_manifest
 from tpuctl.flows.datasets.pull import verify
+from tpuctl.flows.datasets.rm import plan_removal, remove
 from tpuctl.flows.datasets.upload import Uploaded, upload
 
 PETS = DatasetRef("pets", "1.0.0")

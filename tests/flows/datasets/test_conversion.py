@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
+from tpuctl.data.options import BadRecord, BadRecordsError
 from tpuctl.data.output.shards import Shard, ShardResult
 from tpuctl.data.plan import DatasetPlan
-from tpuctl.data.source import BadRecord, BadRecordsError
-from tpuctl.flows.datasets import plan as module
-from tpuctl.flows.datasets.plan import Conversion, ConversionProgress
+from tpuctl.flows.datasets import conversion as module
+from tpuctl.flows.datasets.conversion import Conversion, ConversionProgress
 
 TIMEOUT = 120.0
 SHARDS = cast("list[Shard]", list(range(10)))

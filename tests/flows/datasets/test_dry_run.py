@@ -15,7 +15,7 @@ import requests
 from tests.flows.datasets.pets import PETS, names, plan_pets, send
 from tests.running_simulator import RunningSimulator
 from tpuctl.cloud.storage import Bucket
-from tpuctl.flows.datasets import lookup
+from tpuctl.flows.datasets import rm
 from tpuctl.flows.datasets.upload import requests as upload_requests
 from tpuctl.nodes import HttpRequest
 
@@ -105,10 +105,10 @@ def test_a_removal_sends_the_requests_of_its_dry_run(
 ) -> None:
     """Their generations are known, so nothing stands for them."""
     send(bucket, plan_pets(pictures))
-    planned = lookup.plan_removal(bucket, PETS)
-    listed = lookup.requests(bucket, planned)
+    planned = rm.plan_removal(bucket, PETS)
+    listed = rm.requests(bucket, planned)
     assert len(names(bucket)) == len(listed)
     sent.clear()
-    lookup.remove(bucket, planned)
+    rm.remove(bucket, planned)
     assert Counter(map(str, listed)) == Counter(map(str, sent))
     assert listed[0].url.endswith(f"ifGenerationMatch={planned.objects[0].generation}&prettyPrint=false")

@@ -14,8 +14,8 @@ from tpuctl.data.output.manifest import Manifest
 from tpuctl.data.plan import plan
 from tpuctl.data.tfrecord.framing import read_records
 from tpuctl.errors import NotFoundError, UsageError
-from tpuctl.flows.datasets import plan as head_module
-from tpuctl.flows.datasets.plan import head, read_vocabulary
+from tpuctl.flows.datasets import head as head_module
+from tpuctl.flows.datasets.head import head, read_vocabulary
 
 
 @pytest.fixture

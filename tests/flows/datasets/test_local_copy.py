@@ -13,8 +13,8 @@ from tests.flows.datasets.pets import PETS, break_off, exists, names, plan_pets,
 from tests.hostile.names import NAMES
 from tests.running_simulator import RunningSimulator
 from tpuctl.cloud.storage import Bucket
+from tpuctl.data.options import Options
 from tpuctl.data.plan import DatasetPlan, plan
-from tpuctl.data.source import Options
 from tpuctl.errors import StateError, UsageError
 from tpuctl.flows.datasets.upload import Uploaded, upload
 

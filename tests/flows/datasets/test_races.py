@@ -10,8 +10,8 @@ from tpuctl.cloud.endpoints import connect
 from tpuctl.cloud.storage import Bucket
 from tpuctl.config import load
 from tpuctl.errors import ConflictError, TpuctlError
+from tpuctl.flows.datasets.conversion import ConversionProgress
 from tpuctl.flows.datasets.lookup import find_manifest
-from tpuctl.flows.datasets.plan import ConversionProgress
 from tpuctl.flows.datasets.upload import Uploaded, upload
 
 

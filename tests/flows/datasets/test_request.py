@@ -13,9 +13,11 @@ from tests.running_simulator import RunningSimulator
 from tpuctl.cloud import google_clients
 from tpuctl.cloud.endpoints import Cloud, connect
 from tpuctl.config import load
+from tpuctl.data.options import Options, TokenOptions
 from tpuctl.data.plan import plan
-from tpuctl.data.source import Options, TokenOptions
-from tpuctl.flows.datasets.plan import UploadRequest, make_plan, open_plan, traffic_warning
+from tpuctl.flows.datasets.plan import make_plan, open_plan
+from tpuctl.flows.datasets.request import UploadRequest
+from tpuctl.flows.datasets.traffic import traffic_warning
 
 REQUEST = UploadRequest(
     source="reviews.csv",

@@ -15,7 +15,7 @@ from tpuctl.cloud.storage import Bucket, Object
 from tpuctl.data.output.manifest import FILE, decode_manifest, encode_manifest
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import NotFoundError, TpuctlError, UsageError
-from tpuctl.flows.datasets.lookup import Removal, plan_removal, remove
+from tpuctl.flows.datasets.rm import Removal, plan_removal, remove
 from tpuctl.flows.progress import Report, silent
 
 

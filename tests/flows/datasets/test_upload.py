@@ -13,11 +13,11 @@ from tests.data.source_trees import damaged_png, produce, write_image
 from tests.flows.datasets.pets import PETS, break_off, exists, names, plan_pets, remove_pets, send
 from tests.running_simulator import RunningSimulator
 from tpuctl.cloud.storage import Bucket, Object
+from tpuctl.data.options import BadRecordsError
 from tpuctl.data.output.shards import Shard
-from tpuctl.data.source import BadRecordsError
 from tpuctl.errors import ConflictError, DeadlineError, StateError, TpuctlError, UsageError
-from tpuctl.flows.datasets import plan
-from tpuctl.flows.datasets.plan import ConversionProgress
+from tpuctl.flows.datasets import conversion
+from tpuctl.flows.datasets.conversion import ConversionProgress
 from tpuctl.flows.datasets.upload import FOLDER, Commit, Staging, upload, version_taken
 
 
@@ -121,7 +121,7 @@ def test_what_arrives_damaged_is_sent_again_and_never_published(
 @pytest.fixture
 def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Convert shards in turn: which of them are complete when one fails does not depend on luck then."""
-    monkeypatch.setattr(plan, "WIDTH", 1)
+    monkeypatch.setattr(conversion, "WIDTH", 1)
 
 
 @pytest.mark.usefixtures("one_at_a_time")

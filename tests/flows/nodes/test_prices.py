@@ -9,7 +9,8 @@ import msgspec
 
 from tests.flows.nodes.memory_provider import ZONE, MemoryProvider, node
 from tpuctl.accelerators import accelerator
-from tpuctl.catalogue.prices import OwnPrice, Price, Rate, RateList, RecordedPrice
+from tpuctl.catalogue.prices import OwnPrice, Price, Rate, RateList
+from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.errors import ConfigError
 from tpuctl.flows.nodes.options import UpOptions, creation
 from tpuctl.flows.nodes.plan import RESERVED, Prices

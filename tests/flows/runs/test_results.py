@@ -12,7 +12,7 @@ from tests.flows.nodes.memory_provider import MemoryProvider
 from tests.flows.runs.records import CREATED, STATUS, write_run
 from tests.running_simulator import RunningSimulator
 from tpuctl import runs
-from tpuctl.bucket_objects import BadObjectError, Content
+from tpuctl.bucket_objects import BadObjectError
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import DeadlineError
 from tpuctl.flows.runs import results
@@ -21,6 +21,7 @@ from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.host.worker.records import FINISHED
 from tpuctl.host.worker.records import encode as encode_of_host
+from tpuctl.object_content import Content
 from tpuctl.provenance import Results, digest_of
 from tpuctl.runs import BY_SILENCE, BY_WORKERS, Verdict, encode
 

@@ -30,7 +30,7 @@ from tpuctl.flows.runs.lookup import readers_of
 from tpuctl.parallel import within
 
 if TYPE_CHECKING:
-    from tpuctl.flows.datasets.lookup import Removal
+    from tpuctl.flows.datasets.rm import Removal
 
 
 from collections.abc import Sequence
@@ -38,15 +38,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpuctl.cli.value_types import OUTPUT_PATH
+from tpuctl.data.options import TOKENS
 from tpuctl.data.output.manifest import Manifest
-from tpuctl.data.schema import Audio, Box, Feature, Image, Label, Objects, Several
-from tpuctl.data.source import TOKENS
+from tpuctl.data.schema.features import Audio, Box, Feature, Image, Label, Objects, Several
 from tpuctl.errors import UsageError
 
 if TYPE_CHECKING:
     from tpuctl.data.tfrecord.example_decoding import Values
     from tpuctl.data.tokens import Vocabulary
-    from tpuctl.flows.datasets.plan import Example
+    from tpuctl.flows.datasets.head import Example
 
 
 # The command data head: shows the first examples of a dataset as text, JSON or a sheet of images.

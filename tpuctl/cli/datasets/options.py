@@ -14,10 +14,10 @@ import click
 from tpuctl.cli.session import Command
 from tpuctl.cli.value_types import ACCELERATOR, SOURCE
 from tpuctl.client.datasets import requests
-from tpuctl.data.source import Channels, TokenKind, TokenOptions
+from tpuctl.data.options import Channels, TokenKind, TokenOptions
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError
-from tpuctl.flows.datasets.plan import UploadRequest
+from tpuctl.flows.datasets.request import UploadRequest
 
 TOKEN_OPTIONS = (
     click.option(

@@ -14,13 +14,13 @@ from tpuctl.cli.progress import show_count
 from tpuctl.cli.session import Session, with_session
 from tpuctl.client.datasets import steps
 from tpuctl.data.output.manifest import Manifest
-from tpuctl.data.schema import feature_type
+from tpuctl.data.schema.features import feature_type
 from tpuctl.shells import again
 
 if TYPE_CHECKING:
     from tpuctl.data.plan import DatasetPlan
     from tpuctl.data.source import Source
-    from tpuctl.flows.datasets.plan import UploadRequest
+    from tpuctl.flows.datasets.request import UploadRequest
 
 
 COLUMNS = ("NAME", "VERSION", "SPLITS", "RECORDS", "SHARDS", "SIZE")

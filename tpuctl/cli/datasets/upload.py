@@ -24,7 +24,7 @@ from tpuctl.errors import UsageError
 if TYPE_CHECKING:
     from tpuctl.data.plan import DatasetPlan
     from tpuctl.flows.datasets.beam.dataflow import Estimate
-    from tpuctl.flows.datasets.plan import UploadRequest
+    from tpuctl.flows.datasets.request import UploadRequest
     from tpuctl.flows.datasets.upload import Uploaded
 
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import click
 
 from tpuctl import clock, durations
-from tpuctl.catalogue.prices import Total
+from tpuctl.catalogue.totals import Total
 from tpuctl.cli import output
 from tpuctl.cli.nodes.table import UNKNOWN, allocation_table, runs_at_stake, show_nodes, show_restarts
 from tpuctl.cli.progress import show_steps

@@ -12,13 +12,13 @@ from tpuctl.client.datasets.dataset import Dataset
 from tpuctl.client.datasets.records import DatasetInfo
 from tpuctl.client.options import check_options
 from tpuctl.client.records import Progress, ProgressCallback
-from tpuctl.data.source import Channels, TokenKind
+from tpuctl.data.options import Channels, TokenKind
 from tpuctl.datasets import DatasetRef
 from tpuctl.display.listing import Listing
-from tpuctl.flows.datasets.plan import UploadRequest
+from tpuctl.flows.datasets.request import UploadRequest
 
 if TYPE_CHECKING:
-    from tpuctl.flows.datasets.plan import ConversionProgress
+    from tpuctl.flows.datasets.conversion import ConversionProgress
 
 COLUMNS: Mapping[str, Callable[[DatasetInfo], object]] = {
     "name": lambda dataset: dataset.name,

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tpuctl import printable
-from tpuctl.data.schema import Image, Label
+from tpuctl.data.schema.features import Image, Label
 from tpuctl.display.listing import Picture
 from tpuctl.display.markup import cell
 from tpuctl.errors import UsageError
 
 if TYPE_CHECKING:
     from tpuctl.data.output.manifest import Manifest
-    from tpuctl.flows.datasets.plan import Example
+    from tpuctl.flows.datasets.head import Example
 
 
 def sheet(examples: Sequence[Example], of: Manifest) -> Picture:

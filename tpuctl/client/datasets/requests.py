@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tpuctl import accelerators
-from tpuctl.data.source import Channels, Options, TokenKind, TokenOptions
+from tpuctl.data.options import Channels, Options, TokenKind, TokenOptions
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError
-from tpuctl.flows.datasets.plan import UploadRequest
+from tpuctl.flows.datasets.request import UploadRequest
 
 FIRST_VERSION = "1.0.0"
 ENTRIES, LENGTH = 10_000, 128

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from tpuctl.data.output.manifest import Manifest
     from tpuctl.data.plan import DatasetPlan
     from tpuctl.data.tokens import Vocabulary
-    from tpuctl.flows.datasets.lookup import Removal
-    from tpuctl.flows.datasets.plan import Example, Report, UploadRequest
+    from tpuctl.flows.datasets.conversion import Report
+    from tpuctl.flows.datasets.head import Example
     from tpuctl.flows.datasets.pull import DatasetCopy
+    from tpuctl.flows.datasets.request import UploadRequest
+    from tpuctl.flows.datasets.rm import Removal
     from tpuctl.flows.datasets.upload import Uploaded
     from tpuctl.flows.progress import Progress
     from tpuctl.flows.progress import Report as ReportLine
@@ -53,9 +55,9 @@ def opened_plan(
 
 def traffic_warning(context: Context, request: UploadRequest, size: str) -> str:
     """Return the sentence about bytes that leave the location of the source's bucket; empty for none."""
-    from tpuctl.flows.datasets import plan  # noqa: PLC0415
+    from tpuctl.flows.datasets import traffic  # noqa: PLC0415
 
-    return plan.traffic_warning(context.cloud, request, size) if request.is_in_bucket else ""
+    return traffic.traffic_warning(context.cloud, request, size) if request.is_in_bucket else ""
 
 
 def beam_options_are_checked(options: Sequence[str]) -> bool:
@@ -81,7 +83,7 @@ def upload(
 
 def head(context: Context, of: Manifest, split: str, count: int) -> tuple[list[Example], Vocabulary | None]:
     """Return the first examples, and the vocabulary of token ids if there is one."""
-    from tpuctl.flows.datasets import plan as flow  # noqa: PLC0415
+    from tpuctl.flows.datasets import head as flow  # noqa: PLC0415
 
     bucket = context.cloud.data_bucket
     return flow.head(bucket, of, split=split, count=count), flow.read_vocabulary(bucket, of)
@@ -103,20 +105,20 @@ def pull(context: Context, of: Manifest, folder: Path, report: ReportLine, progr
 
 def plan_removal(context: Context, ref: DatasetRef) -> Removal:
     """Return what is removed for a reference."""
-    from tpuctl.flows.datasets import lookup as flow  # noqa: PLC0415
+    from tpuctl.flows.datasets import rm as flow  # noqa: PLC0415
 
     return flow.plan_removal(context.cloud.data_bucket, ref, context.warn)
 
 
 def removal_requests(context: Context, removal: Removal) -> list[HttpRequest]:
     """Return what `remove` would send."""
-    from tpuctl.flows.datasets import lookup as flow  # noqa: PLC0415
+    from tpuctl.flows.datasets import rm as flow  # noqa: PLC0415
 
     return flow.requests(context.cloud.data_bucket, removal)
 
 
 def remove(context: Context, removal: Removal) -> None:
     """Remove what is planned."""
-    from tpuctl.flows.datasets import lookup as flow  # noqa: PLC0415
+    from tpuctl.flows.datasets import rm as flow  # noqa: PLC0415
 
     flow.remove(context.cloud.data_bucket, removal)

@@ -7,8 +7,8 @@ from ipaddress import IPv4Network
 
 import msgspec
 
-from tpuctl.cloud.google_clients import RestApi
 from tpuctl.cloud.iap.frames import RANGE
+from tpuctl.cloud.rest import RestApi
 from tpuctl.errors import ConfigError
 
 SSH_PORT = 22

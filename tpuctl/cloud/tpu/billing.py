@@ -14,7 +14,7 @@ from tpuctl import clock
 from tpuctl.atomic_files import replace_file
 from tpuctl.catalogue.prices import Rate, RateList
 from tpuctl.cloud.error_mapping import Service
-from tpuctl.cloud.google_clients import RestApi
+from tpuctl.cloud.rest import RestApi
 from tpuctl.local.private_folder import FILE_MODE, make_private_folder, read_own_file
 
 SERVICE = Service("cloudbilling.googleapis.com", "roles/serviceusage.serviceUsageConsumer")

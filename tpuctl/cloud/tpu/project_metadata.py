@@ -8,7 +8,7 @@ import msgspec
 
 from tpuctl.catalogue.quotas import Address, Disk
 from tpuctl.cloud.error_mapping import Service
-from tpuctl.cloud.google_clients import RestApi
+from tpuctl.cloud.rest import RestApi
 
 SERVICE = Service("compute.googleapis.com", "roles/compute.viewer")
 URL = "https://compute.googleapis.com"

@@ -9,7 +9,7 @@ import msgspec
 
 from tpuctl.catalogue.quotas import UNLIMITED, QuotaLimit, QuotaList
 from tpuctl.cloud.error_mapping import Service
-from tpuctl.cloud.google_clients import RestApi
+from tpuctl.cloud.rest import RestApi
 from tpuctl.cloud.tpu.rules import location
 
 SERVICE = Service("cloudquotas.googleapis.com", "roles/cloudquotas.viewer")

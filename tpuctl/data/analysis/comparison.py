@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tpuctl.data.files.temp_files import TempFile
-from tpuctl.data.schema import Feature, Image, Kind, Label
+from tpuctl.data.schema.features import Feature, Image, Kind, Label
 from tpuctl.data.tfrecord.column_decoding import Columns
 from tpuctl.data.tfrecord.example_decoding import Values, decode
 from tpuctl.data.tfrecord.example_encoding import entry_of

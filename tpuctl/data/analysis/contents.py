@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from tpuctl.data.analysis.comparison import fingerprint
 from tpuctl.data.images.decoding import decodable
 from tpuctl.data.images.header import InvalidImage
-from tpuctl.data.schema import Feature, Image, Label, Tensor, Text
-from tpuctl.data.source import TOKENS
+from tpuctl.data.options import TOKENS
+from tpuctl.data.schema.features import Feature, Image, Label, Tensor, Text
 from tpuctl.data.tfrecord.column_decoding import Column, Columns
 from tpuctl.data.tfrecord.example_decoding import Values, decode
 from tpuctl.data.tfrecord.texts import Texts

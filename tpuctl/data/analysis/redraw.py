@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tpuctl.data.analysis.comparison import Fingerprints, fingerprint, first_of_each
+from tpuctl.data.options import BadRecord, BadRecordsError
 from tpuctl.data.order import Members, Permutation, split_records
-from tpuctl.data.schema import MOST_CLASSES, MOST_LABELS
-from tpuctl.data.source import BadRecord, BadRecordsError, Observations, Part, ScanProgress, Source
+from tpuctl.data.schema.classes import MOST_CLASSES, MOST_LABELS
+from tpuctl.data.source import Observations, Part, ScanProgress, Source
 from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.errors import UsageError
 

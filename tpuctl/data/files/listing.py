@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tpuctl.data.source import BadRecord, Indices, Part, ScanProgress, changed
+from tpuctl.data.options import BadRecord
+from tpuctl.data.source import Indices, Part, ScanProgress, changed
 from tpuctl.data.trees.tree import Entry, ListedFile, Tree
 from tpuctl.errors import UsageError
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import IO
 
 from tpuctl.data.files.listing import SPLIT_FOLDERS, Folder, Listing, printable, unreadable
-from tpuctl.data.source import BadRecord, Indices
+from tpuctl.data.options import BadRecord
+from tpuctl.data.source import Indices
 from tpuctl.data.trees.tree import Entry, Ranges, RangeStream, Tree
 from tpuctl.errors import UsageError
 

@@ -20,16 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tpuctl.data.files.listing import read_spans
-from tpuctl.data.source import (
-    BadRecord,
-    Blocks,
-    Indices,
-    Observations,
-    Records,
-    Source,
-    changed,
-    single_records,
-)
+from tpuctl.data.options import BadRecord
+from tpuctl.data.source import Blocks, Indices, Observations, Records, Source, changed, single_records
 from tpuctl.data.tfrecord.frames import Frames
 from tpuctl.data.tfrecord.framing import frame
 from tpuctl.errors import StateError, UsageError

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from tpuctl.data.images.contact_sheet import ImageReport, comment, ordered
 from tpuctl.data.images.decoding import TOO_LARGE, check_size, decodable, shrunk
 from tpuctl.data.images.header import (
     FORMATS,
@@ -25,7 +24,8 @@ from tpuctl.data.images.header import (
     look,
 )
 from tpuctl.data.images.profiles import changes_colours
-from tpuctl.data.source import Channels
+from tpuctl.data.images.report import ImageReport, comment, ordered
+from tpuctl.data.options import Channels
 
 if TYPE_CHECKING:
     from PIL import Image

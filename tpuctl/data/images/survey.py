@@ -30,7 +30,8 @@ from tpuctl.data.images.header import (
     look,
 )
 from tpuctl.data.images.rule import HINTS, ImageCounts, ImageKind, ImageRule, bad_kind, kind_of
-from tpuctl.data.source import BadRecord, ScanProgress
+from tpuctl.data.options import BadRecord
+from tpuctl.data.source import ScanProgress
 from tpuctl.data.trees.tree import LARGEST
 
 MOST_BAD = 10_000

@@ -11,20 +11,11 @@ import msgspec
 from msgspec import Meta
 
 from tpuctl import bucket_objects
-from tpuctl.bucket_objects import (
-    BadObjectError,
-    Content,
-    Count,
-    Crc32c,
-    FileName,
-    Label,
-    ObjectName,
-    Text,
-    too_large,
-)
-from tpuctl.data.schema import Audio, Feature, Objects, Several
-from tpuctl.data.source import BadRecord, Options
+from tpuctl.bucket_objects import BadObjectError, Count, Crc32c, FileName, Label, ObjectName, Text, too_large
+from tpuctl.data.options import BadRecord, Options
+from tpuctl.data.schema.features import Audio, Feature, Objects, Several
 from tpuctl.datasets import DatasetRef
+from tpuctl.object_content import Content
 
 FILE = "manifest.json"
 MOST_BAD = 10_000

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tpuctl import __version__
-from tpuctl.bucket_objects import Content
+from tpuctl.data.options import Options
 from tpuctl.data.output.manifest import (
     FILE,
     MOST_BAD,
@@ -20,7 +20,7 @@ from tpuctl.data.output.manifest import (
     schema_of,
 )
 from tpuctl.data.output.shards import ShardResult
-from tpuctl.data.schema import (
+from tpuctl.data.schema.features import (
     Audio,
     Box,
     Feature,
@@ -34,10 +34,11 @@ from tpuctl.data.schema import (
     check_labels,
     labels_of,
 )
-from tpuctl.data.source import Observations, Options, Source
+from tpuctl.data.source import Observations, Source
 from tpuctl.data.tfrecord.framing import OVERHEAD
 from tpuctl.data.tokens import FILE as VOCABULARY
 from tpuctl.data.tokens import Vocabulary
+from tpuctl.object_content import Content
 
 _PACKAGE = "tensorflow_datasets.core.features"
 _Json = Mapping[str, object]

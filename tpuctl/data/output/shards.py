@@ -10,13 +10,14 @@ from math import ceil
 
 import msgspec
 
-from tpuctl.bucket_objects import ContentDigest
+from tpuctl.data.options import BadRecord, BadRecordsError
 from tpuctl.data.order import Members
 from tpuctl.data.output.manifest import MOST_BAD, ShardEntry
-from tpuctl.data.source import BadRecord, BadRecordsError, Indices, Observations, Source
+from tpuctl.data.source import Indices, Observations, Source
 from tpuctl.data.tfrecord.frames import Frames
 from tpuctl.data.tfrecord.framing import OVERHEAD, Readable, frame_parts, read_records
 from tpuctl.errors import UsageError
+from tpuctl.object_content import ContentDigest
 
 MIN_SIZE = 64 << 20
 MAX_SIZE = 1 << 30

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tpuctl.data.schema import Audio
+from tpuctl.data.schema.features import Audio
 from tpuctl.data.tfrecord.example_encoding import packed_ints
 from tpuctl.errors import ConfigError
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from tpuctl.data.files.rows import BLOCK, LONGEST, Contents, Rows, line_begins
 from tpuctl.data.files.source_files import list_files
-from tpuctl.data.source import Options, ScanProgress, closed_on_error
+from tpuctl.data.options import Options
+from tpuctl.data.source import ScanProgress, closed_on_error
 from tpuctl.data.sources.names import CSV
 from tpuctl.data.tables.columns import check_width
 from tpuctl.data.tables.csv_cells import given_column, infer_column

@@ -10,22 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tpuctl.data.files.listing import ClassFolders, list_class_folders
-from tpuctl.data.images.contact_sheet import ImageReport, merged
 from tpuctl.data.images.decoding import Ahead
 from tpuctl.data.images.header import ImageInfo, InvalidImage
+from tpuctl.data.images.report import ImageReport, merged
 from tpuctl.data.images.rule import ImageCounts, ImageKind, ImageRule
 from tpuctl.data.images.survey import Survey
-from tpuctl.data.schema import Feature, Image, Label, Text
-from tpuctl.data.source import (
-    BadRecord,
-    Indices,
-    Observations,
-    Options,
-    Records,
-    ScanProgress,
-    Source,
-    evenly_spaced,
-)
+from tpuctl.data.options import BadRecord, Options
+from tpuctl.data.schema.features import Feature, Image, Label, Text
+from tpuctl.data.source import Indices, Observations, Records, ScanProgress, Source, evenly_spaced
 from tpuctl.data.tables.columns import Column, InvalidValue, check_no_images, within_memory
 from tpuctl.data.tfrecord.example_encoding import Encoder, delimited, encode
 from tpuctl.data.trees.tree import Tree

@@ -14,7 +14,8 @@ import numpy as np
 from tpuctl.data.arrays import Array, ArraySource, NamedArray, pair, read_arrays
 from tpuctl.data.files.rows import Contents
 from tpuctl.data.files.source_files import list_files
-from tpuctl.data.source import Options, ScanProgress, closed_on_error
+from tpuctl.data.options import Options
+from tpuctl.data.source import ScanProgress, closed_on_error
 from tpuctl.data.sources.names import IDX
 from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError

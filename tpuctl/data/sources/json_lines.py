@@ -10,7 +10,8 @@ import msgspec
 
 from tpuctl.data.files.rows import Rows, line_begins
 from tpuctl.data.files.source_files import list_files
-from tpuctl.data.source import Options, ScanProgress, closed_on_error
+from tpuctl.data.options import Options
+from tpuctl.data.source import ScanProgress, closed_on_error
 from tpuctl.data.sources.names import JSON_LINES
 from tpuctl.data.tables.cells import given_column, infer_column
 from tpuctl.data.tables.columns import check_width

@@ -18,7 +18,8 @@ from tpuctl.data.arrays import Array, ArraySource, NamedArray, pair, read_arrays
 from tpuctl.data.files.rows import BLOCK, Contents
 from tpuctl.data.files.source_files import list_files
 from tpuctl.data.files.temp_files import TempFile
-from tpuctl.data.source import Options, ScanProgress, closed_on_error
+from tpuctl.data.options import Options
+from tpuctl.data.source import ScanProgress, closed_on_error
 from tpuctl.data.sources.names import NUMPY
 from tpuctl.data.tfrecord.framing import LONGEST
 from tpuctl.data.trees.tree import Tree

@@ -16,8 +16,10 @@ import numpy as np
 
 from tpuctl.data.files.source_files import SourceFiles, list_files
 from tpuctl.data.files.temp_files import CachedSource
-from tpuctl.data.schema import ClassCollector, Classes, Tensor, learn_numbers
-from tpuctl.data.source import BadRecord, Blocks, Options, Part, ScanProgress, changed, evenly_spaced
+from tpuctl.data.options import BadRecord, Options
+from tpuctl.data.schema.classes import ClassCollector, Classes, learn_numbers
+from tpuctl.data.schema.features import Tensor
+from tpuctl.data.source import Blocks, Part, ScanProgress, changed, evenly_spaced
 from tpuctl.data.sources.audio import InvalidSound, SoundRule
 from tpuctl.data.sources.folders import ImageField, image_column, image_field, report_of
 from tpuctl.data.sources.huggingface.features import (

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpuctl.data.archives.members import SUFFIXES
 from tpuctl.data.files.listing import unreadable
-from tpuctl.data.source import Options, ScanProgress, Source
+from tpuctl.data.options import Options
+from tpuctl.data.source import ScanProgress, Source
 from tpuctl.data.sources import names as files
 from tpuctl.data.sources.names import PICTURES, SOUNDS, shows_masks, shows_samples
 from tpuctl.data.tables.arrow_values import array_texts

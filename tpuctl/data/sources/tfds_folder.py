@@ -14,8 +14,9 @@ import numpy as np
 
 from tpuctl.data.files.listing import unreadable
 from tpuctl.data.files.source_files import chosen_files
-from tpuctl.data.schema import (
-    MOST_CLASSES,
+from tpuctl.data.options import Options
+from tpuctl.data.schema.classes import MOST_CLASSES
+from tpuctl.data.schema.features import (
     Audio,
     Box,
     Feature,
@@ -28,7 +29,7 @@ from tpuctl.data.schema import (
     Text,
     labels_file,
 )
-from tpuctl.data.source import Options, ScanProgress, closed_on_error
+from tpuctl.data.source import ScanProgress, closed_on_error
 from tpuctl.data.sources.names import TFDS_FEATURES, TFDS_INFO
 from tpuctl.data.sources.tfrecord_files import TFRecordSource, open_records
 from tpuctl.data.trees.tree import ListedFile, Tree

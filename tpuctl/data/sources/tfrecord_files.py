@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 
 from tpuctl.data.files.rows import BLOCK, Contents, Rows
 from tpuctl.data.files.source_files import SourceFiles, list_files
-from tpuctl.data.images.contact_sheet import merged
 from tpuctl.data.images.header import InvalidImage
+from tpuctl.data.images.report import merged
 from tpuctl.data.images.rule import ImageRule
-from tpuctl.data.schema import (
+from tpuctl.data.options import BadRecord, Options
+from tpuctl.data.schema.classes import ClassCollector
+from tpuctl.data.schema.features import (
     TYPES,
     Audio,
     Box,
-    ClassCollector,
     Feature,
     Image,
     Label,
@@ -32,10 +33,8 @@ from tpuctl.data.schema import (
     flat,
 )
 from tpuctl.data.source import (
-    BadRecord,
     Indices,
     Observations,
-    Options,
     Part,
     Records,
     ScanProgress,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tpuctl.data.schema import ClassCollector
+from tpuctl.data.schema.classes import ClassCollector
 from tpuctl.data.tables.columns import MOST_FLOAT, Column, InvalidValue
 from tpuctl.data.tfrecord.example_encoding import Values
 from tpuctl.data.tfrecord.texts import Texts

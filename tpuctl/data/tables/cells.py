@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tpuctl.data.schema import TYPES, Feature, Tensor
+from tpuctl.data.schema.features import TYPES, Feature, Tensor
 from tpuctl.data.tables.columns import Column, InvalidValue, real, whole
 from tpuctl.data.tfrecord.example_encoding import Scalar
 from tpuctl.data.tfrecord.texts import Bytes, Texts, windows

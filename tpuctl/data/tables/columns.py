@@ -10,19 +10,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from tpuctl.data.schema import (
-    MISSING,
-    TYPES,
-    Audio,
-    Classes,
-    Feature,
-    Image,
-    Label,
-    Several,
-    Tensor,
-    example_kind,
-)
-from tpuctl.data.source import Indices, Options, supervised_pair
+from tpuctl.data.options import Options
+from tpuctl.data.schema.classes import MISSING, Classes
+from tpuctl.data.schema.features import TYPES, Audio, Feature, Image, Label, Several, Tensor, example_kind
+from tpuctl.data.source import Indices, supervised_pair
 from tpuctl.data.tfrecord.example_encoding import ColumnEncoder, Encoder, Value, Values
 from tpuctl.data.tfrecord.frames import Frames
 from tpuctl.data.tfrecord.texts import Texts

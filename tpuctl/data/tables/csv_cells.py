@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tpuctl.data.schema import MISSING, TYPES
+from tpuctl.data.schema.classes import MISSING
+from tpuctl.data.schema.features import TYPES
 from tpuctl.data.tables.cells import by_distinct, plain_cells, real_numbers, whole_numbers
 from tpuctl.data.tables.columns import Column, InvalidValue, real, whole
 from tpuctl.data.tfrecord.example_encoding import Value, Values

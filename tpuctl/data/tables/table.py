@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tpuctl.data.files.rows import Rows
-from tpuctl.data.schema import ClassCollector, Classes, Feature, Tensor, learn_numbers
+from tpuctl.data.options import BadRecord, Options
+from tpuctl.data.schema.classes import ClassCollector, Classes, learn_numbers
+from tpuctl.data.schema.features import Feature, Tensor
 from tpuctl.data.source import (
-    BadRecord,
     Blocks,
     Indices,
     Observations,
-    Options,
     Records,
     ScanProgress,
     Source,

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tpuctl.data.schema import Kind
+from tpuctl.data.schema.features import Kind
 from tpuctl.data.tfrecord.example_encoding import FieldHeads
 from tpuctl.data.tfrecord.texts import Bytes, Places, Texts
 

@@ -13,7 +13,7 @@ import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from tpuctl.data.schema import Kind
+from tpuctl.data.schema.features import Kind
 from tpuctl.errors import UsageError
 
 Messages = Mapping[str, tuple[tuple[str, int, bool, str], ...]]

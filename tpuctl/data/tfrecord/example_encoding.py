@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tpuctl.data.schema import Kind
+from tpuctl.data.schema.features import Kind
 from tpuctl.data.tfrecord.frames import Frames, fill_checksums
 from tpuctl.data.tfrecord.framing import OVERHEAD, frame_head
 from tpuctl.data.tfrecord.texts import Bytes, Places, Texts, distinct, windows

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from tpuctl import clock
-from tpuctl.catalogue.prices import Price, Total, unknown
+from tpuctl.catalogue.prices import Price, unknown
+from tpuctl.catalogue.totals import Total
 from tpuctl.errors import TpuctlError
 from tpuctl.flows.nodes.lookup import Allocation, Inventory, take_inventory
 from tpuctl.nodes import Node, NodeState

@@ -9,8 +9,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from tpuctl import clock
-from tpuctl.bucket_objects import METADATA, BadObjectError
-from tpuctl.catalogue.prices import Price, Total
+from tpuctl.bucket_objects import BadObjectError
+from tpuctl.catalogue.prices import Price
+from tpuctl.catalogue.totals import Total
 from tpuctl.errors import NotFoundError, TpuctlError
 from tpuctl.flows.costs.bills import Entry
 from tpuctl.flows.nodes.lookup import take_inventory
@@ -22,6 +23,7 @@ from tpuctl.flows.runs.lookup import ListedRun, listed_runs
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.summaries import read_state
 from tpuctl.nodes import History, Node, NodeId, PastChange
+from tpuctl.object_content import METADATA
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import Tpu, Verdict, read_run_metadata, read_run_type, read_verdict_metadata
 

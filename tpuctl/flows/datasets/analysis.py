@@ -26,11 +26,12 @@ from tpuctl.data.analysis.comparison import (
 )
 from tpuctl.data.analysis.contents import Contents, Moments, PictureSums, has_columns, measured
 from tpuctl.data.analysis.redraw import draw_sample, label_fields, redraw, scan
+from tpuctl.data.options import BadRecord, BadRecordsError, Options
 from tpuctl.data.order import Members, Sample, parse_splits, sample_of
 from tpuctl.data.output.manifest import Manifest
 from tpuctl.data.plan import DatasetPlan, SplitPlan, plan_members
-from tpuctl.data.schema import Feature, Image, Label, example_kinds, feature_type
-from tpuctl.data.source import BadRecord, BadRecordsError, Observations, Options, Source
+from tpuctl.data.schema.features import Feature, Image, Label, example_kinds, feature_type
+from tpuctl.data.source import Observations, Source
 from tpuctl.data.sources.registry import open_source
 from tpuctl.data.tfrecord.column_decoding import ColumnDecoder
 from tpuctl.data.tfrecord.example_decoding import Values, decode
@@ -38,7 +39,8 @@ from tpuctl.data.tfrecord.framing import Frames, read_frames
 from tpuctl.data.trees.objects import object_tree
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import NotFoundError, StateError, UsageError
-from tpuctl.flows.datasets.plan import OpenBucket, read_vocabulary
+from tpuctl.flows.datasets.head import read_vocabulary
+from tpuctl.flows.datasets.plan import OpenBucket
 from tpuctl.flows.download_folder import check_folder, filling
 from tpuctl.flows.progress import Report
 from tpuctl.local.confined_folder import NotAFileError, read_file

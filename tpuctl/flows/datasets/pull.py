@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpuctl.atomic_files import replace_file
-from tpuctl.bucket_objects import Content
 from tpuctl.data.output.manifest import (
     FILE,
     LARGEST,
@@ -25,6 +24,7 @@ from tpuctl.flows.download_folder import check_folder, filling
 from tpuctl.flows.progress import ByteCount, Progress, Report
 from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError, read_file
 from tpuctl.local.object_names import UnsafeNameError, local_parts
+from tpuctl.object_content import Content
 from tpuctl.parallel import fanout, values
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from tpuctl.data.output.shards import Shard, ShardResult, ShardStream
 from tpuctl.data.plan import DatasetPlan
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import ConflictError, DeadlineError, NotFoundError, StateError, TpuctlError
-from tpuctl.flows.datasets.plan import Conversion, Report
+from tpuctl.flows.datasets.conversion import Conversion, Report
 from tpuctl.flows.datasets.pull import LocalCopy
 from tpuctl.nodes import HttpRequest
 from tpuctl.parallel import fanout, values

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from tpuctl import accelerators
 from tpuctl.accelerators import Accelerator, accelerator, catalogue
-from tpuctl.catalogue.prices import OwnPrice, Price, RateList, RecordedPrice, own_price, unknown
+from tpuctl.catalogue.prices import OwnPrice, Price, RateList, own_price, unknown
+from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.cloud.provider import Provider
 from tpuctl.config.subnetworks import subnetwork_in
 from tpuctl.errors import ConfigError, StateError, TpuctlError, UsageError, nearest

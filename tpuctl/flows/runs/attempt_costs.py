@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tpuctl import clock, runs
-from tpuctl.catalogue.prices import Price, RecordedPrice, Total, unknown
+from tpuctl.catalogue.prices import Price, unknown
+from tpuctl.catalogue.recorded_price import RecordedPrice
+from tpuctl.catalogue.totals import Total
 from tpuctl.errors import TpuctlError
 from tpuctl.flows.runs.state import RunState, line_left
 from tpuctl.flows.runs.stored_run import StoredRun

@@ -10,7 +10,6 @@ from enum import Enum
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from tpuctl.bucket_objects import METADATA
 from tpuctl.errors import NotFoundError
 from tpuctl.flows.progress import ByteCount
 from tpuctl.flows.runs import checkpoints
@@ -21,6 +20,7 @@ from tpuctl.local.confined_folder import NotAFileError
 from tpuctl.local.object_names import UnsafeNameError, local_parts
 from tpuctl.local.private_folder import Fold, Places
 from tpuctl.local.staged_folder import StagedFolder
+from tpuctl.object_content import METADATA
 from tpuctl.parallel import fanout, values
 from tpuctl.upkeep import REMOVAL_TYPE
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from tpuctl import clock
 from tpuctl.bucket_layout import RunPaths
-from tpuctl.bucket_objects import MD5
 from tpuctl.errors import ConflictError, TpuctlError
 from tpuctl.flows.runs.stored_attempt import find_record
+from tpuctl.object_content import MD5
 from tpuctl.provenance import ResultFile, Results, digest_of, first_that_fit
 from tpuctl.runs import Verdict, encode
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from tpuctl import clock, durations, runs
 from tpuctl.bucket_objects import BadObjectError
-from tpuctl.catalogue.prices import RecordedPrice
+from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.errors import TpuctlError
 from tpuctl.flows.runs.evidence.decision import WorkerWord
 from tpuctl.flows.runs.evidence.witnesses import LiveSign

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from tpuctl import clock
 from tpuctl.bucket_layout import RUNS, STATUSES
 from tpuctl.bucket_objects import BadObjectError
-from tpuctl.catalogue.prices import Price, Total, unknown
+from tpuctl.catalogue.prices import Price, unknown
+from tpuctl.catalogue.totals import Total
 from tpuctl.errors import NotFoundError, TpuctlError
 from tpuctl.flows.progress import Report, silent
 from tpuctl.flows.runs.attempt_costs import NOT_ON_A_NODE, AttemptCost, PriceOf, RunCosts, known_costs, total

@@ -2,11 +2,10 @@
 
 The way of a request, from `server.py` on, which finds the API by the path:
 
-- a resumable upload starts in uploads/routes.py; uploads/resumable.py takes its chunks and checks their
-  ranges; storage/upload_sessions.py has its state;
-- an upload in one request: uploads/routes.py, uploads/single_request.py, uploads/spooling.py;
-- a download: server.py for its route, downloads/sending.py with its range;
-- a listing: json_api/objects.py or xml_api/routes.py, rules/list_query.py, storage/listing.py;
-- a multipart upload of the XML API: xml_api/multipart_uploads.py, storage/multipart_uploads.py, and
+- an upload: uploads.py takes it, in one request or in chunks; storage/upload_sessions.py has the state of
+  one in chunks;
+- a download: server.py for its route, downloads.py with its range;
+- a listing: json_api/objects.py or xml_api/routes.py, rules.py for its query, storage/listing.py;
+- a multipart upload of the XML API: xml_api/multipart_uploads.py, storage/upload_sessions.py, and
   storage/composing.py to join its parts.
 """

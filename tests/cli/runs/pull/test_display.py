@@ -12,7 +12,7 @@ from tests.flows.runs.records import CREATED, TPU, write_run
 from tests.running_simulator import CommandResult
 from tpuctl import runs
 from tpuctl.bucket_objects import BadObjectError
-from tpuctl.cli.runs.record import PartList, steps_of
+from tpuctl.cli.runs.pull import PartList, steps_of
 from tpuctl.client.runs import steps
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.runs.local_copy import Refusal

@@ -11,9 +11,10 @@ import pytest
 from tests.data.source_trees import examples, items, no_progress, opened, produce, write_image
 from tests.data.sources.annotated.trees import CATEGORIES, coco_content, turn, write_coco
 from tpuctl.data.images.rule import TURNED
+from tpuctl.data.options import BadRecord, BadRecordsError, Options
 from tpuctl.data.plan import plan
-from tpuctl.data.schema import Box, Label, Objects, Tensor
-from tpuctl.data.source import BadRecord, BadRecordsError, Options, Source
+from tpuctl.data.schema.features import Box, Label, Objects, Tensor
+from tpuctl.data.source import Source
 from tpuctl.data.sources.registry import open_source
 from tpuctl.errors import UsageError
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.data.source import BadRecord
+from tpuctl.data.options import BadRecord
 from tpuctl.data.sources.annotated.coco import Annotations, Instance, Picture, read_annotations, relative_box
 from tpuctl.errors import UsageError
 

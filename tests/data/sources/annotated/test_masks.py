@@ -10,8 +10,9 @@ from PIL import Image
 from tests.data.source_trees import examples, items, no_progress, opened, write_image
 from tests.data.sources.annotated.trees import turn, write_mask
 from tpuctl.data.images.rule import HINTS, TURNED
-from tpuctl.data.schema import Image as ImageFeature
-from tpuctl.data.source import BadRecord, Options, Source
+from tpuctl.data.options import BadRecord, Options
+from tpuctl.data.schema.features import Image as ImageFeature
+from tpuctl.data.source import Source
 from tpuctl.data.sources.registry import open_source
 from tpuctl.errors import UsageError
 

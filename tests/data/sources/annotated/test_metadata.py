@@ -9,8 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.data.source_trees import examples, items, no_progress, opened, write_image
-from tpuctl.data.schema import Image, Label, Several, Tensor, Text
-from tpuctl.data.source import BadRecord, Options, Source
+from tpuctl.data.options import BadRecord, Options
+from tpuctl.data.schema.features import Image, Label, Several, Tensor, Text
+from tpuctl.data.source import Source
 from tpuctl.data.sources.registry import open_source
 from tpuctl.errors import UsageError
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tpuctl.data.schema import Label, Tensor, Text
-from tpuctl.data.source import Options
+from tpuctl.data.options import Options
+from tpuctl.data.schema.features import Label, Tensor, Text
 from tpuctl.data.sources.annotated import records as module
 from tpuctl.data.sources.annotated.records import Rows
 from tpuctl.errors import UsageError

@@ -10,8 +10,9 @@ import pytest
 from tests.data.archives.tar_files import unpack
 from tests.data.archives.test_tree import zstd
 from tests.data.source_trees import examples, items, no_progress, opened, png
-from tpuctl.data.schema import Image, Label, Tensor, Text
-from tpuctl.data.source import BadRecord, Options, Source
+from tpuctl.data.options import BadRecord, Options
+from tpuctl.data.schema.features import Image, Label, Tensor, Text
+from tpuctl.data.source import Source
 from tpuctl.data.sources.registry import open_source
 from tpuctl.errors import UsageError
 

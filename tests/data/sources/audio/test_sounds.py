@@ -14,8 +14,9 @@ import soundfile
 from numpy.typing import NDArray
 
 from tests.data.source_trees import examples, items, no_progress, only_bad, opened
-from tpuctl.data.schema import Audio, Label
-from tpuctl.data.source import BadRecord, Options, Source
+from tpuctl.data.options import BadRecord, Options
+from tpuctl.data.schema.features import Audio, Label
+from tpuctl.data.source import Source
 from tpuctl.data.sources.audio import InvalidSound, inspect_sound, samples, sound_library
 from tpuctl.data.sources.registry import open_source
 from tpuctl.errors import ConfigError, UsageError

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tpuctl.data.schema import Feature, Label, Several, Tensor
+from tpuctl.data.schema.features import Feature, Label, Several, Tensor
 from tpuctl.data.sources.huggingface.features import (
     class_names,
     declared_column,

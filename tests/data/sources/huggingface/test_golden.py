@@ -10,9 +10,10 @@ from PIL import Image
 
 from tests.data.source_trees import examples, no_progress, opened
 from tests.paths import ROOT
-from tpuctl.data.schema import Image as ImageFeature
-from tpuctl.data.schema import Label, Several, Tensor, Text
-from tpuctl.data.source import Options, Source
+from tpuctl.data.options import Options
+from tpuctl.data.schema.features import Image as ImageFeature
+from tpuctl.data.schema.features import Label, Several, Tensor, Text
+from tpuctl.data.source import Source
 from tpuctl.data.sources.registry import open_source
 
 GOLDEN = ROOT / "tests" / "golden"

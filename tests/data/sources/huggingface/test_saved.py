@@ -14,8 +14,8 @@ from tests.data.source_trees import examples, items, no_progress, only_bad, open
 from tests.data.sources.audio.test_sounds import WAVE, flac, wav
 from tests.data.sources.huggingface.test_golden import GOLDEN, read
 from tests.data.test_memory import peak_of_its_own
-from tpuctl.data.schema import Audio, Label, Text
-from tpuctl.data.source import Options
+from tpuctl.data.options import Options
+from tpuctl.data.schema.features import Audio, Label, Text
 from tpuctl.data.sources.registry import open_source
 from tpuctl.data.trees.local import LocalTree
 from tpuctl.errors import TpuctlError, UsageError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.data.schema import Label, Text
+from tpuctl.data.schema.features import Label, Text
 from tpuctl.flows.datasets.analysis import ClassFolders
 
 

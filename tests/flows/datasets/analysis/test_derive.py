@@ -16,11 +16,12 @@ from tests.running_simulator import RunningSimulator
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
 from tpuctl.data.plan import DatasetPlan
-from tpuctl.data.schema import Feature, Label, Text
+from tpuctl.data.schema.features import Feature, Label, Text
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import TpuctlError, UsageError
 from tpuctl.flows.datasets.analysis import Origin, sample_plan, split_plan
-from tpuctl.flows.datasets.lookup import find_manifest, plan_removal, remove
+from tpuctl.flows.datasets.lookup import find_manifest
+from tpuctl.flows.datasets.rm import plan_removal, remove
 
 NEW = DatasetRef("new", "1.0.0")
 Derive = Callable[[Origin], AbstractContextManager[DatasetPlan]]

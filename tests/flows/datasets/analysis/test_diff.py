@@ -12,7 +12,7 @@ from tests.bucket_objects.records import MANIFEST
 from tests.flows.runs.evidence.memory_bucket import MemoryBucket
 from tpuctl.cloud.storage import Bucket
 from tpuctl.data.output.manifest import Manifest, ShardEntry, SplitEntry
-from tpuctl.data.schema import Label, Text
+from tpuctl.data.schema.features import Label, Text
 from tpuctl.errors import NotFoundError
 from tpuctl.flows.datasets.analysis import DatasetDiff, Difference, diff
 

@@ -16,7 +16,7 @@ from tests.flows.runs.evidence.memory_bucket import MemoryBucket
 from tpuctl.cloud.storage import Bucket
 from tpuctl.data.output.manifest import ShardEntry, SplitEntry
 from tpuctl.data.plan import plan
-from tpuctl.data.schema import Label, Text
+from tpuctl.data.schema.features import Label, Text
 from tpuctl.data.tfrecord.example_encoding import encode
 from tpuctl.data.tfrecord.framing import frame
 from tpuctl.datasets import DatasetRef

@@ -22,7 +22,8 @@ from tpuctl.flows.datasets.beam import dataflow
 from tpuctl.flows.datasets.beam import upload as beam_upload
 from tpuctl.flows.datasets.beam.dataflow import WHEEL, Settings, beam_options, estimate
 from tpuctl.flows.datasets.beam.worker import Task
-from tpuctl.flows.datasets.plan import UploadRequest, make_plan
+from tpuctl.flows.datasets.plan import make_plan
+from tpuctl.flows.datasets.request import UploadRequest
 
 Tpuctl = Callable[..., CommandResult]
 SETTINGS = Settings("my-project", "europe-west4", "my-bucket")

@@ -18,7 +18,8 @@ from tests.running_simulator import RunningSimulator
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.datasets.beam import upload as beam_upload
-from tpuctl.flows.datasets.plan import UploadRequest, make_plan
+from tpuctl.flows.datasets.plan import make_plan
+from tpuctl.flows.datasets.request import UploadRequest
 from tpuctl.flows.datasets.upload import Uploaded
 from tpuctl.polling import poll
 

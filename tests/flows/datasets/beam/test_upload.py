@@ -19,14 +19,16 @@ from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
 from tpuctl.data import tokens
+from tpuctl.data.options import BadRecordsError, Options, TokenOptions
 from tpuctl.data.plan import DatasetPlan, plan
-from tpuctl.data.source import BadRecordsError, Options, TokenOptions
 from tpuctl.errors import ConfigError, DeadlineError, HostError, UsageError
 from tpuctl.flows.datasets import upload as local_upload
 from tpuctl.flows.datasets.beam import upload as beam_upload
 from tpuctl.flows.datasets.beam.worker import Failures, Task, Worker
+from tpuctl.flows.datasets.conversion import ConversionProgress, Report
 from tpuctl.flows.datasets.lookup import find_manifest
-from tpuctl.flows.datasets.plan import ConversionProgress, Report, UploadRequest, make_plan
+from tpuctl.flows.datasets.plan import make_plan
+from tpuctl.flows.datasets.request import UploadRequest
 from tpuctl.flows.datasets.upload import Uploaded
 
 Tpuctl = Callable[..., CommandResult]

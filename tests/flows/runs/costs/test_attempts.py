@@ -13,7 +13,8 @@ import pytest
 from tests.flows.nodes.memory_provider import MemoryProvider
 from tests.flows.runs.records import ATTEMPT, STATUS, TPU, write_run
 from tpuctl import runs
-from tpuctl.catalogue.prices import Price, RecordedPrice, unknown
+from tpuctl.catalogue.prices import Price, unknown
+from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.runs.attempt_costs import AttemptCost, RunCosts, known_costs, total
 from tpuctl.flows.runs.description import cost_facts

@@ -11,10 +11,10 @@ from itertools import count
 import pytest
 
 from tpuctl import clock
-from tpuctl.bucket_objects import Content
 from tpuctl.cloud.downloads import ObjectStream
 from tpuctl.cloud.storage import Object
 from tpuctl.errors import ConflictError, NotFoundError
+from tpuctl.object_content import Content
 from tpuctl.sim.gcs.rules import compile_glob
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -10,13 +10,13 @@ import pytest
 
 from tests.flows.runs.records import write_chunk, write_run
 from tests.running_simulator import RunningSimulator
-from tpuctl.bucket_objects import Content
 from tpuctl.cloud.storage import Bucket, Object
 from tpuctl.errors import DeadlineError, NotFoundError
 from tpuctl.flows.runs.checkpoints import Checkpoint, Listing
 from tpuctl.flows.runs.local_copy import Selection, part_of
 from tpuctl.flows.runs.pull import PullResult, follow, pull
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.object_content import Content
 
 STATE = b"""\
 model_checkpoint_path: "ckpt-2"

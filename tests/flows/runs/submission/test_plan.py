@@ -14,7 +14,7 @@ from tests.flows.nodes.memory_provider import MemoryProvider, node
 from tests.flows.runs.evidence.memory_bucket import MemoryBucket
 from tpuctl.bucket_layout import NodePaths
 from tpuctl.bucket_objects import DecodeError, decode
-from tpuctl.catalogue.prices import RecordedPrice
+from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.cloud.storage import Bucket
 from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import NotFoundError, StateError, UsageError

@@ -13,7 +13,6 @@ from msgspec.structs import replace as replace_record
 
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import clock, runs
-from tpuctl.bucket_objects import Content
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.ssh import CommandResult as Answer
 from tpuctl.cloud.ssh import SshSession
@@ -39,6 +38,7 @@ from tpuctl.flows.runs.submission.plan import SubmitRequest, plan_submit
 from tpuctl.flows.runs.submission.submit import requests, submit
 from tpuctl.host.worker.records import WorkerStatus
 from tpuctl.nodes import NodeState
+from tpuctl.object_content import Content
 from tpuctl.parallel import fanout
 from tpuctl.polling import NO_PAUSE, Backoff, poll
 from tpuctl.sim.faults import grpc_fault

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from tpuctl.data.files.listing import PathIndex, unreadable
 from tpuctl.data.files.source_files import SourceFiles, every_file, split_of, words
-from tpuctl.data.schema import Box, Label, Objects, Tensor, Text
-from tpuctl.data.source import BadRecord, Options, ScanProgress, closed_on_error
+from tpuctl.data.options import BadRecord, Options
+from tpuctl.data.schema.features import Box, Label, Objects, Tensor, Text
+from tpuctl.data.source import ScanProgress, closed_on_error
 from tpuctl.data.sources.annotated.fields import Content, Pictures, ValueStore, no_options
 from tpuctl.data.sources.annotated.records import AnnotatedSource, MediaOrigin, Table, chosen
 from tpuctl.data.sources.names import COCO, PICTURES

@@ -14,8 +14,9 @@ from tpuctl.data.files.listing import Listing, unreadable
 from tpuctl.data.files.temp_files import RecordOffsets, TempFile
 from tpuctl.data.images.header import ImageInfo, inspect_image
 from tpuctl.data.images.survey import Survey
-from tpuctl.data.schema import Feature
-from tpuctl.data.source import BadRecord, Indices, Observations, Options, ScanProgress
+from tpuctl.data.options import BadRecord, Options
+from tpuctl.data.schema.features import Feature
+from tpuctl.data.source import Indices, Observations, ScanProgress
 from tpuctl.data.sources.folders import image_feature
 from tpuctl.data.tfrecord.example_encoding import Value
 from tpuctl.errors import UsageError

@@ -13,8 +13,9 @@ from tpuctl.data.files.listing import Listing
 from tpuctl.data.files.source_files import SourceFiles, every_file, split_of
 from tpuctl.data.images.decoding import decodable
 from tpuctl.data.images.header import InvalidImage, inspect_image
-from tpuctl.data.schema import Feature, Image
-from tpuctl.data.source import BadRecord, Observations, Options, ScanProgress, closed_on_error
+from tpuctl.data.options import BadRecord, Options
+from tpuctl.data.schema.features import Feature, Image
+from tpuctl.data.source import Observations, ScanProgress, closed_on_error
 from tpuctl.data.sources.annotated.fields import Content, Pictures, ValueStore, no_options
 from tpuctl.data.sources.annotated.records import AnnotatedSource, MediaOrigin, Table, chosen, in_no_split
 from tpuctl.data.sources.names import PICTURE_NAMES, is_mask, pair_name

@@ -15,8 +15,9 @@ import msgspec
 
 from tpuctl.data.files.listing import PathIndex, unreadable
 from tpuctl.data.files.source_files import SourceFiles, chosen_files, every_file, split_of
-from tpuctl.data.schema import TYPES
-from tpuctl.data.source import BadRecord, Options, ScanProgress
+from tpuctl.data.options import BadRecord, Options
+from tpuctl.data.schema.features import TYPES
+from tpuctl.data.source import ScanProgress
 from tpuctl.data.sources.annotated.records import MEDIA, AnnotatedSource, Listed, ListedRecord, media_kind
 from tpuctl.data.sources.names import METADATA, METADATA_PARQUET, is_media
 from tpuctl.data.tables import csv_cells

@@ -17,12 +17,12 @@ from tpuctl.data.files.source_files import SourceFiles
 from tpuctl.data.files.temp_files import RecordOffsets, TempFile
 from tpuctl.data.images.decoding import Ahead
 from tpuctl.data.images.header import InvalidImage
-from tpuctl.data.schema import ClassCollector, Feature, example_kinds, learn_numbers
+from tpuctl.data.options import BadRecord, Options
+from tpuctl.data.schema.classes import ClassCollector, learn_numbers
+from tpuctl.data.schema.features import Feature, example_kinds
 from tpuctl.data.source import (
-    BadRecord,
     Indices,
     Observations,
-    Options,
     Origin,
     Part,
     Records,

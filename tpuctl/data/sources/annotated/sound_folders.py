@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from tpuctl.data.files.listing import list_class_folders
-from tpuctl.data.schema import Label
-from tpuctl.data.source import Options, ScanProgress, closed_on_error
+from tpuctl.data.options import Options
+from tpuctl.data.schema.features import Label
+from tpuctl.data.source import ScanProgress, closed_on_error
 from tpuctl.data.sources.annotated.fields import ValueStore, no_options
 from tpuctl.data.sources.annotated.records import AnnotatedSource, Table
 from tpuctl.data.sources.annotated.sounds import Sounds

@@ -6,8 +6,9 @@ import numpy as np
 
 from tpuctl.data.files.listing import Listing
 from tpuctl.data.images.header import InvalidImage
-from tpuctl.data.schema import Feature
-from tpuctl.data.source import Observations, Options, ScanProgress
+from tpuctl.data.options import Options
+from tpuctl.data.schema.features import Feature
+from tpuctl.data.source import Observations, ScanProgress
 from tpuctl.data.sources.annotated.fields import Content
 from tpuctl.data.sources.audio import HEAD, InvalidSound, SoundRule
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from tpuctl.data.archives.tree import ArchiveTree
 from tpuctl.data.files.source_files import SourceFiles, every_file, list_files, split_of
-from tpuctl.data.source import BadRecord, Options, ScanProgress
+from tpuctl.data.options import BadRecord, Options
+from tpuctl.data.source import ScanProgress
 from tpuctl.data.sources.annotated.fields import unreadable_file
 from tpuctl.data.sources.annotated.records import AnnotatedSource, Listed, ListedRecord, media_kind
 from tpuctl.data.sources.names import JSON, NUMBERS, TAR_SHARDS, TEXTS, ending, is_media, is_value, sample_key

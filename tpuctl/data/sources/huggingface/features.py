@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tpuctl.data.schema import MOST_CLASSES, Label, Several, Tensor
+from tpuctl.data.schema.classes import MOST_CLASSES
+from tpuctl.data.schema.features import Label, Several, Tensor
 from tpuctl.data.tables.columns import Column, InvalidValue, real, whole
 from tpuctl.data.tfrecord.example_encoding import Scalar, Value
 from tpuctl.errors import UsageError

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from tpuctl.data.files.source_files import chosen_files
 from tpuctl.data.files.temp_files import CachedSource
-from tpuctl.data.source import Options, ScanProgress
+from tpuctl.data.options import Options
+from tpuctl.data.source import ScanProgress
 from tpuctl.data.sources.names import SAVED_DICT, SAVED_STATE
 from tpuctl.data.sources.parquet_files import ParquetTable, table_source
 from tpuctl.data.sources.registry import longest_text

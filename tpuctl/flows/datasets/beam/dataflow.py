@@ -10,7 +10,7 @@ from math import ceil
 from tpuctl import __version__
 from tpuctl.data.plan import DatasetPlan
 from tpuctl.errors import UsageError
-from tpuctl.flows.datasets.plan import UploadRequest
+from tpuctl.flows.datasets.request import UploadRequest
 
 WHEEL = f"tpuctl-{__version__}-py3-none-any.whl"
 """What workers install, a file of this machine: no package index has tpuctl. Beam itself brings pyarrow."""

@@ -13,13 +13,14 @@ from threading import Event, Thread
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from tpuctl.data.options import BadRecordsError
 from tpuctl.data.output.shards import Shard, ShardResult
 from tpuctl.data.plan import DatasetPlan
-from tpuctl.data.source import BadRecordsError
 from tpuctl.errors import ConfigError, TpuctlError, UsageError
 from tpuctl.flows.datasets import upload as local_upload
 from tpuctl.flows.datasets.beam.worker import Failures, Task
-from tpuctl.flows.datasets.plan import Conversion, ConversionProgress, Report, UploadRequest
+from tpuctl.flows.datasets.conversion import Conversion, ConversionProgress, Report
+from tpuctl.flows.datasets.request import UploadRequest
 from tpuctl.flows.datasets.upload import Commit, Staging, Uploaded
 from tpuctl.parallel import fanout, values
 

@@ -19,11 +19,13 @@ from tpuctl import errors
 from tpuctl.bucket_objects import BadObjectError, DecodeError, decode
 from tpuctl.cloud.endpoints import Cloud, Endpoints
 from tpuctl.config import Config
+from tpuctl.data.options import BadRecord, BadRecordsError
 from tpuctl.data.output.shards import Shard
 from tpuctl.data.plan import DatasetPlan
-from tpuctl.data.source import BadRecord, BadRecordsError
 from tpuctl.errors import TpuctlError, UsageError
-from tpuctl.flows.datasets.plan import Conversion, UploadRequest, make_plan
+from tpuctl.flows.datasets.conversion import Conversion
+from tpuctl.flows.datasets.plan import make_plan
+from tpuctl.flows.datasets.request import UploadRequest
 from tpuctl.flows.datasets.upload import FOLDER, Staging
 
 if TYPE_CHECKING:

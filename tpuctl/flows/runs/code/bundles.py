@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
-from tpuctl.bucket_objects import Content, ContentDigest
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs.code import programs
 from tpuctl.flows.runs.code.programs import Program
@@ -27,6 +26,7 @@ from tpuctl.host.worker.records import SCRIPT
 from tpuctl.job_header import Header
 from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError
 from tpuctl.masking import credential_kind, is_settings_file, secrets_in
+from tpuctl.object_content import Content, ContentDigest
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

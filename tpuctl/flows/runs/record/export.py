@@ -15,7 +15,6 @@ from typing import IO, TYPE_CHECKING, cast
 from tpuctl import printable
 from tpuctl.atomic_files import part_file
 from tpuctl.bucket_layout import DATASETS
-from tpuctl.bucket_objects import ContentDigest
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import NotFoundError, StateError, UsageError
 from tpuctl.flows.datasets.lookup import find_manifest
@@ -33,6 +32,7 @@ from tpuctl.flows.runs.record.archive_text import (
 )
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.local.object_names import UnsafeNameError, local_parts
+from tpuctl.object_content import ContentDigest
 from tpuctl.runs import Run, Verdict, encode
 
 if TYPE_CHECKING:

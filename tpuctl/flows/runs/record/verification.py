@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tpuctl import runs
 from tpuctl.bucket_layout import RunPaths, bundle
-from tpuctl.bucket_objects import METADATA, BadObjectError, Content, ContentDigest
+from tpuctl.bucket_objects import BadObjectError
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import TpuctlError, UsageError
 from tpuctl.flows.datasets.lookup import find_manifest
@@ -21,6 +21,7 @@ from tpuctl.flows.runs.stored_attempt import joined_pieces, left_behind
 from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError
 from tpuctl.local.object_names import UnsafeNameError, local_parts
 from tpuctl.local.staged_folder import STAGING
+from tpuctl.object_content import METADATA, Content, ContentDigest
 from tpuctl.provenance import Results, digest_of
 from tpuctl.runs import Run, Verdict, decode
 

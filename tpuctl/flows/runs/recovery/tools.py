@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tpuctl.catalogue.prices import Price, RecordedPrice, unknown
+from tpuctl.catalogue.prices import Price, unknown
+from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.recovery.authority import Limits

@@ -15,7 +15,7 @@ import msgspec
 
 from tpuctl import accelerators, clock
 from tpuctl.bucket_layout import NodePaths, RunPaths, bundle
-from tpuctl.catalogue.prices import RecordedPrice
+from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.catalogue.regions import unread
 from tpuctl.datasets import DatasetRef, PinnedDataset
 from tpuctl.errors import NotFoundError, StateError, TpuctlError, UsageError
