@@ -19,7 +19,7 @@ KNOWN = {
     "client/datasets/dataset.py": {"_of"},
     "client/nodes/client.py": {"_delete", "_plan"},
     "client/nodes/overview.py": {"_of"},
-    "client/nodes/plans.py": {"_of"},
+    "client/nodes/creation.py": {"_of"},
     "client/runs/client.py": {"_of", "_plan", "_policy", "_typed"},
     "client/runs/run.py": {"_of"},
     # a parameter of google-cloud-storage: its only way to take a session, by which tpuctl downloads, too
@@ -27,8 +27,8 @@ KNOWN = {
     # Apache Beam has no public way to the options that its runners take
     "flows/datasets/beam/pipeline.py": {"_actions", "_add_argparse_args"},
     # aiohttp and asyncssh, whose bytes and sockets a fault takes hold of
-    "sim/gcs/uploads/spooling.py": {"_buffer", "_buffer_offset"},
-    "sim/hosts/ssh/server.py": {"_transport"},
+    "sim/gcs/uploads.py": {"_buffer_offset"},
+    "sim/hosts/ssh.py": {"_transport"},
     # the HTTP rules of the Cloud TPU API, as Google generates them
     "sim/tpu/http_rules.py": {"_BaseTpuRestTransport", "_get_http_options"},
     # TensorFlow, which is made to take a CPU for a TPU

@@ -140,9 +140,9 @@ class TestNodes:
 
     def test_up_of_a_node_that_is_otherwise_than_asked(self, tpuctl, node) -> None:
         refused(tpuctl("up", "v3-8", "--name", node, "--spot", "--yes"), 4, "'n1' exists and is not spot")
-        runtime = ("--runtime", "tpu-ubuntu2204-base")
+        runtime = ("--runtime", "tpu-vm-tf-2.17.1-pjrt")
         result = tpuctl("up", "v3-8", "--name", node, *runtime, "--yes")
-        refused(result, 4, "has the runtime tpu-vm-tf-2.18.0")
+        refused(result, 4, "has the runtime tpu-ubuntu2204-base")
 
     def test_up_of_a_preempted_node_asks_before_it_is_deleted(self, tpuctl, node, simulator) -> None:
         simulator.call(simulator.world.preempt(f"projects/sim-project/locations/europe-west4-a/nodes/{node}"))

@@ -85,6 +85,7 @@ CALLS = (
     call("types", fault="ListLocations"),
     call("runtimes", fault="ListRuntimeVersions"),
     call("cost", "--since", WORD),
+    call("python", WORD),
     call("cost"),
     call("price", WORD),
     call("price", "v3-8", shows=False),

@@ -93,6 +93,7 @@ def test_the_simulator_that_runs_is_the_one_that_is_used(simulator) -> None:
         compute=published["compute_rest"],
         iap=published["iap_relay"],
         price_source="made up by the simulator",
+        is_default_account_editor=True,
     )
 
 

@@ -19,7 +19,7 @@ from tpuctl.cloud.endpoints import Cloud, connect
 from tpuctl.cloud.storage import UPLOAD_PART, Bucket, Grant
 from tpuctl.config import load
 from tpuctl.errors import BucketMissingError, ConflictError, DeadlineError, NotFoundError, TpuctlError
-from tpuctl.object_content import Content
+from tpuctl.object_content import MD5, Content
 from tpuctl.sim.faults import grpc_fault
 
 LIAR = "runs/The specified bucket does not exist./x"
@@ -330,7 +330,7 @@ class TestChanges:
 
     def test_a_checksum_of_md5_comes_where_it_is_asked_for(self, bucket: Bucket) -> None:
         bucket.upload("a", [b"hello"], "text/plain")
-        assert [bucket.objects("", md5=wanted)[0].md5 for wanted in (False, True)] == [
+        assert [bucket.objects("", more=more)[0].md5 for more in ("", MD5)] == [
             "",
             "XUFAKrxLKna5cZ2REBfFkg==",
         ]

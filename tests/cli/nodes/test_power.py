@@ -131,7 +131,8 @@ def test_no_capacity_to_start_is_a_stockout(tpuctl: Tpuctl, simulator: RunningSi
 
 
 @pytest.mark.parametrize(
-    ("options", "reason"), [(("v3-32",), "it has 4 hosts"), (("v3-8", "--spot"), "it is a spot TPU")]
+    ("options", "reason"),
+    [(("v3-32", "--framework", "tensorflow"), "it has 4 hosts"), (("v3-8", "--spot"), "it is a spot TPU")],
 )
 def test_what_cannot_be_stopped_is_refused_before_anything_is_sent(
     tpuctl: Tpuctl, simulator: RunningSimulator, options: tuple[str, ...], reason: str

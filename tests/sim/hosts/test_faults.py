@@ -71,7 +71,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordedHost:
         monkeypatch.setattr(faults, name, host.of_programs(name))
     monkeypatch.setattr(faults, "end_processes", host.of_programs("kill"))
     for name in ("fill", "free"):
-        monkeypatch.setattr(faults.disk_full, name, host.of_programs(name))
+        monkeypatch.setattr(faults.processes, name, host.of_programs(name))
     return host
 
 

@@ -25,7 +25,7 @@ from tpuctl.host.worker.records import FINISHED, RUNNING, encode
 from tpuctl.nodes import Node, NodeId, NodeState
 from tpuctl.runs import Verdict
 
-NODE = cast("Node", SimpleNamespace(id=TPU.id, name=TPU.name))
+NODE = cast("Node", SimpleNamespace(id=TPU.id, name=TPU.name, slices=0))
 
 
 class Ready(Witnesses):
@@ -142,7 +142,7 @@ class TestMemory:
         run = write_run(cast("Bucket", memory))
         later = msgspec.structs.replace(TPU, uid="8")
         run.announce(msgspec.structs.replace(ATTEMPT, tpu=later))
-        node = cast("Node", SimpleNamespace(id=later.id, name=later.name))
+        node = cast("Node", SimpleNamespace(id=later.id, name=later.name, slices=0))
         assert self.look(memory, node) == []
         (occupant,) = self.look(memory)
         assert occupant == Occupant("r1", "ada@laptop", "2026-01-01T12:00:00Z", "starting")

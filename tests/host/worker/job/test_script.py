@@ -22,7 +22,7 @@ FILE_NAMES = [name for name in NAMES.values() if "/" not in name and 0 < len(nam
 @pytest.mark.parametrize("name", ["-c", "-cimport os.py", "-m", "--help", *FILE_NAMES])
 def test_a_script_of_any_name_is_run_and_passes_for_no_option(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("import sys\nprint(sys.argv)\n")
-    started = command(replace(SPEC, script=name, arguments=["--rate"]), {})
+    started = command(replace(SPEC, script=name, arguments=["--rate"]), {}, sys.executable)
     script = Script(started, str(tmp_path), {}, str(tmp_path / "log.txt"), str(tmp_path / "lock"))
     codes = poll(
         lambda: None if script.poll() is None else [script.poll()], awaiting="its end", timeout=60,
@@ -64,7 +64,7 @@ def test_each_kind_of_program_has_its_command(
     kind: str, script: str, directory: str, started: list[str]
 ) -> None:
     spec = replace(SPEC, kind=kind, script=script, directory=directory, arguments=["--x", "1"])
-    assert command(spec, {}) == [*started, "--x", "1"]
+    assert command(spec, {}, sys.executable) == [*started, "--x", "1"]
 
 
 def test_arguments_have_the_values_of_documented_variables_alone() -> None:
@@ -76,5 +76,5 @@ def test_arguments_have_the_values_of_documented_variables_alone() -> None:
         "HOME": "/",
         "TPUCTL_X": "secret",
     }
-    filled = command(replace(SPEC, arguments=words), variables)[-5:]
+    filled = command(replace(SPEC, arguments=words), variables, sys.executable)[-5:]
     assert filled == ["--workdir=gs://b/o/a", "r0", "{HOME}", "{TPUCTL_X}", "{{x}}"]

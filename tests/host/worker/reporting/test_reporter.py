@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,8 @@ BACKOFF = Backoff(0.001, 0.01)
 
 class Clock:
     """A clock that only pauses move, in the place of the module `time`."""
+
+    gmtime, strftime = staticmethod(time.gmtime), staticmethod(time.strftime)
 
     def __init__(self) -> None:
         self.now = 0.0

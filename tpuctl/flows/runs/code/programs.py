@@ -333,7 +333,8 @@ def header_of(program: Program, defaults: Mapping[str, Any] = job_header.NONE) -
         )
     base = read_source(settings) if program.is_project and settings.is_file() else b""
     data = read_source(file) if file else b""
-    return read_settings(program.kind, data, str(file or program.script), base, defaults)
+    name = file.relative_to(program.here) if file and file.is_relative_to(program.here) else file
+    return read_settings(program.kind, data, str(name or program.script), base, defaults)
 
 
 def read_settings(
