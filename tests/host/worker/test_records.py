@@ -55,7 +55,7 @@ class TestSpec:
         written = json.loads(records.encode(read_spec({**REQUIRED, "schema": 1, "of a later version": 1})))
         assert written == {
             **REQUIRED, "token": "", "requires_python": "", "requirements": "", "packages": "image",
-            "participants": [],
+            "participants": [], "stored": [],
             "line": "", "line_timeout": 0.0, "wheelhouse": "", "setup": "", "setup_timeout": 1800.0,
             "resumption": None, "choice": "", "chips": 0, "pins": [], "python": "", "python_archives": {},
             "constraints": [], "sources": [], "kind": "script", "directory": "", "schema": 1,

@@ -31,6 +31,8 @@ KINDS = {
     ("ssh", "name"): "nodes",
     ("ssh-config", "names"): "nodes",
     ("exec", "name"): "nodes",
+    ("exec", "--run"): "runs",
+    ("ssh", "--run"): "runs",
     ("resubmit", "--on"): "nodes",
     ("diff", "first"): "runs",
     ("diff", "second"): "runs",

@@ -18,10 +18,18 @@ from tpuctl.client.nodes.node import host_name
 from tpuctl.config.files import state_folder
 from tpuctl.errors import UsageError
 from tpuctl.flows.remote import openssh
-from tpuctl.flows.remote.execution import Ended, Output, Results, Stream
+from tpuctl.flows.remote.execution import Ended, Output, Results, Stream, command_argv
 from tpuctl.flows.remote.openssh import key_alias, write_known_hosts
 from tpuctl.flows.remote.output_places import OutputEnds, OutputFiles
-from tpuctl.flows.remote.targets import ALL_WORKERS, HostName, Hosts, WorkerSet, chosen_workers, only_worker
+from tpuctl.flows.remote.targets import (
+    ALL_WORKERS,
+    HostName,
+    Hosts,
+    WorkerSet,
+    chosen_workers,
+    only_worker,
+    parse_workers,
+)
 from tpuctl.nodes import Node
 from tpuctl.printable import WholeLines, ranges
 
@@ -53,13 +61,34 @@ PINNED = ("target", "project", "ssh_user", "ssh_key", "host_keys")
 worker_option = click.option("--worker", metavar="N", help="Number of the worker; default: 0.")
 
 
+run_option = click.option(
+    "--run", metavar="RUN", help="In the environment of a run, on its TPU: its code, packages and variables."
+)
+
+
 def find_worker(session: Session, name: str | None, worker: str | None) -> Hosts:
     """Return the one worker that `NAME`, `NAME@3` or `--worker 3` means, by default worker 0.
 
     Raises UsageError for several, and as `find_hosts` does.
     """
     host = host_name(name or "")
-    hosts = find(session, host, chosen_workers(host, worker, only_worker(0)))
+    return require_one(find(session, host, chosen_workers(host, worker, only_worker(0))))
+
+
+def find_run(session: Session, run: str, name: str | None, worker: str | None) -> tuple[Hosts, list[str]]:
+    """Return the workers of a run that are meant, by default worker 0, and what starts a command in it.
+
+    Raises UsageError for a node that is named, too, and as `hosts_of` does.
+    """
+    from tpuctl.client.runs.steps import hosts_of  # noqa: PLC0415  only runs need it
+
+    if name:
+        raise UsageError("A run is on its own TPU.", hint="Leave out NAME, or --run; --worker 3 is worker 3.")
+    return hosts_of(session.context, run, parse_workers(worker or "0"))
+
+
+def require_one(hosts: Hosts) -> Hosts:
+    """Return hosts that are one; raises UsageError for several."""
     if len(hosts.workers) > 1:
         raise UsageError(
             f"{len(hosts.workers)} workers are named, and this command reaches one.",
@@ -130,29 +159,37 @@ def reach(session: Session, hosts: Hosts) -> Hosts:
     help="Write the output into files worker-0.out and worker-0.err of this folder, and show none.",
 )
 @click.option("--raw", is_flag=True, help="Write the bytes of one worker as they come.")
+@run_option
 @dry_run_option
 @with_session
 @reaching_options
 def execute(
     session: Session, name: str, worker: str | None, timeout: int | None, folder: Path | None, raw: bool,
-    dry_run: bool, words: tuple[str, ...],
+    run: str | None, dry_run: bool, words: tuple[str, ...],
 ) -> int | None:  # fmt: skip
     """Run a command on every host of a TPU at once, without input.
 
-    Without NAME, your only TPU. One word after -- is a line for the login shell; several are a program and
-    its arguments, exactly as they are. The command ends with Ctrl-C, and with its connection. The exit code
-    is the worst one: 8 for a host that was lost, else the highest. --json has the last 256 kB of each stream.
+    Without NAME, your only TPU; with --run, worker 0 of the run's. One word after -- is a line for the login
+    shell; several are a program and its arguments, exactly as they are. The command ends with Ctrl-C, and
+    with its connection. The exit code is the worst one: 8 for a host that was lost, else the highest. --json
+    has the last 256 kB of each stream.
 
     \b
     Example:
       tpuctl exec -- uptime
       tpuctl exec n1 --worker 0-3 -- 'ls *.log | wc -l'
       tpuctl exec -- python3 -c 'import jax; jax.print_environment_info()'
+      tpuctl exec --run digits-20260131-120000 -- python -m pip list
     """
     if not words:
         raise UsageError("There is no command.", hint="Write it after --: tpuctl exec -- uptime")
-    host = host_name(name)
-    hosts = find(session, host, chosen_workers(host, worker, ALL_WORKERS))
+    argv: Sequence[str] = words
+    if run:
+        hosts, entry = find_run(session, run, name, worker)
+        argv = (*entry, *command_argv(words))
+    else:
+        host = host_name(name)
+        hosts = find(session, host, chosen_workers(host, worker, ALL_WORKERS))
     if raw and (len(hosts.workers) > 1 or folder or session.as_json):
         raise UsageError("--raw is for one worker, without --json.", hint="Name it: --worker 0")
     context = session.context
@@ -161,22 +198,22 @@ def execute(
         return None
     hosts = reach(session, hosts)
 
-    def run(take: Callable[[Output], None]) -> Results:
-        return calls.execute(context, hosts, words, take, timeout)
+    def start(take: Callable[[Output], None]) -> Results:
+        return calls.execute(context, hosts, argv, take, timeout)
 
     with ExitStack() as stack:
         files = stack.enter_context(OutputFiles(folder, hosts.workers)) if folder else None
         if session.as_json:
-            return _as_json(run, words, files)
+            return _as_json(start, words, files)
         if files:
-            results = run(files.take)
+            results = start(files.take)
             output.note(f"The output is in {folder}.")
         elif raw:
-            results = run(write_raw)
+            results = start(write_raw)
         else:
             lines = LinePrinter(hosts.workers)
             stack.callback(lines.close)
-            results = run(lines.take)
+            results = start(lines.take)
     return _conclude(results)
 
 

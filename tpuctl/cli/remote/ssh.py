@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getopt
 import os
 import shlex
 import signal
@@ -15,10 +16,13 @@ from tpuctl.cli import output, printing
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.remote.exec import (
     AfterDashes,
+    find_run,
     find_worker,
     known_hosts_folder,
     login,
     proxy_command,
+    require_one,
+    run_option,
     worker_option,
 )
 from tpuctl.cli.session import Session, dry_run_option, reaching_options, with_session
@@ -28,6 +32,7 @@ from tpuctl.flows.hosts.way_in import patient_ssh
 from tpuctl.flows.remote import forwarding as flow
 from tpuctl.flows.remote import openssh
 from tpuctl.flows.remote.copy import relay
+from tpuctl.flows.remote.execution import command_argv
 from tpuctl.flows.remote.forwarding import Listener, is_port, listen, parse_ports
 from tpuctl.flows.remote.openssh import (
     SIM_SUFFIX,
@@ -52,29 +57,36 @@ class _Command(AfterDashes):
 @click.command(cls=_Command)
 @click.argument("name", required=False)
 @worker_option
+@run_option
 @dry_run_option
 @with_session
 @reaching_options
 def ssh(
-    session: Session, name: str | None, worker: str | None, dry_run: bool, words: tuple[str, ...]
-) -> None:
+    session: Session, name: str | None, worker: str | None, run: str | None, dry_run: bool,
+    words: tuple[str, ...],
+) -> None:  # fmt: skip
     """Log in on a worker of a TPU (default: your only TPU) with the system's OpenSSH, or run a command there.
 
-    NAME@3 is worker 3. After -- come options of ssh, such as -L 6006:localhost:6006, and a command. Your SSH
-    key is added to the TPU if it is missing, also to one that somebody else made. Only the host key that the
-    worker has published is accepted. Other settings are those of your ~/.ssh/config. The exit code is that
-    of ssh.
+    NAME@3 is worker 3. With --run, the shell or the command has the run's code, packages and variables. After
+    -- come options of ssh, such as -L 6006:localhost:6006, and a command. Your SSH key is added to the TPU if
+    it is missing, also to one that somebody else made. Only the host key that the worker has published is
+    accepted. Other settings are those of your ~/.ssh/config. The exit code is that of ssh.
 
     \b
     Example:
       tpuctl ssh
       tpuctl ssh ada-v3-8 --worker 1 -- nproc
+      tpuctl ssh --run digits-20260131-120000
     """
     if session.as_json and not dry_run:
         raise UsageError("--json shows what --dry-run would do.", hint="Add --dry-run, or remove --json.")
     program = openssh.find_program()
     key = session.cloud.ssh.login_key()
-    hosts = find_worker(session, name, worker)
+    if run:
+        hosts, entry = find_run(session, run, name, worker)
+        hosts, words = require_one(hosts), _entering(words, entry)
+    else:
+        hosts = find_worker(session, name, worker)
     if dry_run:
         _show_command(session, hosts, openssh.command(program, login(session, hosts), words))
         return
@@ -83,6 +95,18 @@ def ssh(
     command = openssh.command(program, login(session, admitted), words)
     session.close()
     hand_over(command)
+
+
+def _entering(words: Sequence[str], entry: Sequence[str]) -> tuple[str, ...]:
+    """Return words for ssh by which its command, or a shell on a terminal, starts with `entry`."""
+    try:
+        _, command = getopt.getopt(list(words), openssh.LETTERS)
+    except getopt.GetoptError as error:
+        raise UsageError(f"ssh has no such option: {error.msg}.") from error
+    own = words[: len(words) - len(command)]
+    if not command:
+        return (*own, "-t", shlex.join(entry))
+    return (*own, shlex.join([*entry, *command_argv([" ".join(command)])]))
 
 
 def _show_command(session: Session, hosts: Hosts, command: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Generator, Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
@@ -13,6 +14,7 @@ from tpuctl.client.context import Context
 from tpuctl.config import subnetworks
 from tpuctl.errors import NotFoundError, StateError, UsageError
 from tpuctl.flows.progress import Report
+from tpuctl.flows.remote.targets import Hosts, WorkerSet, find_hosts
 from tpuctl.flows.runs.control import cancel as cancel_flow
 from tpuctl.flows.runs.control import cancel as wait_flow
 from tpuctl.flows.runs.control import occupants
@@ -25,6 +27,7 @@ from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch_values
+from tpuctl.flows.runs.submission.launch import entry
 from tpuctl.nodes import HttpRequest
 from tpuctl.runs import Verdict, check_name, submitter
 
@@ -59,6 +62,35 @@ def attempt_of(run: StoredRun, number: int | None) -> StoredAttempt:
             hint=f"It has: {', '.join(map(str, numbers)) or 'none'}.",
         )
     return run.attempt(number)
+
+
+def hosts_of(context: Context, name: str, workers: WorkerSet) -> tuple[Hosts, list[str]]:
+    """Return workers of the node of a run's last attempt, and what starts a command in its environment there.
+
+    All workers are those that run the script. The node is one of this project, whatever the record says.
+    Raises StateError where the node is gone, or another user on the hosts has the run's files.
+    """
+    attempt = find(context, name).last_readable_attempt().record
+    tpu, login, ssh = attempt.tpu, attempt.login, context.cloud.ssh
+    if login and login != ssh.user:
+        raise StateError(
+            f"User '{login}' has the files of run '{name}' on the hosts of {tpu.name}, not '{ssh.user}'.",
+            hint=f"Log in as that user: TPUCTL_SSH_USER={shlex.quote(login)}",
+        )
+    chosen = workers if workers.ranges else WorkerSet(tuple((each, each) for each in attempt.workers))
+    gone = StateError(
+        f"'{tpu.name}', on which attempt {attempt.attempt} of run '{name}' was, is gone, with its files.",
+        hint=f"What it left in the bucket: tpuctl pull {name}",
+    )
+    try:
+        hosts = find_hosts(context.cloud.provider, tpu.name, chosen, context.owner, tpu.zone)
+    except NotFoundError as error:
+        if "worker" in error.facts:
+            raise
+        raise gone from error
+    if hosts.node.id.uids != tpu.id.uids:
+        raise gone
+    return hosts, entry(name, attempt.attempt)
 
 
 def page(context: Context, selection: Selection) -> Page:

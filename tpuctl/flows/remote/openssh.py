@@ -27,6 +27,8 @@ KEEP_ALIVE = {"ServerAliveInterval": "30", "ServerAliveCountMax": "4", "ConnectT
 """A dead connection ends after two minutes; less than the ten after which Google's firewalls forget one.
 
 So does a host that accepts connections and says nothing: ssh itself would wait for ever."""
+LETTERS = "1246ab:c:e:fgi:kl:m:no:p:qstvxAB:CD:E:F:GI:J:KL:MNO:PQ:R:S:TVw:W:XYy"
+"""Options of ssh, for getopt: those with a colon take a word (ssh.c of OpenSSH 9.2)."""
 FOREIGN = ("GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CONFIG")
 """Variables that say whose credentials a command uses: paths, and no secrets."""
 

@@ -1,4 +1,7 @@
-"""Runs the worker program: `launch` detaches it and answers, `ask` looks at it, `resume` follows a reboot."""
+"""Runs the worker program: `launch` detaches it and answers, `ask` looks at it, `resume` follows a reboot.
+
+`enter` becomes another program in the environment of a run.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +11,31 @@ import os
 import re
 import signal
 import sys
-from typing import BinaryIO, List, Mapping, NoReturn, Optional
+from typing import BinaryIO, List, Mapping, NoReturn, Optional, Sequence
 
 from tpuctl.host import timing
 from tpuctl.host.worker.attempt_lock import first_lock, is_held, is_held_in, is_started, live_attempts
 from tpuctl.host.worker.guard import NOT_PERMITTED, guarded
-from tpuctl.host.worker.records import BUSY, FORBIDDEN, LOCK_FILE, STARTED, STARTED_BEFORE, Spec, read_spec
+from tpuctl.host.worker.records import (
+    BUSY,
+    ENTRY_FILE,
+    FORBIDDEN,
+    LOCK_FILE,
+    STARTED,
+    STARTED_BEFORE,
+    Spec,
+    read_spec,
+)
 from tpuctl.host.worker.reporting import PREFIX
 
 BOOT_TIME = re.compile(r"^btime (\d+)$", re.MULTILINE)
 
 
 def main(arguments: List[str]) -> NoReturn:
-    """Run `launch SPEC`, or `ask` or `resume` with the attempt's folder, which SPEC is in."""
-    command, path = arguments
+    """Run `launch SPEC`, or `ask`, `resume` or `enter` with the attempt's folder, which SPEC is in."""
+    command, path, *words = arguments
     commands = {"launch": launch, "ask": ask, "resume": _resume}
-    _leave(commands[command](path))
+    _leave(enter(path, words) if command == "enter" else commands[command](path))
 
 
 def _leave(code: int) -> NoReturn:
@@ -128,6 +140,35 @@ def ask(folder: str) -> int:
         restarted = _boot_time() > os.fstat(lock.fileno()).st_mtime
     detail = "the host was restarted" if restarted else ""
     return _answer({"state": "gone", "detail": detail, "status": read_last(folder)}, 0)
+
+
+def enter(folder: str, words: Sequence[str]) -> int:
+    """Become a command, by default the user's shell, in the environment of the attempt in a folder.
+
+    Values that the disk does not have are those of a process of the run, while there is one. Return the exit
+    code that a shell has where there is no such command.
+    """
+    from tpuctl.host.worker.job import processes  # noqa: PLC0415  as in _run
+
+    with open(os.path.join(folder, ENTRY_FILE), encoding="utf-8") as stream:
+        entry = json.load(stream)
+    os.environ.update(entry["variables"])
+    alive = processes.with_variable(processes.running(), [processes.variable(folder)])
+    if alive:
+        os.environ.update((name, processes.value_of(min(alive), name)) for name in entry["unstored"])
+    elif entry["unstored"]:
+        text = "[tpuctl] not set, as only the running program has the values: %s"
+        print(text % ", ".join(entry["unstored"]), file=sys.stderr)
+    os.chdir(entry["folder"])
+    command = list(words) or [os.environ.get("SHELL") or "/bin/sh"]
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)  # Python ignores them, and the command would inherit that
+    sys.stderr.flush()
+    try:
+        os.execvp(command[0], command)  # noqa: S606  no shell is wanted
+    except OSError as error:
+        print("[tpuctl] %s: %s" % (command[0], error.strerror), file=sys.stderr)
+        return 127 if isinstance(error, FileNotFoundError) else 126
 
 
 def _boot_time() -> float:

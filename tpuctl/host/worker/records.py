@@ -42,6 +42,8 @@ CODE = "code"
 """The folder of the program inside an attempt's, on the host."""
 CELLS_FILE, EXECUTED = "cells.py", "executed"
 """In the attempt's folder on the host: what runs a notebook, and the folder of the one with its outputs."""
+ENTRY_FILE, ENTERED = "entry.json", "entered"
+"""In the attempt's folder on the host: what `ssh --run` and `exec --run` start with, and their own folder."""
 SETUP_TIMEOUT = 1800.0
 """Seconds that a set-up command may take, unless the user says otherwise."""
 
@@ -190,6 +192,8 @@ class Spec:
     """Secret of this attempt, never in the bucket: seals the statuses of its supervisors."""
     environment: Mapping[str, str]
     """Variables that the script gets on top of the host's own."""
+    stored: Sequence[str] = ()
+    """Those whose values are no secret, as the bucket has them; only the run's processes have the others."""
     requires_python: str = ""
     """Versions of Python as in PEP 440; empty for any."""
     requirements: str = ""

@@ -16,7 +16,16 @@ from tpuctl.errors import ConfigError, HostError, StateError, TpuctlError, joine
 from tpuctl.flows.hosts.bucket_access import grant_command
 from tpuctl.flows.hosts.program_zip import program
 from tpuctl.flows.hosts.way_in import published_key
-from tpuctl.host.worker.records import BUSY, FORBIDDEN, PROGRAM_FILE, STARTED_BEFORE, Spec, encode, identity
+from tpuctl.host.worker.records import (
+    BUSY,
+    ENTRY_FILE,
+    FORBIDDEN,
+    PROGRAM_FILE,
+    STARTED_BEFORE,
+    Spec,
+    encode,
+    identity,
+)
 from tpuctl.nodes import Node
 from tpuctl.parallel import values
 
@@ -47,6 +56,17 @@ $2 is the program's hash. All in one round trip. The spec has secrets, which no 
 """
 STOP = 'read -r pid of <"$1/started"; [ "${2-$of}" = "$of" ] && kill -TERM "$pid"'
 """For sh: ends the supervisor in folder $1; with $2, the identity of its attempt's key, no other run's."""
+ENTER = f"""
+folder="$PWD/$1"
+[ -e "$folder/{ENTRY_FILE}" ] || {{ echo "There is no $1 to enter on $(hostname). $2" >&2; exit 94; }}
+shift 2
+exec python3 "$folder/{PROGRAM}" enter "$folder" "$@"
+"""
+"""For sh: becomes the command after $2 in the environment of the attempt in folder $1; $2 is why not."""
+NOT_THERE = (
+    "The run has not been prepared here yet, its preparation has failed, an earlier version of tpuctl has"
+    " submitted it, or its files were deleted, as happens after five later runs."
+)
 IS_FULL = "Is its disk full? 'df -h' on the host shows it."
 ACCOUNT = re.compile(r"[A-Za-z0-9][\w.-]{0,98}@[\w.-]{1,150}")
 """A host may answer anything, and the command that is shown is copied into a shell."""
@@ -146,6 +166,11 @@ def stop_attempt(session: SshSession, run: str, attempt: int, *of: str) -> None:
     `of` is the identity of its key, where an earlier run of the name may have been on the host.
     """
     session.run(["sh", "-c", STOP, "sh", _folder(run, attempt), *of])
+
+
+def entry(run: str, attempt: int) -> list[str]:
+    """Return the words before a command that start it on a host in the environment of an attempt."""
+    return ["sh", "-c", ENTER, "sh", _folder(run, attempt), NOT_THERE]
 
 
 def _stop_unheard(session: SshSession, spec: Spec) -> None:

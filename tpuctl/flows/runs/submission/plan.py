@@ -49,7 +49,7 @@ from tpuctl.job_header import Header, ToolTable
 from tpuctl.masking import MaskedArguments, masked, masked_arguments, masked_diff
 from tpuctl.nodes import Node
 from tpuctl.provenance import seeds_of
-from tpuctl.runs import ORDERED_LOGS, Attempt, Git, Run, Tpu, check_name, submitter
+from tpuctl.runs import NOT_STORED, ORDERED_LOGS, Attempt, Git, Run, Tpu, check_name, submitter
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
@@ -134,6 +134,7 @@ def _spec(
     of_slice = {"TPUCTL_SLICE": str(number), "TPUCTL_SLICES": str(len(parts))}
     if "MEGASCALE_NUM_SLICES" in launch.environment:
         of_slice["MEGASCALE_SLICE_ID"] = str(number)
+    environment = {**of_slice, **launch.environment}
     installed = packages.chosen(run, attempt.tpu, launch.dependencies)
 
     kind = accelerators.catalogue().get(attempt.tpu.accelerator)
@@ -158,7 +159,10 @@ def _spec(
         unpacked_size=run.unpacked_size,
         key=key,
         folder=RunPaths(run.run).worker(attempt.attempt, worker),
-        environment={**of_slice, **launch.environment},
+        environment=environment,
+        stored=tuple(
+            name for name in environment if run.environment.get(name) != NOT_STORED or name in run.of_header
+        ),
         requires_python=run.requires_python,
         requirements=run.requirements,
         packages=run.packages,

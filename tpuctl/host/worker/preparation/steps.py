@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import os
 import pkgutil
 import shlex
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import time
 import zlib
+from dataclasses import replace
 from typing import (
     IO,
     BinaryIO,
@@ -40,6 +42,8 @@ from tpuctl.host.worker.records import (
     CELLS_FILE,
     CODE,
     COMMAND,
+    ENTERED,
+    ENTRY_FILE,
     EXECUTED,
     LOCK_FILE,
     NOTEBOOK,
@@ -130,6 +134,28 @@ def of_job(spec: Spec, prepared: Prepared, reports: str = "", code: str = "") ->
     if any(path):
         result["PYTHONPATH"] = os.pathsep.join(filter(None, path))
     return result
+
+
+def write_entry(spec: Spec, prepared: Prepared, folder: str, code: str) -> None:
+    """Write what a command needs that is started in the run's environment later, readable by its owner alone.
+
+    It has the environment of a run of kind COMMAND, and only values that the bucket has. Its reports have a
+    folder of their own: by that variable the run's processes are found, and ended with it.
+    """
+    reports = os.path.join(folder, ENTERED, "reports")
+    for path in (reports, tpu_logs(reports)):
+        os.makedirs(path, exist_ok=True)
+    stored = {name: value for name, value in spec.environment.items() if name in spec.stored}
+    variables = of_job(replace(spec, kind=COMMAND, environment=stored), prepared, reports, code)
+    entry = {
+        "folder": working_folder(spec, code),
+        "variables": {name: value for name, value in variables.items() if os.environ.get(name) != value},
+        "unstored": sorted(spec.environment.keys() - stored.keys()),
+    }
+    path = os.path.join(folder, ENTRY_FILE)
+    with open(os.open(path + ".part", os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as stream:
+        json.dump(entry, stream)
+    os.replace(path + ".part", path)
 
 
 def tpu_logs(reports: str) -> str:
@@ -417,8 +443,8 @@ def prepare(bucket: gcs.Bucket, spec: Spec, folder: str, log: str, reports: str)
     needs_packages = spec.dependencies or spec.requirements
     installed = _installed(spec, folder, code, log, base) if needs_packages else ""
     prepared = Prepared(interpreters.environment(base, spec, folder), installed)
-    if spec.kind in (SHELL, COMMAND):
-        write_commands(code, prepared.interpreter)
+    write_commands(code, prepared.interpreter)
+    write_entry(spec, prepared, folder, code)
     if spec.kind == NOTEBOOK:
         os.makedirs(os.path.join(folder, EXECUTED), exist_ok=True)
         with open(os.path.join(folder, CELLS_FILE), "wb") as program:
