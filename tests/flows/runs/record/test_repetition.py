@@ -105,7 +105,7 @@ class TestRecord:
             ("--seed", "7"),
             {"--seed": "7"},
         )
-        assert (plan.dependencies, plan.is_named, plan.setup_timeout) == (("optax", "numpy"), False, 60.0)
+        assert (plan.dependencies, plan.is_named, plan.run.setup_timeout) == (("optax", "numpy"), False, 60.0)
         assert plan.attempt.tpu.name == plan.node.name == "n1"
         assert plan.environment == {"TPUCTL_ACCELERATOR": "v3-8"}
         assert run.unpacked_size == site.code.unpacked_size

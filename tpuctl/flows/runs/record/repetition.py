@@ -99,9 +99,7 @@ def plan_repetition(
         environment={
             **own_variables(data_bucket.name, record.framework, node, record.dataset), **environment,
         },
-        wheelhouse=record.wheelhouse,
         setup=setup,
-        setup_timeout=record.setup_timeout,
         secrets=(*shown.values, *_secrets_in(setup), *_unstored(new, environment)),
         notes=(*_notes(run, new, node, verdict), *pinned.notes, *told, *resumption.note(new)),
         is_named=bool(request.name),

@@ -250,11 +250,8 @@ class SubmitPlan:
     """Requirements of the script; their URLs may hold passwords, so never in the bucket."""
     environment: Mapping[str, str]
     """Variables that the script gets on top of the host's own; holds secrets, so never in the bucket."""
-    wheelhouse: str = ""
-    """Folder of wheels in the code."""
     setup: str = ""
     """Command for sh before the script; may hold secrets, so never in the bucket."""
-    setup_timeout: float = SETUP_TIMEOUT
     secrets: tuple[str, ...] = ()
     """Values that no record gets, wherever a message quotes them."""
     notes: tuple[str, ...] = ()
@@ -328,9 +325,7 @@ def plan_submit(
             **own_variables(data_bucket.name, framework, node, dataset),
             **request.environment,
         },
-        wheelhouse=wheelhouse,
         setup=request.setup or "",
-        setup_timeout=request.setup_timeout,
         secrets=(*arguments.values, *_setup_values(request), *_unstored_values(request)),
         notes=tuple(notes),
         is_named=bool(request.name),
