@@ -71,7 +71,7 @@ def on_free_node(
 
 def in_line(plan: SubmitPlan, timeout: float = 0.0) -> SubmitPlan:
     """Return the plan of a run that waits in the line of its node."""
-    return replace(plan, waits=True, queue_timeout=timeout)
+    return replace(plan, launch=replace(plan.launch, waits=True, line_timeout=timeout))
 
 
 def _stop_all(

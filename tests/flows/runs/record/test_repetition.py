@@ -100,14 +100,18 @@ class TestRecord:
             "job-20260102-030405", "2026-01-02T03:04:05Z", submitter(), "", "r1",
         )  # fmt: skip
         assert (run.accelerator, run.data_bucket, run.bundle_sha256) == ("v3-8", "b", site.code.sha256)
-        assert (plan.arguments, run.arguments, run.seeds) == (
+        assert (plan.launch.arguments, run.arguments, run.seeds) == (
             ("--seed", "7"),
             ("--seed", "7"),
             {"--seed": "7"},
         )
-        assert (plan.dependencies, plan.is_named, plan.run.setup_timeout) == (("optax", "numpy"), False, 60.0)
+        assert (plan.launch.dependencies, plan.is_named, plan.run.setup_timeout) == (
+            ("optax", "numpy"),
+            False,
+            60.0,
+        )
         assert plan.attempt.tpu.name == plan.node.name == "n1"
-        assert plan.environment == {"TPUCTL_ACCELERATOR": "v3-8"}
+        assert plan.launch.environment == {"TPUCTL_ACCELERATOR": "v3-8"}
         assert run.unpacked_size == site.code.unpacked_size
 
     def test_it_may_have_a_name_and_a_node_of_its_own(self, site: Site) -> None:
@@ -164,10 +168,10 @@ class TestNotes:
 class TestArguments:
     def test_some_are_replaced_and_others_added(self, site: Site) -> None:
         site.submit()
-        assert site.repeat(changes=("--rate", "2")).arguments == ("--rate", "2")
-        assert site.repeat(changes=("--new", "3")).arguments == ("--rate", "1", "--new", "3")
-        assert site.repeat(changes=("--new", "3"), is_all=True).arguments == ("--new", "3")
-        assert site.repeat(is_all=True).arguments == ()
+        assert site.repeat(changes=("--rate", "2")).launch.arguments == ("--rate", "2")
+        assert site.repeat(changes=("--new", "3")).launch.arguments == ("--rate", "1", "--new", "3")
+        assert site.repeat(changes=("--new", "3"), is_all=True).launch.arguments == ("--new", "3")
+        assert site.repeat(is_all=True).launch.arguments == ()
 
     def test_a_secret_among_them_is_asked_for_again(self, site: Site, state: Path) -> None:
         site.submit(arguments=("--key", "***"))
@@ -175,9 +179,9 @@ class TestArguments:
             site.repeat()
         assert error.value.message == "The arguments of run 'r1' held a secret, which is not stored."
         assert error.value.hint == "Give it again: tpuctl resubmit r1 -- --OPTION=VALUE"
-        assert site.repeat(changes=("--key", "k9")).arguments == ("--key", "k9")
+        assert site.repeat(changes=("--key", "k9")).launch.arguments == ("--key", "k9")
         site.keep(state)
-        assert site.repeat().arguments == ("--key", "k3")
+        assert site.repeat().launch.arguments == ("--key", "k3")
 
 
 class TestVariables:
@@ -188,7 +192,9 @@ class TestVariables:
         )  # fmt: skip
         site.keep(state)
         plan = site.repeat(environment={"B": "2", "NEW": "3"})
-        own = {name: value for name, value in plan.environment.items() if not name.startswith("TPUCTL_")}
+        own = {
+            name: value for name, value in plan.launch.environment.items() if not name.startswith("TPUCTL_")
+        }
         assert own == {"A": "1", "KEY": "k1", "OF_HEADER": "7", "SEED": "5", "B": "2", "NEW": "3"}
         assert plan.run.environment == {**dict.fromkeys(own, NOT_STORED), "A": "1"}
         assert set(plan.secrets) >= {"k1", "2", "3"}
@@ -213,9 +219,9 @@ class TestVariables:
 class TestSetup:
     def test_it_is_as_recorded_or_as_kept(self, site: Site, state: Path) -> None:
         site.submit(setup="make")
-        assert site.repeat().setup == "make"
+        assert site.repeat().launch.setup == "make"
         site.keep(state)
-        assert site.repeat().setup == "login k2"
+        assert site.repeat().launch.setup == "login k2"
 
     def test_a_secret_in_it_may_be_in_the_header(self, site: Site) -> None:
         site.submit(setup="login ***")
@@ -291,7 +297,7 @@ class TestRemade:
         site.submit(dataset=PinnedDataset("pets", "1.0.0", self.DIGEST), data_bucket="b")
         plan = site.repeat()
         assert plan.run.dataset == PinnedDataset("pets", "1.0.0", self.DIGEST)
-        assert plan.environment["TPUCTL_DATA_DIR"] == "gs://b/datasets/pets/1.0.0"
+        assert plan.launch.environment["TPUCTL_DATA_DIR"] == "gs://b/datasets/pets/1.0.0"
 
     def test_one_with_other_data_is_refused(self, site: Site) -> None:
         self.put(site)
@@ -321,7 +327,7 @@ class TestRemade:
         site = Site(tmp_path / "code", HEADER.replace("make all", f"login --token {secret}"))
         site.submit(setup="login --token ***")
         plan = site.repeat()
-        assert (plan.setup, plan.run.setup) == (f"login --token {secret}", "login --token ***")
+        assert (plan.launch.setup, plan.run.setup) == (f"login --token {secret}", "login --token ***")
         assert secret in plan.secrets
 
     def test_another_command_in_the_header_is_not_the_runs(self, site: Site) -> None:

@@ -27,7 +27,7 @@ from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch_values
 from tpuctl.flows.runs.submission.launch import START
-from tpuctl.flows.runs.submission.plan import SubmitPlan, attempt_on
+from tpuctl.flows.runs.submission.plan import Launch, SubmitPlan, attempt_on
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like
 from tpuctl.host.worker.main import STARTED_BEFORE
 from tpuctl.host.worker.records import FINISHED, RUNNING, StopRequest, WorkerStatus, encode
@@ -208,7 +208,7 @@ class Site:
 
     def _keep(self, record: Run, attempt: Attempt, node: Node) -> None:
         """Keep here what a submission keeps."""
-        plan = SubmitPlan(record, attempt, node, None, (), (), {})  # type: ignore[arg-type]  # no code
+        plan = SubmitPlan(record, attempt, node, None, Launch((), (), {}))  # type: ignore[arg-type]  # no code
         launch_values.keep(self.bucket.name, record, plan)
 
     def label_for_run(self) -> None:

@@ -195,7 +195,7 @@ class TestKept:
         nothing: Any = None
         values = {"arguments": RUN.arguments, "dependencies": RUN.dependencies, "setup": RUN.setup, **fields}
         environment = {"RATE": "1", "KEY": "k", "OTHER": "o"}
-        plan = SubmitPlan(record, nothing, item, nothing, environment=environment, **values)
+        plan = SubmitPlan(record, nothing, item, nothing, Launch(environment=environment, **values))
         return keep("b", record, plan)
 
     RESTARTING = msgspec.structs.replace(RUN, restarts=Restarts(after_loss=None), machine=MACHINE)

@@ -13,7 +13,7 @@ from tests.flows.runs.submission.test_plan import planned, write
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import StateError, UsageError
 from tpuctl.flows.runs.submission.packages import chosen
-from tpuctl.flows.runs.submission.plan import Launch, on_node, specs
+from tpuctl.flows.runs.submission.plan import on_node, specs
 from tpuctl.nodes import Node
 
 FOUR = tuple(f"10.0.0.{number}" for number in range(1, 5))
@@ -111,24 +111,28 @@ def test_what_hosts_install_is_said_and_decided_anew_for_another_image(script: P
         "and tensorflow of PyPI has no operations of TPUs; libtpu from "
         "https://storage.googleapis.com/libtpu-tf-releases/index.html.",
     )
-    assert plan.run.dependencies == plan.dependencies == ("tensorflow==2.18.0", "numpy")
-    launch = Launch(plan.arguments, plan.dependencies, plan.environment)
+    assert plan.run.dependencies == plan.launch.dependencies == ("tensorflow==2.18.0", "numpy")
+    launch = plan.launch
     (spec,) = specs("b", plan.run, plan.attempt, launch, 1, "k")
     assert list(spec.dependencies) == ["tensorflow-tpu==2.18.0", "numpy"]
     assert list(spec.sources) == ["--find-links https://storage.googleapis.com/libtpu-tf-releases/index.html"]
     assert spec.choice in plan.notes[0]
     moved = on_node(plan, of(ONE), cast("Bucket", SimpleNamespace(name="b")))
     (spec,) = specs("b", moved.run, moved.attempt, launch, 1, "k")
-    assert (list(spec.dependencies), list(spec.sources), spec.choice) == (list(plan.dependencies), [], "")
+    assert (list(spec.dependencies), list(spec.sources), spec.choice) == (
+        list(plan.launch.dependencies),
+        [],
+        "",
+    )
 
 
 def test_packages_of_its_own_leave_out_those_of_the_image(script: Path) -> None:
     write(script, '"tensorflow"', packages="own")
     plan = planned(script, of(ONE))
-    assert chosen(plan.run, plan.attempt.tpu, plan.dependencies).requirements == ("tensorflow-tpu",)
+    assert chosen(plan.run, plan.attempt.tpu, plan.launch.dependencies).requirements == ("tensorflow-tpu",)
     write(script, '"tensorflow"')
     plan = planned(script, of(ONE))
-    assert chosen(plan.run, plan.attempt.tpu, plan.dependencies).requirements == ("tensorflow",)
+    assert chosen(plan.run, plan.attempt.tpu, plan.launch.dependencies).requirements == ("tensorflow",)
 
 
 def test_requirements_that_cannot_work_are_refused_before_anything_is_sent(script: Path) -> None:

@@ -87,19 +87,19 @@ class TestRecord:
             None,
             None,
         )
-        assert plan.environment == {"TPUCTL_ACCELERATOR": "v3-8", "A": "1", "B": "2"}
+        assert plan.launch.environment == {"TPUCTL_ACCELERATOR": "v3-8", "A": "1", "B": "2"}
         assert plan.secrets == ("1",)
         assert plan.notes == ()
 
     def test_its_header_counts_where_no_option_does(self, script: Path) -> None:
         write(script, '"numpy"', framework="jax", setup="make", env='{A = "1", B = "2"}', restarts="3")
         plan = planned(script, environment={"B": "3"})
-        assert (plan.setup, plan.run.setup, plan.dependencies) == ("make", "make", ("numpy",))
-        assert plan.environment == {"TPUCTL_ACCELERATOR": "v3-8", "A": "1", "B": "3"}
+        assert (plan.launch.setup, plan.run.setup, plan.launch.dependencies) == ("make", "make", ("numpy",))
+        assert plan.launch.environment == {"TPUCTL_ACCELERATOR": "v3-8", "A": "1", "B": "3"}
         assert plan.run.of_header == ("A",)
         assert plan.run.restarts == Restarts(after_loss=3)
         chosen = planned(script, setup="", restarts=RestartRequest("1"))
-        assert (chosen.setup, chosen.run.restarts) == ("", Restarts(after_loss=1))
+        assert (chosen.launch.setup, chosen.run.restarts) == ("", Restarts(after_loss=1))
 
     def test_a_name_is_the_users(self, script: Path) -> None:
         plan = planned(script, name="r1")
@@ -110,9 +110,9 @@ class TestRecord:
     def test_secrets_in_arguments_and_commands_are_masked(self, script: Path) -> None:
         plan = planned(script, arguments=(f"--token={SECRET}",), setup=f"login --token {SECRET}")
         assert plan.run.arguments == ("--token=***",)
-        assert plan.arguments == (f"--token={SECRET}",)
+        assert plan.launch.arguments == (f"--token={SECRET}",)
         assert SECRET not in plan.run.setup
-        assert plan.setup == f"login --token {SECRET}"
+        assert plan.launch.setup == f"login --token {SECRET}"
         assert SECRET in plan.secrets
         assert plan.notes[0].startswith(
             "Warning: --token looks like a secret. The run's record has *** instead"
@@ -155,7 +155,11 @@ class TestProject:
         (script.parent / "pyproject.toml").write_text(settings)
         plan = planned(script)
         assert plan.notes == ("pyproject.toml sets setup = 'make', restarts = 3.",)
-        assert (plan.setup, plan.run.restarts.after_loss, plan.environment["A"]) == ("make", 3, "1")
+        assert (plan.launch.setup, plan.run.restarts.after_loss, plan.launch.environment["A"]) == (
+            "make",
+            3,
+            "1",
+        )
         assert plan.settings == {
             "runs": "'Train Job.py' (script)", "project": str(script.parent), "working folder": ".",
             "framework": "jax (header)", "env": "A (pyproject.toml)", "setup": "make (pyproject.toml)",
@@ -191,7 +195,7 @@ class TestNode:
         bucket = cast("Bucket", MemoryBucket())
         moved = on_node(plan, node("n9", **SLICE), bucket)
         assert (moved.node.name, moved.run.accelerator, moved.attempt.tpu.name) == ("n9", "v3-32", "n9")
-        assert moved.environment == {"TPUCTL_ACCELERATOR": "v3-32", "A": "1"}
+        assert moved.launch.environment == {"TPUCTL_ACCELERATOR": "v3-32", "A": "1"}
         assert moved.attempt.workers == (0, 1, 2, 3)
         assert moved.attempt.created == plan.attempt.created
         assert moved.run.machine
@@ -262,7 +266,7 @@ class TestSlices:
         plan = plan_submit(
             cast("Bucket", MemoryBucket()), MemoryProvider(), "ada", SubmitRequest(script), AT, node=place
         )
-        start = Launch((), (), plan.environment, restarts=1)
+        start = Launch((), (), plan.launch.environment, restarts=1)
         told = specs("b", plan.run, plan.attempt, start, 1, "key")
         assert [
             (spec.environment["MEGASCALE_COORDINATOR_ADDRESS"], spec.environment["MEGASCALE_NUM_SLICES"])
@@ -364,7 +368,7 @@ class TestProjectLists:
         (folder / "requirements.txt").write_text("flax\noptax<1\n-c held.txt\n")
         (folder / "held.txt").write_text("numpy<2\n")
         plan = planned(folder / "job.py")
-        assert plan.dependencies == plan.run.dependencies == ("flax", "optax<1")
+        assert plan.launch.dependencies == plan.run.dependencies == ("flax", "optax<1")
         assert (plan.run.listed_in, plan.run.constraints) == ("requirements.txt", ("numpy<2",))
         assert "Hosts install what requirements.txt lists (2)." in plan.notes
 
@@ -372,4 +376,4 @@ class TestProjectLists:
         script = write(tmp_path / "project/job.py", framework="jax")
         (script.parent / "requirements.txt").write_text("flax\n")
         plan = planned(script)
-        assert (plan.dependencies, plan.run.listed_in) == ((), "")
+        assert (plan.launch.dependencies, plan.run.listed_in) == ((), "")

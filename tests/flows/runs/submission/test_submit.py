@@ -13,6 +13,8 @@ from msgspec.structs import replace as replace_record
 
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import clock, runs
+from tpuctl.bucket_objects import Content
+from tpuctl.client.runs.busy import in_line
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.ssh import CommandResult as Answer
 from tpuctl.cloud.ssh import SshSession
@@ -71,7 +73,7 @@ def owner() -> str:
 def submit_all(cloud: Cloud, request: SubmitRequest) -> None:
     """Submit a run that waits for those before it: a host on which another works starts no other."""
     plan = plan_submit(cloud.data_bucket, cloud.provider, owner(), request, clock.now())
-    submit(cloud.bucket, cloud.provider, cloud.ssh, replace(plan, waits=True))
+    submit(cloud.bucket, cloud.provider, cloud.ssh, in_line(plan))
 
 
 def written_names(cloud: Cloud, request: SubmitRequest) -> list[str]:
@@ -234,7 +236,7 @@ def test_of_two_equal_submits_at_once_one_owns_the_name_and_the_other_harms_noth
 def test_names_that_nobody_chose_do_not_collide(cloud: Cloud, request_of_four: SubmitRequest) -> None:
     unnamed = replace(request_of_four, name=None)
     plan = plan_submit(cloud.data_bucket, cloud.provider, owner(), unnamed, clock.now())
-    plan = replace(plan, waits=True)
+    plan = in_line(plan)
     names = [submit(cloud.bucket, cloud.provider, cloud.ssh, plan).run.run for _ in range(2)]
     assert names == [plan.run.run, f"{plan.run.run}-2"]
 
@@ -299,7 +301,7 @@ def test_a_bundle_that_was_overwritten_is_written_again(
     again = replace(request_of_four, name="r2")
     assert written_names(cloud, again)[0] == code
     plan = plan_submit(cloud.data_bucket, cloud.provider, owner(), again, clock.now())
-    assert submit(cloud.bucket, cloud.provider, cloud.ssh, replace(plan, waits=True)).notes == (
+    assert submit(cloud.bucket, cloud.provider, cloud.ssh, in_line(plan)).notes == (
         f"Warning: gs://{cloud.bucket.name}/{code} did not hold the code that it is named by. "
         "The code was written again.",
     )

@@ -20,6 +20,7 @@ from tpuctl.flows.runs.submission import launch_values, packages, resumption
 from tpuctl.flows.runs.submission.environment import check_values
 from tpuctl.flows.runs.submission.launch_values import LaunchValues
 from tpuctl.flows.runs.submission.plan import (
+    Launch,
     SubmitPlan,
     attempt_on,
     default_name,
@@ -94,12 +95,14 @@ def plan_repetition(
         attempt=attempt_on(node, record.framework, at),
         node=node,
         code=code,
-        arguments=arguments,
-        dependencies=header.dependencies,
-        environment={
-            **own_variables(data_bucket.name, record.framework, node, record.dataset), **environment,
-        },
-        setup=setup,
+        launch=Launch(
+            arguments=arguments,
+            dependencies=header.dependencies,
+            environment={
+                **own_variables(data_bucket.name, record.framework, node, record.dataset), **environment,
+            },
+            setup=setup,
+        ),
         secrets=(*shown.values, *_secrets_in(setup), *_unstored(new, environment)),
         notes=(*_notes(run, new, node, verdict), *pinned.notes, *told, *resumption.note(new)),
         is_named=bool(request.name),

@@ -60,10 +60,11 @@ def keep(bucket: str, run: Run, plan: SubmitPlan) -> list[str]:
     """
     if not run.restarts:
         return []
-    hidden = {name: plan.environment[name] for name, value in run.environment.items() if value == NOT_STORED}
+    start = plan.launch
+    hidden = {name: start.environment[name] for name, value in run.environment.items() if value == NOT_STORED}
     metadata, script = _hidden_settings(run.machine, plan.node)
     values = LaunchValues(
-        run, Tpu.of(plan.node), plan.arguments, plan.dependencies, hidden, plan.setup, metadata, script
+        run, Tpu.of(plan.node), start.arguments, start.dependencies, hidden, start.setup, metadata, script
     )
     try:
         if run.machine != plan.run.machine:

@@ -244,24 +244,13 @@ class SubmitPlan:
     attempt: Attempt
     node: Node
     code: bundles.Bundle
-    arguments: tuple[str, ...]
-    """Arguments of the program; may hold secrets, so never in the bucket."""
-    dependencies: tuple[str, ...]
-    """Requirements of the script; their URLs may hold passwords, so never in the bucket."""
-    environment: Mapping[str, str]
-    """Variables that the script gets on top of the host's own; holds secrets, so never in the bucket."""
-    setup: str = ""
-    """Command for sh before the script; may hold secrets, so never in the bucket."""
+    launch: Launch
     secrets: tuple[str, ...] = ()
     """Values that no record gets, wherever a message quotes them."""
     notes: tuple[str, ...] = ()
     """Sentences for the user."""
     is_named: bool = True
     """Whether the user chose the run's name."""
-    waits: bool = False
-    """Whether it waits in the line of its node."""
-    queue_timeout: float = 0.0
-    """Seconds for which it waits there; 0 for no limit."""
     takes_turn: bool = False
     """Whether its node was free, and of several submissions at once only the first may start."""
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -319,13 +308,12 @@ def plan_submit(
         attempt=attempt_on(node, framework, at),
         node=node,
         code=code,
-        arguments=request.arguments,
-        dependencies=header.dependencies,
-        environment={
-            **own_variables(data_bucket.name, framework, node, dataset),
-            **request.environment,
-        },
-        setup=request.setup or "",
+        launch=Launch(
+            arguments=request.arguments,
+            dependencies=header.dependencies,
+            environment={**own_variables(data_bucket.name, framework, node, dataset), **request.environment},
+            setup=request.setup or "",
+        ),
         secrets=(*arguments.values, *_setup_values(request), *_unstored_values(request)),
         notes=tuple(notes),
         is_named=bool(request.name),
@@ -446,7 +434,7 @@ def on_node(plan: SubmitPlan, node: Node, data_bucket: Bucket) -> SubmitPlan:
     """Return the same plan for another node, such as the one that was created for it."""
     framework, dataset, before = plan.run.framework, plan.run.dataset, plan.node
     former = own_variables(data_bucket.name, framework, before, dataset)
-    own = {name: value for name, value in plan.environment.items() if former.get(name) != value}
+    own = {name: value for name, value in plan.launch.environment.items() if former.get(name) != value}
     return replace(
         plan,
         run=msgspec.structs.replace(
@@ -454,7 +442,9 @@ def on_node(plan: SubmitPlan, node: Node, data_bucket: Bucket) -> SubmitPlan:
         ),
         attempt=attempt_on(node, framework, clock.parse(plan.attempt.created)),
         node=node,
-        environment={**own_variables(data_bucket.name, framework, node, dataset), **own},
+        launch=replace(
+            plan.launch, environment={**own_variables(data_bucket.name, framework, node, dataset), **own}
+        ),
     )
 
 

@@ -27,7 +27,7 @@ from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch, launch_sign, launch_values, resumption
 from tpuctl.flows.runs.submission.launch import BusyHostError
 from tpuctl.flows.runs.submission.launch_sign import LaunchSign
-from tpuctl.flows.runs.submission.plan import Launch, SubmitPlan, specs
+from tpuctl.flows.runs.submission.plan import SubmitPlan, specs
 from tpuctl.flows.runs.submission.turn import take_turn
 from tpuctl.masking import masked
 from tpuctl.nodes import HttpRequest
@@ -119,7 +119,8 @@ def launch_attempt(
     """
     bucket = run.bucket.name
     key = ssh.derived_key(f"{bucket}/{run.name}/{attempt.attempt}/{attempt.token}")
-    every = specs(bucket, plan.run, attempt, _launch(plan), plan.code.content.size, key)
+    start = replace(plan.launch, restarts=resumption.restarts_left(plan.run, ()))
+    every = specs(bucket, plan.run, attempt, start, plan.code.content.size, key)
     await_end = cache(lambda: _await_end(provider, run, attempt))
 
     def end_left() -> None:
@@ -160,13 +161,6 @@ def _await_end(provider: Provider, run: StoredRun, attempt: Attempt) -> Ending |
         began = witnesses.maintenance(node, since)
     evidence = f"the provider began maintenance of its node at {began}"
     return Ending(runs.MAINTENANCE, evidence, runs.BY_MACHINE) if began else None
-
-
-def _launch(plan: SubmitPlan) -> Launch:
-    return Launch(
-        plan.arguments, plan.dependencies, plan.environment, plan.setup, plan.waits, plan.queue_timeout,
-        resumption.restarts_left(plan.run, ()),
-    )  # fmt: skip
 
 
 def _interrupted(run: StoredRun, plan: SubmitPlan) -> InterruptedByUser:
