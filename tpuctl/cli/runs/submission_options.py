@@ -7,6 +7,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -128,11 +129,11 @@ def submission_options(command: Command) -> Command:
 
 def with_request(command: Command) -> Command:
     """Pass a command with `submission_options` a SubmitRequest as last argument, in place of values."""
-    names = [name for name in inspect.signature(_request).parameters if name != "session"]
+    names = inspect.signature(_request).parameters.keys() | {field.name for field in fields(SubmitRequest)}
 
     @functools.wraps(command)
     def wrapper(session: Session, *more: object, **parameters: Any) -> object:
-        request = _request(session, **{name: parameters.pop(name) for name in names})
+        request = _request(session, **{name: parameters.pop(name) for name in names & parameters.keys()})
         return command(session, *more, request, **parameters)
 
     return wrapper  # type: ignore[return-value]  # the wrapper stands for the command
@@ -246,41 +247,27 @@ OPTIONS = (
 
 
 def _request(
-    session: Session, script: Path | None, arguments: tuple[str, ...], module: str | None, root: Path | None,
-    name: str | None, tpu: str | None, accelerator: str | None, dataset: str | None, framework: str | None,
-    include: tuple[Path, ...], environment: tuple[str, ...], env_files: tuple[Path, ...],
-    secrets: tuple[str, ...], stored: tuple[str, ...], python: str | None, extras: tuple[str, ...],
-    groups: tuple[str, ...], indexes: tuple[str, ...], wheelhouse: Path | None, code_limit: int,
-    setup: str | None, setup_timeout: int, restarts: str | None, restarts_on_failure: str | None,
-    restart_zones: tuple[str, ...], max_price: str | None,
+    session: Session, script: Path | None, arguments: tuple[str, ...], module: str | None,
+    environment: tuple[str, ...], env_files: tuple[Path, ...], secrets: tuple[str, ...],
+    stored: tuple[str, ...], python: str | None, code_limit: int, restarts: str | None,
+    restarts_on_failure: str | None, restart_zones: tuple[str, ...], max_price: str | None, **same: Any,
 ) -> SubmitRequest:  # fmt: skip
+    """Return what the options ask for; `same` are those that are fields of the request as they are."""
     variables = variables_of(environment, env_files, secrets, stored, os.environ)
     program, kind, arguments = records.program(script, module, arguments)
     return SubmitRequest(
         script=program,
         kind=kind,
         arguments=arguments,
-        root=root,
-        framework=framework,
         defaults=session.config.run,
-        include=include,
-        name=name,
-        tpu=tpu,
-        accelerator=accelerator,
-        dataset=dataset,
         environment=variables,
         stored=stored,
-        setup=setup,
-        setup_timeout=setup_timeout,
         python=python or "",
-        extras=extras,
-        groups=groups,
-        indexes=indexes,
         python_archives=records.python_archives(session.context),
-        wheelhouse=wheelhouse,
         code_limit=code_limit * 1_000_000,
         secrets=tuple(pair.partition("=")[0] for pair in secrets),
         restarts=records.restart_request(
             session.context, restarts, restarts_on_failure, restart_zones, max_price
         ),
+        **same,
     )
