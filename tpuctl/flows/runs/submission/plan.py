@@ -6,7 +6,7 @@ import itertools
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -139,50 +139,48 @@ def _spec(
 
     kind = accelerators.catalogue().get(attempt.tpu.accelerator)
     return Spec(
+        **{name: getattr(run, name) for name in AS_RECORDED},
         bucket=bucket,
-        run=run.run,
         attempt=attempt.attempt,
         token=attempt.token,
         worker=worker,
         workers=attempt.tpu.hosts,
         tpu_uid=node.uid,
-        framework=run.framework,
-        script=run.script,
-        kind=run.kind,
-        directory=run.directory,
         arguments=launch.arguments,
         dependencies=installed.requirements,
         choice=installed.reason,
         bundle=bundle(run.bundle_sha256),
-        bundle_sha256=run.bundle_sha256,
         bundle_size=bundle_size,
-        unpacked_size=run.unpacked_size,
         key=key,
         folder=RunPaths(run.run).worker(attempt.attempt, worker),
         environment=environment,
         stored=tuple(
             name for name in environment if run.environment.get(name) != NOT_STORED or name in run.of_header
         ),
-        requires_python=run.requires_python,
-        requirements=run.requirements,
-        packages=run.packages,
-        constraints=run.constraints,
         sources=()
         if run.wheelhouse
         else (*run.sources, *(f"--find-links {page}" for page in installed.find_links)),
-        python=run.python,
-        python_archives=run.python_archives,
         participants=attempt.workers,
         line=line if launch.waits else "",
         line_timeout=launch.line_timeout,
-        wheelhouse=run.wheelhouse,
         setup=launch.setup,
-        setup_timeout=run.setup_timeout,
         chips=kind.chips_per_host if kind else 0,
         pins=tuple(f"{name}=={version}" for name, version in run.pins.items()),
         resumption=Resumption(launch.restarts, line, others) if launch.restarts else None,
     )
 
+
+AS_RECORDED = ({field.name for field in fields(Spec)} & set(Run.__struct_fields__)) - {
+    "arguments",
+    "dependencies",
+    "environment",
+    "pins",
+    "schema",
+    "setup",
+    "sources",
+    "token",
+}
+"""Fields of a spec that are those of the record; it may lack what is secret in the others."""
 
 MEGASCALE_PORT = "8081"
 PriceOf = Callable[[Node], RecordedPrice | None]
