@@ -13,7 +13,6 @@ from msgspec.structs import replace as replace_record
 
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import clock, runs
-from tpuctl.bucket_objects import Content
 from tpuctl.client.runs.busy import in_line
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.ssh import CommandResult as Answer
