@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from operator import attrgetter
 from pathlib import PurePosixPath
 
@@ -44,7 +44,7 @@ SHORTEST = 6
 """Fewest characters of a secret that is recognised by a likely name only."""
 PLACEHOLDER = re.compile(
     r"\*+|\.{3,}|[xX]{3,}|\$[A-Z_][A-Z0-9_]*|\$\{.*\}|\$\(.*\)|%\w?|%\(\w+\)s|[{\[(]+|\{.*\}|<.*>|\[.*\]"
-    r"|(?i:none|null|true|false|changeme|redacted|masked|your[-_ ].*)"
+    r"|(?i:none|null|true|false|read|write|changeme|redacted|masked|your[-_ ].*)"
 )
 """Values that stand for a secret."""
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -89,6 +89,7 @@ def _entropy(text: str) -> float:
 
 MASK = "***"
 """Stands for a secret wherever it is shown or stored."""
+_REQUESTS = ("a URL with a password", "a signed URL", "an authorization header")
 SHAPES = {
     # kind -> expression; the group `secret`, else the whole match, is the secret
     "a private key": r"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----(?![\"'.,])(?s:.*?)"
@@ -114,13 +115,28 @@ SHAPES = {
     "a signed URL": r"(?i:[?&;](?:x-goog-signature|x-amz-signature|sig)=)(?P<secret>[\w%+/=-]{16,2000})",
     "an authorization header": r"\b(?i:bearer|basic) (?=[^\s'\"]{0,40}\d)(?P<secret>[\w.~+/=-]{16,8000})",
 }
+_BEGINNINGS = "|".join(map(re.escape, (
+    "-----BEGIN", "AKIA", "ASIA", "ABIA", "ACCA", "ghp_", "gho_", "ghr_", "ghs_", "ghu_", "github_pat_",
+    "glpat-", "glptt-", "glrt-", "gldt-", "hf_", "api_org_", "sk-", "gsk_", "xai-", "r8_", "KGAT_", "wandb_v1_",
+    "dapi", "dop_v1_", "SG.", "AIza", "ya29.", "GOCSPX-", "1//0", "xox", "xapp-", "hooks.slack", "rk_live_",
+    "rk_test_", "sk_live_", "sk_test_", "pypi-AgE", "npm_", "dckr_pat_", "AGE-SECRET", ".eyJ",
+)))  # fmt: skip
+"""One of these is in each shape, but for those of URLs and headers: most texts have none, and are read once.
+
+Plain texts alone, as `re` then looks for their first letters.
+"""
+_OF_REQUESTS = r"(?:sig|signature)=|(?:bearer|basic) "
+"""The same for _REQUESTS but the first, in lower case."""
 _SHORTEST_WORD = 3
 """Fewest characters of a value that is masked where it stands alone."""
 _ASSIGNMENT = (
-    r"(?P<mark>[\"']?)(?<![\w.-])(?P<name>[A-Za-z_][\w.-]{0,99})(?P=mark)\]? {0,4}(?:=>?|:=?) {0,4}"
+    r"(?P<mark>[\"']?)(?<![\w.-])(?P<name>[A-Za-z_][\w.-]{0,99})(?P=mark)\]? {0,4}(?:=(?!=)>?|:=?) {0,4}"
     r"(?:[rbuf]{0,2}(?P<quote>[\"'])(?P<quoted>(?:(?!(?P=quote))[^\n]){1,8000})"
     r"|(?P<bare>[^\s\"'`,;&)\]}]{1,8000}))"
 )
+_LAST_WORDS = "|".join(sorted({*SECRET_WORDS, *LIKELY_WORDS, *POSSIBLE_WORDS}, reverse=True))
+_NAME_END = rf"(?:{_LAST_WORDS})(?:[^\Wa-z]|[.-])*[\"']?\]? {{0,4}}[=:]"
+"""Where the name in an assignment ends if its value may be a secret, in lower case."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +154,10 @@ def secrets_in(text: str, *, is_code: bool = False) -> list[Secret]:
     In code only a quoted text is a value: `password = read()` assigns none.
     """
     listed: list[Secret] = []
-    candidates = sorted((*_shapes(text), *_assignments(text, is_code=is_code)), key=attrgetter("start"))
+    lower = text.lower()
+    candidates = sorted(
+        (*_shapes(text, lower), *_assignments(text, lower, is_code=is_code)), key=attrgetter("start")
+    )
     for secret in candidates:
         if not listed or secret.start >= listed[-1].end:
             listed.append(secret)
@@ -162,22 +181,38 @@ def masked(text: str, values: Collection[str] = ()) -> str:
     return "".join((*parts, text[end:]))
 
 
-def _shapes(text: str) -> Iterator[Secret]:
-    for kind, expression in SHAPES.items():  # compiled when they are needed, which `re` remembers
-        for match in re.finditer(expression, text):
+def _shapes(text: str, lower: str) -> Iterator[Secret]:
+    # Expressions are compiled when they are needed, which `re` remembers.
+    kinds: Collection[str] = _REQUESTS if re.search(_OF_REQUESTS, lower) else _REQUESTS[:1]
+    for kind in SHAPES if re.search(_BEGINNINGS, text) else kinds:
+        for match in re.finditer(SHAPES[kind], text):
             group = "secret" if match.groupdict().get("secret") else 0
             if not PLACEHOLDER.fullmatch(match[group]):
                 yield Secret(*match.span(group), kind)
 
 
-def _assignments(text: str, *, is_code: bool) -> Iterator[Secret]:
-    for match in re.finditer(_ASSIGNMENT, text):
-        group = "quoted" if match["quoted"] else "bare"
-        name, value = match["name"], match[group]
-        if is_code and (group == "bare" or _is_word(name, value)):
-            continue
-        if is_secret(name, value):
-            yield Secret(*match.span(group), f"the value of {name}")
+def _assignments(text: str, lower: str, *, is_code: bool) -> Iterator[Secret]:
+    for start, end in _lines_of_names(text, lower):
+        for match in re.compile(_ASSIGNMENT).finditer(text, start, end):
+            group = "quoted" if match["quoted"] else "bare"
+            name, value = match["name"], match[group]
+            if is_code and (group == "bare" or _is_word(name, value)):
+                continue
+            if is_secret(name, value):
+                yield Secret(*match.span(group), f"the value of {name}")
+
+
+def _lines_of_names(text: str, lower: str) -> Iterator[tuple[int, int]]:
+    """Yield beginning and end of each line that assigns to a name of a secret; all of a text of rare letters."""
+    if len(lower) != len(text):  # one that has two in lower case moves those behind it
+        yield 0, len(text)
+        return
+    end, found = 0, re.compile(_NAME_END)
+    while match := found.search(lower, end):
+        start = text.rfind("\n", 0, match.start()) + 1
+        end = text.find("\n", match.end())
+        end = end if end >= 0 else len(text)
+        yield start, end
 
 
 def _is_word(name: str, value: str) -> bool:
@@ -235,6 +270,7 @@ NAMES = (
     "*.tfstate.backup", ".s3cfg", ".databrickscfg", "rclone.conf", "*.env.bak", "*.env.old",
 )  # fmt: skip
 """Names of files that hold credentials in their usual use."""
+_NAMED = "|".join(map(translate, NAMES))
 TEMPLATES = (".env.example", ".env.sample", ".env.template", ".env.dist", ".env.defaults")
 """Files beside those that hold none."""
 FOLDERS = frozenset({".ssh", ".aws", ".gnupg", ".azure", ".kube", ".docker", "gcloud"})
@@ -262,7 +298,7 @@ def credential_kind(name: str, content: bytes) -> str:
         return "a Google credential"
     if base in TEMPLATES:
         return ""
-    is_named = any(fnmatchcase(base, pattern) for pattern in NAMES)
+    is_named = re.match(_NAMED, base)
     return "credentials" if is_named or FOLDERS.intersection(path.parts[:-1]) else ""
 
 

@@ -99,3 +99,20 @@ def test_the_files_of_this_repository_hold_none() -> None:
 
 def test_the_hash_of_a_commit_is_no_secret() -> None:
     assert masked(f"commit {HEX}{HEX[:8]}") == f"commit {HEX}{HEX[:8]}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["google-auth==2.35.0", "id-token: write", "assert config.password == 7"],
+)
+def test_pins_rights_and_comparisons_hold_none(line: str) -> None:
+    assert secrets_in(line) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["APIKey2='hunter22'", 'a["Password"]  => "hunter22"', "x.access-token_1: hunter22", "SECRETS.=hunter22"],
+)
+@pytest.mark.parametrize("before", ["", "a = 1\n" * 9, "\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}\n"])
+def test_a_name_is_found_in_any_line_and_spelling(line: str, before: str) -> None:
+    assert masked(f"{before}{line}\nb = 2") == f"{before}{line.replace('hunter22', '***')}\nb = 2"
