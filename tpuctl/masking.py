@@ -42,8 +42,10 @@ TEXT_TOKENS = frozenset({
 """Words that make a token one of a text: `--pad-token`."""
 SHORTEST = 6
 """Fewest characters of a secret that is recognised by a likely name only."""
+_NO_TOKENS = "{[(<>=!~^"
+"""Begin a table or versions: `google-auth = ">=2.14"` in a lock file."""
 PLACEHOLDER = re.compile(
-    r"\*+|\.{3,}|[xX]{3,}|\$[A-Z_][A-Z0-9_]*|\$\{.*\}|\$\(.*\)|%\w?|%\(\w+\)s|[{\[(]+|\{.*\}|<.*>|\[.*\]"
+    r"\*+|\.{3,}|[xX]{3,}|\$[A-Z_][A-Z0-9_]*|\$\{.*|\$\(.*\)|%\w?|%\(\w+\)s|[{\[(]+|\{.*\}|<.*>|\[.*\]"
     r"|(?i:none|null|true|false|read|write|changeme|redacted|masked|your[-_ ].*)"
 )
 """Values that stand for a secret."""
@@ -59,10 +61,12 @@ def is_secret(name: str, value: str) -> bool:
     if not words or not value or PLACEHOLDER.fullmatch(value):
         return False
     before, last = "".join(words[-2:-1]), words[-1]
+    if last.startswith("credential") and ("/" in value or value.endswith(".json")):
+        return False  # where they are
     if last in SECRET_WORDS or (last == "key" and before in KEYS) or (last == "token" and before in TOKENS):
         return True
     if last in LIKELY_WORDS and before not in TEXT_TOKENS and len(value) >= SHORTEST:
-        return "/" not in value and not is_number(value)
+        return "/" not in value and value[0] not in _NO_TOKENS and not is_number(value)
     return last in POSSIBLE_WORDS and is_random(value)
 
 
@@ -117,9 +121,9 @@ SHAPES = {
 }
 _BEGINNINGS = "|".join(map(re.escape, (
     "-----BEGIN", "AKIA", "ASIA", "ABIA", "ACCA", "ghp_", "gho_", "ghr_", "ghs_", "ghu_", "github_pat_",
-    "glpat-", "glptt-", "glrt-", "gldt-", "hf_", "api_org_", "sk-", "gsk_", "xai-", "r8_", "KGAT_", "wandb_v1_",
-    "dapi", "dop_v1_", "SG.", "AIza", "ya29.", "GOCSPX-", "1//0", "xox", "xapp-", "hooks.slack", "rk_live_",
-    "rk_test_", "sk_live_", "sk_test_", "pypi-AgE", "npm_", "dckr_pat_", "AGE-SECRET", ".eyJ",
+    "glpat-", "glptt-", "glrt-", "gldt-", "hf_", "api_org_", "sk-", "gsk_", "xai-", "r8_", "KGAT_",
+    "wandb_v1_", "dapi", "dop_v1_", "SG.", "AIza", "ya29.", "GOCSPX-", "1//0", "xox", "xapp-", "hooks.slack",
+    "rk_live_", "rk_test_", "sk_live_", "sk_test_", "pypi-AgE", "npm_", "dckr_pat_", "AGE-SECRET", ".eyJ",
 )))  # fmt: skip
 """One of these is in each shape, but for those of URLs and headers: most texts have none, and are read once.
 
@@ -203,7 +207,7 @@ def _assignments(text: str, lower: str, *, is_code: bool) -> Iterator[Secret]:
 
 
 def _lines_of_names(text: str, lower: str) -> Iterator[tuple[int, int]]:
-    """Yield beginning and end of each line that assigns to a name of a secret; all of a text of rare letters."""
+    """Yield beginning and end of each line that assigns to a secret's name; all of a text of rare letters."""
     if len(lower) != len(text):  # one that has two in lower case moves those behind it
         yield 0, len(text)
         return

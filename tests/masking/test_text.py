@@ -103,9 +103,13 @@ def test_the_hash_of_a_commit_is_no_secret() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["google-auth==2.35.0", "id-token: write", "assert config.password == 7"],
-)
-def test_pins_rights_and_comparisons_hold_none(line: str) -> None:
+    [
+        "google-auth==2.35.0", 'google-auth = ">=2.14.1,<3.0.dev0"', "google-auth = {version = 2}",
+        "id-token: write", "github-token: ${{ secrets.GITHUB_TOKEN }}", "api_key: ${oc.env:API_KEY}",
+        "assert config.password == 7", "GOOGLE_APPLICATION_CREDENTIALS=/etc/key.json",
+    ],
+)  # fmt: skip
+def test_pins_rights_references_and_comparisons_hold_none(line: str) -> None:
     assert secrets_in(line) == []
 
 
