@@ -391,3 +391,7 @@ def read_stop(data: bytes, run: str) -> StopRequest:
 def identity(key: str) -> str:
     """Return what the file STARTED has of an attempt's key: runs of one name, one after the other, differ."""
     return hashlib.sha256(key.encode()).hexdigest()[:16]
+
+
+INSTALLED = ".tpuctl"
+"""Folder in the code by which the project's own packages are installed: dist-info, paths of modules."""

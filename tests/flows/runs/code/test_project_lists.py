@@ -71,7 +71,8 @@ class TestPyproject:
     def test_its_dependencies_and_its_python(self, project: Path) -> None:
         write(project, pyproject__toml=PYPROJECT, requirements__txt="other")
         lists = read(project)
-        assert lists == ProjectLists(("jax", "numpy>=1.26"), "pyproject.toml", ">=3.11")
+        assert lists.requirements == ("jax", "numpy>=1.26")
+        assert (lists.provenance, lists.requires_python) == ("pyproject.toml", ">=3.11")
 
     def test_extras_and_groups_also_those_of_others(self, project: Path) -> None:
         write(project, pyproject__toml=PYPROJECT)
@@ -126,12 +127,17 @@ class TestUvLock:
         write(project, pyproject__toml=PYPROJECT, uv__lock=LOCK + GIT)
         assert read(project, ["train"]).requirements[2] == "optax @ git+https://github.com/x/optax@0123abc"
 
-    def test_what_is_a_folder_is_told(self, project: Path) -> None:
-        sources = '[tool.uv.sources]\nnumpy = { path = "../numpy" }\n'
-        write(project, pyproject__toml=PYPROJECT + sources)
+    def test_what_is_a_folder_of_the_project_is_installed_from_it(self, project: Path) -> None:
+        sources = '[tool.uv.sources]\nnumpy = { path = "../numpy" }\njax = { workspace = true }\n'
+        more = '[tool.uv.workspace]\nmembers = ["libs/*"]\n'
+        write(project, pyproject__toml=PYPROJECT + sources + more)
+        write(project / "libs/jax", pyproject__toml='[project]\nname = "jax"\ndependencies = ["einops"]\n')
         lists = read(project)
-        assert lists.requirements == ("jax",)
-        assert lists.notes == ("Hosts do not install numpy: pyproject.toml takes it from a folder.",)
+        assert lists.requirements == ("einops",)
+        assert lists.editables[".tpuctl/jax.pth"] == b"libs/jax\n"
+        assert lists.notes == (
+            "Hosts do not install '../numpy' of pyproject.toml: it is no folder of the project.",
+        )
 
 
 class TestRequirements:
@@ -146,7 +152,32 @@ class TestRequirements:
         lists = read(project)
         assert lists.requirements == ("flax", "optax >=0.2", "y @ git+https://github.com/x/y@v1")
         assert lists.constraints == ("numpy<2",)
-        assert lists.notes == ("Hosts do not install '-e .' of requirements.txt: it is a folder.",)
+        assert lists.notes == ()
+
+    def test_a_folder_is_the_project_itself_or_a_package_in_it(self, project: Path) -> None:
+        write(project, requirements__txt="-e .[train]\n./lib\n-e git+https://x.org/y#egg=y\n-e ../other\n")
+        write(project, setup__py="setup(name='Mine', extras_require={'train': ['optax']})")
+        write(
+            project / "lib",
+            setup__cfg="[metadata]\nname = lib\n[options]\ninstall_requires =\n  clu\n  tqdm\n",
+        )
+        write(project.parent / "other", setup__py="setup(name='other')")
+        lists = read(project)
+        assert lists.requirements == ("clu", "tqdm", "y @ git+https://x.org/y")
+        assert {name for name in lists.editables if name.endswith(".pth")} == {
+            ".tpuctl/mine.pth", ".tpuctl/lib.pth",
+        }  # fmt: skip
+        assert lists.notes == (
+            "Hosts do not install '../other' of requirements.txt: it is no folder of the project.",
+        )
+
+    def test_an_environment_of_conda_is_refused_with_the_way(self, project: Path) -> None:
+        write(project, environment__yml="dependencies: [jax]")
+        with pytest.raises(UsageError, match=r"environment\.yml is for conda") as caught:
+            read(project)
+        assert "requirements.txt" in caught.value.hint
+        write(project, requirements__txt="jax")
+        assert read(project).requirements == ("jax",)
 
     @pytest.mark.parametrize(
         ("text", "words"),

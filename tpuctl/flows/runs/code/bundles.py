@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 from tpuctl.errors import UsageError
@@ -235,16 +236,18 @@ class Bundle:
 
 def pack(
     program: Program, include: Sequence[Path] = (), limit: int = LIMIT, report: Report | None = None,
-    words: Sequence[str] = (),
+    words: Sequence[str] = (), made: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Bundle:  # fmt: skip
     """Pack a program's project, or a lone script with the modules in its folder that it imports.
 
-    Besides the files and folders of `include`, and the files that `words` of the command line name. Raises
-    UsageError for a missing file, one outside the folder, a link of a lone script's that leads out of it, and
-    files of more than `limit` bytes.
+    Besides the files and folders of `include`, and the files that `words` of the command line name;
+    `made` are contents of more files.
+
+    Raises UsageError for a missing file, one outside the folder, a link of a lone script's that leads out of
+    it, and files of more than `limit` bytes.
     """
     project = ProjectFiles(program.root)
-    files = program.files(project)
+    files = {name: file for name, file in program.files(project).items() if name not in made}
     left, project.left = project.left, Left()
     for path in include:
         files.update(project.below(path))
@@ -256,7 +259,7 @@ def pack(
         raise _too_large(program, sizes, limit)
     notes += [*_notes(left, files), *_left_of_include(project.left, files)]
     try:
-        return _packed(project, files, program, sizes, report, tuple(notes))
+        return _packed(project, files, program, sizes, report, tuple(notes), made)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -288,7 +291,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def _packed(
     project: ProjectFiles, files: Mapping[str, Path], program: Program, sizes: Mapping[str, int],
-    report: Report | None, notes: tuple[str, ...],
+    report: Report | None, notes: tuple[str, ...], made: Mapping[str, bytes],
 ) -> Bundle:  # fmt: skip
     total, target = sum(sizes.values()), _Archive()
     try:
@@ -296,6 +299,10 @@ def _packed(
             with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
                 for name in sorted(files, key=lambda name: name.split("/")):
                     project.add(archive, name, files[name])
+                for name, content in sorted(made.items()):
+                    entry = tarfile.TarInfo(name)
+                    entry.size = len(content)
+                    archive.addfile(entry, io.BytesIO(content))
             unpacked_size = packed.tell()
     except BaseException:
         target.file.close()

@@ -1,4 +1,4 @@
-"""Reads what a project itself lists as its packages: pyproject.toml, uv.lock, requirements.txt.
+"""Reads what a project itself lists as its packages: pyproject.toml, uv.lock, requirements.txt, setup.py.
 
 Nothing of the project is executed. Where packages come from is trust: an index that a file names counts only
 if the user has named it, too.
@@ -9,21 +9,23 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import msgspec
 
 from tpuctl.config import files
 from tpuctl.errors import UsageError
-from tpuctl.flows.runs.code import bundles
+from tpuctl.flows.runs.code import bundles, project_package
+from tpuctl.flows.runs.code.project_package import Package
 from tpuctl.host.worker import requirements
 from tpuctl.host.worker.requirements import normalized
 from tpuctl.job_header import Header
 
 PYPROJECT, UV_LOCK, REQUIREMENTS = "pyproject.toml", "uv.lock", "requirements.txt"
+CONDA = ("environment.yml", "environment.yaml", "conda.yaml")
 PYPI = ("https://pypi.org/simple", "https://pypi.python.org/simple")
 MOST_FILES = 100
 """Files that a requirements.txt may include."""
@@ -33,6 +35,7 @@ _LONG = {
 }  # fmt: skip
 _EGG = re.compile(r"\A(git\+https://[^ #]+)#egg=([A-Za-z0-9._-]+)\Z")
 """How pip named a distribution of a repository before PEP 508."""
+_EGG_OF_URL = re.compile(r"#egg=[A-Za-z0-9._-]+\Z")
 _SOURCES = ("--find-links", "--index-url", "--extra-index-url")
 _WITHOUT_EFFECT = ("--prefer-binary", "--require-hashes")
 
@@ -54,6 +57,10 @@ class ProjectLists:
     """Options of pip that say where packages come from besides PyPI; the user trusts them."""
     notes: tuple[str, ...] = ()
     """Sentences for the user: what is not installed."""
+    editables: Mapping[str, bytes] = field(default_factory=dict)
+    """Files that make the project's own packages installed ones, by their names in the bundle."""
+    entry_points: Mapping[str, str] = field(default_factory=dict)
+    """Console scripts of these -> what they call, such as `pkg.train:main`."""
 
     def applied(self, header: Header) -> Header:
         """Return a header with these requirements, and the Python of the project unless it asks for one."""
@@ -73,47 +80,65 @@ def find(
     The nearest folder that lists something counts, from that folder up to the project's `root`; never your
     home or one above it. Raises UsageError.
     """
-    if header.lists_dependencies or header.tpuctl.requirements:
-        if extras or groups:
-            raise UsageError(
-                "The script's header lists its dependencies: no extra or group of pyproject.toml counts.",
-                hint="Leave out --extra and --group, or dependencies in the header.",
-            )
-        return ProjectLists()
-    home = Path.home()
+    lists_own = header.lists_dependencies or bool(header.tpuctl.requirements)
+    if lists_own and (extras or groups):
+        raise UsageError(
+            "The script's header lists its dependencies: no extra or group of pyproject.toml counts.",
+            hint="Leave out --extra and --group, or dependencies in the header.",
+        )
+    found, home = ProjectLists(), Path.home()
     for place in (folder, *folder.parents):
         if home.is_relative_to(place):
             break
-        lists = read(place, extras, groups, allowed)
-        if lists.provenance:
-            return lists
-        if place == root:
+        lists = own(place, root) if lists_own else read(place, extras, groups, allowed, root)
+        if lists.provenance or (lists.editables and not found.editables):
+            found = lists if lists.editables else replace(lists, editables=found.editables)
+        if lists.provenance or place == root:
             break
-    if extras or groups:
+    if (extras or groups) and not found.provenance:
         raise UsageError(f"No pyproject.toml of {root} has a [project] table.", hint="Leave out --extra.")
-    return ProjectLists()
+    return found
+
+
+def own(folder: Path, root: Path) -> ProjectLists:
+    """Return the package in one folder, without what it requires; raises UsageError as `read` does."""
+    reader = _Reader(folder.resolve(), root.resolve(), set())
+    reader.add_editable(reader.package(reader.pyproject()))
+    return ProjectLists(editables=reader.editables, entry_points=reader.entry_points)
 
 
 def read(
-    folder: Path, extras: Sequence[str] = (), groups: Sequence[str] = (), allowed: Collection[str] | None = ()
-) -> ProjectLists:
-    """Return what the files of one folder list: a [project] table with its lock, else requirements.txt.
+    folder: Path, extras: Sequence[str] = (), groups: Sequence[str] = (),
+    allowed: Collection[str] | None = (), root: Path | None = None,
+) -> ProjectLists:  # fmt: skip
+    """Return what the files of one folder list, and its package; `root` is what names in a bundle start from.
 
+    What pyproject.toml lists counts before requirements.txt, and that before setup.py and setup.cfg.
     `allowed` are the indexes that the user trusts besides PyPI; None where hosts ask no index. Raises
     UsageError for a file that cannot be read or lists what no host can install, for an unknown extra or
     group, and for an index that is not `allowed`.
     """
-    reader = _Reader(folder.resolve())
-    if (folder / PYPROJECT).is_file():
-        reader.read_pyproject(extras, groups)
-    if not reader.places and not extras and not groups and (folder / REQUIREMENTS).is_file():
+    reader = _Reader(folder.resolve(), (root or folder).resolve(), set())
+    content = reader.pyproject()
+    package = reader.package(content)
+    reader.add_editable(package)
+    is_of_pyproject = package.place.startswith(PYPROJECT)
+    if is_of_pyproject or ((extras or groups) and package.name):
+        reader.read_package(content, package, extras, groups)
+    elif not extras and not groups and (folder / REQUIREMENTS).is_file():
         reader.places.append(REQUIREMENTS)
         reader.read_requirements(reader.folder / REQUIREMENTS, reader.requirements)
-    if not reader.places:
-        return ProjectLists()
+    elif package.place:
+        reader.read_package(content, package, (), ())
+    elif conda := next((name for name in CONDA if (folder / name).is_file()), ""):
+        raise UsageError(
+            f"{folder / conda} is for conda, which hosts do not have.",
+            hint="Write what the program needs into requirements.txt beside it, or into the program's header:"
+            " dependencies = [...], also an empty list.",
+        )
     if allowed is None:
         reader.sources.clear()
-    else:
+    elif reader.places:
         reader.check_sources(allowed)
     return ProjectLists(
         requirements=tuple(dict.fromkeys(reader.requirements)),
@@ -123,12 +148,18 @@ def read(
         constraints=tuple(dict.fromkeys(reader.constraints)),
         sources=tuple(dict.fromkeys(reader.sources)),
         notes=tuple(dict.fromkeys(reader.notes)),
+        editables=reader.editables,
+        entry_points=reader.entry_points,
     )
 
 
 class _Project(msgspec.Struct, rename="kebab"):
     name: str = ""
+    version: str = ""
     dependencies: tuple[str, ...] | None = None
+    scripts: dict[str, str] = {}
+    entry_points: dict[str, dict[str, str]] = {}
+    dynamic: tuple[str, ...] = ()
     optional_dependencies: dict[str, tuple[str, ...]] = {}
     requires_python: str = ""
 
@@ -136,16 +167,20 @@ class _Project(msgspec.Struct, rename="kebab"):
 class _Uv(msgspec.Struct):
     sources: dict[str, Any] = {}
     index: tuple[dict[str, Any], ...] = ()
+    workspace: dict[str, Any] = {}
 
 
-class _UvTool(msgspec.Struct):
+class _Tools(msgspec.Struct):
     uv: _Uv = msgspec.field(default_factory=_Uv)
+    poetry: dict[str, Any] = {}
+    setuptools: dict[str, Any] = {}
+    hatch: dict[str, Any] = {}
 
 
 class _PyProject(msgspec.Struct, rename="kebab"):
     project: _Project | None = None
     dependency_groups: dict[str, tuple[str | dict[str, str], ...]] = {}
-    tool: _UvTool = msgspec.field(default_factory=_UvTool)
+    tool: _Tools = msgspec.field(default_factory=_Tools)
 
 
 class _Package(msgspec.Struct, rename="kebab"):
@@ -162,8 +197,9 @@ class _Lock(msgspec.Struct):
 class _Reader:
     """Reads files below one folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, root: Path, seen: set[Path]) -> None:
         self.folder = folder
+        self.root = root
         self.places: list[str] = []
         self.requirements: list[str] = []
         self.constraints: list[str] = []
@@ -171,38 +207,114 @@ class _Reader:
         self.pins: dict[str, str] = {}
         self.notes: list[str] = []
         self.requires_python = ""
+        self.editables: dict[str, bytes] = {}
+        self.entry_points: dict[str, str] = {}
+        self._seen = seen
+        """Folders whose packages are read."""
         self._files: set[Path] = set()
 
-    def read_pyproject(self, extras: Sequence[str], groups: Sequence[str]) -> None:
-        """Read a [project] table; nothing where there is none, or where another tool has its dependencies."""
-        content: _PyProject = self._toml(PYPROJECT, _PyProject)
-        project = content.project
-        if project is None or (project.dependencies is None and not extras and not groups):
-            return
-        self.places.append(PYPROJECT)
-        self.requires_python = project.requires_python
-        listed = [*(project.dependencies or ())]
+    def pyproject(self) -> _PyProject:
+        """Return pyproject.toml; an empty one where there is none."""
+        is_there = (self.folder / PYPROJECT).is_file()
+        content: _PyProject = self._toml(PYPROJECT, _PyProject) if is_there else _PyProject()
+        return content
+
+    def package(self, content: _PyProject) -> Package:
+        """Return what the metadata of the folder's package says, whatever tool it is for."""
+        self._seen.add(self.folder)
+        project, tools, setup = content.project, content.tool, project_package.of_setup(self.folder)
+        poetry = Package()
+        if tools.poetry:
+            poetry = self._of_poetry(tools.poetry)
+        if project is None:
+            return poetry if tools.poetry else setup
+        modules = project_package.modules_of(self.folder, tools.setuptools.get("package-dir", {}))
+        listed = Package(
+            name=project.name,
+            version=project.version or project_package.version_in(self.folder, modules, project.name),
+            modules=modules or setup.modules or poetry.modules,
+            entry_points={project_package.SCRIPTS: project.scripts, **project.entry_points},
+            extras=project.optional_dependencies,
+            requires_python=project.requires_python,
+        )
+        if project.dependencies is not None:
+            return replace(listed, dependencies=project.dependencies, place=PYPROJECT)
+        if poetry.place:
+            return replace(
+                listed, dependencies=poetry.dependencies, place=poetry.place,
+                extras={**poetry.extras, **listed.extras},
+            )  # fmt: skip
+        if "dependencies" in project.dynamic and not self._dynamic_files(content):
+            return replace(listed, dependencies=setup.dependencies, place=setup.place)
+        return replace(listed, place=PYPROJECT if self._dynamic_files(content) else "")
+
+    def _of_poetry(self, table: dict[str, Any]) -> Package:
+        try:
+            return project_package.of_poetry(table, self.folder, PYPROJECT)
+        except (TypeError, ValueError, AttributeError, KeyError) as error:
+            raise UsageError(
+                f"{self.folder / PYPROJECT} is wrong: its table [tool.poetry] is not as Poetry has it.",
+                hint="List what the program needs in its header: dependencies = [...]",
+            ) from error
+
+    def add_editable(self, package: Package) -> None:
+        """Take a package of this folder as one that hosts have installed."""
+        if self.folder.is_relative_to(self.root):
+            self.editables |= package.files(PurePosixPath(self.folder.relative_to(self.root).as_posix()))
+            self.entry_points |= package.entry_points.get(project_package.SCRIPTS, {})
+
+    def read_package(
+        self, content: _PyProject, package: Package, extras: Sequence[str], groups: Sequence[str]
+    ) -> None:
+        """Read what a package requires, with its extras and groups, and the versions of its lock."""
+        file = (package.place or PYPROJECT).partition(",")[0]
+        self.places.append(package.place or file)
+        self.requires_python = package.requires_python
+        listed = [*package.dependencies]
+        files = [*self._dynamic_files(content)]
+        of_hook = self._hook(content).get("optional-dependencies", {})
         for extra in extras:
             self.places.append(f"extra {extra}")
-            listed += self._of_extra(project, extra, set())
+            if extra in of_hook:
+                files += of_hook[extra]
+            else:
+                listed += self._of_extra(package, extra, set())
         for group in groups:
             self.places.append(f"group {group}")
-            listed += self._of_group(content, group, set())
+            of_poetry = package.extras.get(f"group {group}")
+            listed += self._of_group(content, group, set()) if of_poetry is None else of_poetry
+        for name in files:
+            self.read_requirements(self.folder / str(name), self.requirements)
+        if not listed and not files and of_hook:
+            self.notes.append(f"{PYPROJECT} lists packages in extras only: --extra {' or '.join(of_hook)}")
         git = self._read_lock() if (self.folder / UV_LOCK).is_file() else {}
         for text in listed:
-            self._add(text, PYPROJECT, content.tool.uv.sources, git)
+            self._add(text, file, content.tool.uv, git)
         for index in content.tool.uv.index:
             url = str(index.get("url", ""))
             if url.rstrip("/") not in PYPI:
                 self.sources.append(f"--extra-index-url {url}")
 
-    def _of_extra(self, project: _Project, extra: str, above: set[str]) -> Iterator[str]:
-        known = {normalized(name): listed for name, listed in project.optional_dependencies.items()}
+    def _dynamic_files(self, content: _PyProject) -> Sequence[str]:
+        """Return the files that setuptools, or the hook hatch-requirements-txt, takes dependencies from."""
+        dynamic = content.tool.setuptools.get("dynamic", {})
+        table = dynamic.get("dependencies", {}) if isinstance(dynamic, dict) else {}
+        named = table.get("file", ()) if isinstance(table, dict) else ()
+        return [named] if isinstance(named, str) else [*named, *self._hook(content).get("files", ())]
+
+    def _hook(self, content: _PyProject) -> dict[str, Any]:
+        hook: Any = content.tool.hatch
+        for name in ("metadata", "hooks", "requirements_txt"):
+            hook = hook.get(name, {}) if isinstance(hook, dict) else {}
+        return hook if isinstance(hook, dict) else {}
+
+    def _of_extra(self, package: Package, extra: str, above: set[str]) -> Iterator[str]:
+        known = {normalized(name): listed for name, listed in package.extras.items()}
         for text in self._named(known, extra, "extra", above):
             read = self._parsed(str(text), PYPROJECT)
-            if read.name == normalized(project.name) and read.extras:  # `all = ["mine[train,data]"]`
+            if read.name == normalized(package.name) and read.extras:  # `all = ["mine[train,data]"]`
                 for other in read.extras:
-                    yield from self._of_extra(project, other, above)
+                    yield from self._of_extra(package, other, above)
             else:
                 yield str(text)
 
@@ -224,12 +336,16 @@ class _Reader:
         listed: Sequence[Any] = known[normalized(name)]
         return listed
 
-    def _add(self, text: str, file: str, uv: dict[str, Any], git: dict[str, str]) -> None:
-        read = self._parsed(text, file)
-        sources = {normalized(name): source for name, source in uv.items()}
+    def _add(self, text: str, file: str, uv: _Uv, git: dict[str, str]) -> None:
+        if text.startswith(("./", "../")):
+            self._add_folder(text, self.folder, file, self.requirements)
+            return
+        read = self._parsed(_EGG_OF_URL.sub("", text), file)
+        sources = {normalized(name): source for name, source in uv.sources.items()}
         source = sources.get(read.name)
         if isinstance(source, dict) and ({"path", "workspace"} & source.keys()):
-            self.notes.append(f"Hosts do not install {read.name}: {file} takes it from a folder.")
+            path = source.get("path") or self._member(read.name, uv.workspace)
+            self._add_folder(str(path or read.name), self.folder, file, self.requirements)
         elif read.name in git and not read.url:
             extras = f"[{','.join(read.extras)}]" if read.extras else ""
             marker = f" ; {read.marker}" if read.marker else ""
@@ -241,6 +357,36 @@ class _Reader:
             )
         else:
             self.requirements.append(read.text)
+
+    def _member(self, name: str, workspace: dict[str, Any]) -> str:
+        """Return the folder of a workspace's member, empty for none."""
+        for pattern in workspace.get("members", ()):
+            for folder in self.folder.glob(str(pattern).lstrip("/")):
+                of_folder = _Reader(folder.resolve(), self.root, set())
+                if normalized(of_folder.package(of_folder.pyproject()).name) == name:
+                    return os.path.relpath(folder, self.folder)
+        return ""
+
+    def _add_folder(self, text: str, above: Path, file: str, target: list[str]) -> None:
+        """Take the package in a folder of the project as installed, and read what it requires."""
+        path, _, extras = text.partition("[")
+        folder = Path(os.path.realpath(above / path.removeprefix("file:")))
+        if not folder.is_relative_to(self.root) or not folder.is_dir():
+            self.notes.append(f"Hosts do not install '{text}' of {file}: it is no folder of the project.")
+            return
+        other = _Reader(folder, self.root, self._seen)
+        is_read = folder in self._seen and folder != self.folder
+        content = other.pyproject()
+        package = other.package(content)
+        other.add_editable(package)
+        if not is_read and package.place:
+            other.read_package(content, package, [name for name in extras.rstrip("]").split(",") if name], ())
+        target += other.requirements
+        self.constraints += other.constraints
+        self.sources += other.sources
+        self.notes += other.notes
+        self.editables |= other.editables
+        self.entry_points |= other.entry_points
 
     def _read_lock(self) -> dict[str, str]:
         """Read the versions of uv.lock, and return name -> URL of what it takes from git."""
@@ -285,6 +431,9 @@ class _Reader:
                     self.notes.append(
                         f"The hashes in {file} are not checked: name it as requirements in a header."
                     )
+                if words[0].startswith((".", "/", "file:")) and not words[0].endswith(".whl"):
+                    self._add_folder(words[0], path.parent, file, target)
+                    continue
                 text = _EGG.sub(r"\2 @ \1", " ".join(words))
                 target.append(self._parsed(text, f"{file}, line {number}").text)
                 continue
@@ -295,7 +444,11 @@ class _Reader:
             elif name in _SOURCES:
                 self._source(name, value, file)
             elif name == "--editable":
-                self.notes.append(f"Hosts do not install '{line}' of {file}: it is a folder.")
+                if "://" in value and not value.startswith("file:"):
+                    text = _EGG.sub(r"\2 @ \1", value)
+                    target.append(self._parsed(text, f"{file}, line {number}").text)
+                else:
+                    self._add_folder(value, path.parent, file, target)
             elif name not in _WITHOUT_EFFECT:
                 raise UsageError(
                     f"{self.folder / file}, line {number}: hosts do not know the option {name}.",

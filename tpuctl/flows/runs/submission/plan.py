@@ -272,7 +272,7 @@ def plan_submit(
     wheels = (request.wheelhouse,) if request.wheelhouse else ()
     include = (*request.include, *wheels, *bundles.files(program.root, header))
     words = (program.script, *request.arguments) if program.kind == COMMAND else request.arguments
-    code = bundles.pack(program, include, request.code_limit, report, words)
+    code = bundles.pack(program, include, request.code_limit, report, words, lists.editables)
     notes = [*_project_note(header, request), *_syntax_notes(program, header)]
     notes += [*bundles.direct_references(header), *code.notes]
     if lists.provenance:

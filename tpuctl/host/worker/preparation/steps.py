@@ -6,6 +6,7 @@ in `Spec.environment`: flows/runs/submission sets them.
 
 from __future__ import annotations
 
+import glob
 import gzip
 import io
 import json
@@ -45,6 +46,7 @@ from tpuctl.host.worker.records import (
     ENTERED,
     ENTRY_FILE,
     EXECUTED,
+    INSTALLED,
     LOCK_FILE,
     NOTEBOOK,
     OWN,
@@ -84,13 +86,45 @@ COMMANDS = "bin"
 
 
 def write_commands(code: str, python: str) -> None:
-    """Write the commands that start an interpreter by its usual names."""
+    """Write commands that start an interpreter by its usual names, and those of the project's packages."""
     folder = os.path.join(os.path.dirname(code), COMMANDS)
     os.makedirs(folder, exist_ok=True)
-    for name in ("python", "python3"):
+    texts = {name: _SCRIPT % (python, *target.partition(":")[::2]) for name, target in _console_scripts(code)}
+    start = '#!/bin/sh\nexec %s "$@"\n' % shlex.quote(python)
+    texts.update(python=start, python3=start)
+    for name, text in texts.items():
         path = os.path.join(folder, name)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o755), "w") as stream:
-            stream.write('#!/bin/sh\nexec %s "$@"\n' % shlex.quote(python))
+            stream.write(text)
+
+
+_SCRIPT = "#!%s\nimport sys\nfrom importlib import import_module\nfrom operator import attrgetter\n" + (
+    "module, name = %r, %r\nsys.exit(attrgetter(name)(import_module(module))())\n"
+)
+"""What pip writes for a console script, in short."""
+
+
+def _console_scripts(code: str) -> Iterator[Tuple[str, str]]:
+    """Yield name and object of each command that the project's packages have."""
+    import configparser  # noqa: PLC0415  slow, and most projects have none
+
+    for path in glob.glob(os.path.join(glob.escape(code), INSTALLED, "*.dist-info", "entry_points.txt")):
+        parser = configparser.ConfigParser(delimiters=("=",), interpolation=None)
+        parser.optionxform = str  # type: ignore[assignment,method-assign]
+        parser.read(path, encoding="utf-8")
+        for name, target in parser["console_scripts"].items() if "console_scripts" in parser else ():
+            if os.path.basename(name) == name and ":" in target:
+                yield name, target
+
+
+def _editables(code: str) -> List[str]:
+    """Return the folders of modules of the project's packages, and the one with their dist-info."""
+    installed = os.path.join(code, INSTALLED)
+    folders = []
+    for path in sorted(glob.glob(os.path.join(glob.escape(installed), "*.pth"))):
+        with open(path, encoding="utf-8") as stream:
+            folders.append(os.path.normpath(os.path.join(code, stream.readline().strip())))
+    return [*folders, installed] if folders else []
 
 
 def of_job(spec: Spec, prepared: Prepared, reports: str = "", code: str = "") -> Dict[str, str]:
@@ -130,9 +164,10 @@ def of_job(spec: Spec, prepared: Prepared, reports: str = "", code: str = "") ->
     is_lone = spec.kind == SCRIPT and not spec.directory and "/" not in spec.script
     source = os.path.join(code, "src")
     modules = [code if code and not is_lone else "", source if code and os.path.isdir(source) else ""]
+    modules += _editables(code) if code else []
     path = [prepared.packages, result.get("PYTHONPATH", ""), *modules]
     if any(path):
-        result["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+        result["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, path)))
     return result
 
 
