@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -277,6 +278,97 @@ def _may_be_root(folder: Path) -> bool:
     return not home.is_relative_to(folder)
 
 
+_PYTHON = re.compile(r"(?:.*/)?(?:python[0-9.]*|torchrun|ipython3?)")
+_WITH_VALUE = frozenset(
+    {"-W", "-X", "--nproc_per_node", "--nproc-per-node", "--master_port", "--master-port"}
+)
+_MOST_SCRIPTS = 5
+"""Shell scripts that start each other are read as deep."""
+
+
+def started(
+    program: Program, words: Sequence[str], scripts: Mapping[str, str], depth: int = 0
+) -> Iterator[Program]:
+    """Yield the Python programs that a command line or a shell script starts, as far as it says it in words.
+
+    `words` are the arguments of the program, `scripts` the console scripts of the project -> what they call.
+    """
+    if depth > _MOST_SCRIPTS:
+        return
+    if program.kind not in (SHELL, COMMAND):
+        yield program
+        return
+    if program.kind == COMMAND:
+        lines = [[program.script, *words]]
+    else:
+        lines = list(_commands(program.source().decode(errors="replace")))
+    for line in lines:
+        for kind, name in _pythons(line, scripts):
+            try:
+                found = _found(program, kind, name)
+            except (UsageError, OSError, ValueError):
+                continue
+            if found:
+                yield from started(found, (), scripts, depth + 1)
+
+
+def _found(program: Program, kind: str, name: str) -> Program | None:
+    if kind == MODULE:
+        module = Program(MODULE, name, program.root, program.directory, program.is_project)
+        return found if (found := _with_module_file(module)).file else None
+    beside = [program.file.parent] if program.file else []
+    for folder in (program.here, *beside, program.root):
+        file = folder / name
+        if file.is_file() and file.resolve().is_relative_to(program.root):
+            path = file.resolve()
+            script = path.relative_to(program.root).as_posix()
+            return Program(kind, script, program.root, program.directory, program.is_project, path)
+    return None
+
+
+def _commands(text: str) -> Iterator[list[str]]:
+    """Yield the words of each line of a shell script, those that end in a backslash joined."""
+    for line in text.replace("\\\n", " ").splitlines():
+        if "py" in line or "sh" in line or "run" in line:
+            try:
+                yield shlex.split(line[:10_000], comments=True)
+            except ValueError:  # a quotation over several lines
+                yield line[:10_000].split()
+
+
+def _pythons(words: Sequence[str], scripts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield kind and name of what a command line starts: of Python, of a shell, of the project itself."""
+    for at, word in enumerate(words):
+        if word in scripts:
+            yield MODULE, scripts[word].partition(":")[0]
+        elif word.endswith((".sh", ".bash")):
+            yield SHELL, word
+        elif _PYTHON.fullmatch(word):
+            rest = iter(words[at + 1 :])
+            for option in rest:
+                if option == "-m":
+                    yield MODULE, next(rest, "")
+                elif option in _WITH_VALUE:
+                    next(rest, "")
+                    continue
+                elif option.startswith("-"):
+                    continue
+                elif option.endswith(".py"):
+                    yield SCRIPT, option
+                break
+
+
+def roots(program: Program) -> list[Path]:
+    """Return the folders that modules of the project are imported from, those of the program first."""
+    file = program.file
+    own = file.parent if file else program.here
+    if file and program.kind == MODULE:
+        depth = len(program.script.split(".")) - (0 if file.name == "__main__.py" else 1)
+        own = file.parents[depth]
+    near = (own, program.here, program.root, program.root / "src") if program.is_project else (own,)
+    return [folder for folder in dict.fromkeys(near) if folder.is_dir()]
+
+
 def named_files(program: Program, words: Sequence[str], shipped: set[str]) -> tuple[list[Path], list[str]]:
     """Return the files that words of the command line name and that are not shipped, and notes on others.
 
@@ -290,7 +382,13 @@ def named_files(program: Program, words: Sequence[str], shipped: set[str]) -> tu
             continue
         name = path.relative_to(program.root).as_posix() if path.is_relative_to(program.root) else ""
         is_link_out = path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(program.root)
-        if (not name or is_link_out) and path.is_file():
+        if not name and path.is_dir() and not _is_of_every_machine(path):
+            way = "Data goes by 'tpuctl data upload' or a gs:// path."
+            notes.append(f"{word} is named, and is a folder outside of {program.root}: it is not sent. {way}")
+        elif name and os.path.isabs(word) and not path.is_dir():
+            way = quoted_path(os.path.relpath(path, program.here))
+            notes.append(f"{word} is named by its path on this machine: hosts have it as {way}.")
+        elif (not name or is_link_out) and path.is_file():
             notes.append(f"{word} is named, and is outside of {program.root}: it is not sent.")
         elif name and path.is_file() and name not in shipped:
             if is_credential(name, path):
@@ -301,6 +399,13 @@ def named_files(program: Program, words: Sequence[str], shipped: set[str]) -> tu
             way = f"If the run reads it: --include {quoted_path(word)}"
             notes.append(f"{word} is named, and is not sent. {way}")
     return files, notes
+
+
+def _is_of_every_machine(folder: Path) -> bool:
+    """Return whether a folder is one that hosts have, too, or an empty one that a program fills."""
+    temporary = map(Path, ("/tmp", "/var/tmp", "/dev/shm", tempfile.gettempdir()))  # noqa: S108  on hosts
+    is_top = len(folder.parts) <= 2  # such as /home
+    return is_top or any(map(folder.is_relative_to, temporary)) or not any(folder.iterdir())
 
 
 def _holds_any(folder: str, names: set[str]) -> bool:
@@ -333,6 +438,12 @@ def header_of(program: Program, defaults: Mapping[str, Any] = job_header.NONE) -
         )
     base = read_source(settings) if program.is_project and settings.is_file() else b""
     data = read_source(file) if file else b""
+    if file and data.startswith((b"\x7fELF", b"MZ\x90", b"\xcf\xfa\xed\xfe")):
+        raise UsageError(
+            f"{file} is a binary, not a script.", hint="A command goes after --: submit -- COMMAND"
+        )
+    if file and program.kind == SCRIPT and data.lstrip()[:1] == b"{" and b'"nbformat"' in data:
+        raise UsageError(f"{file} is a notebook, not a script.", hint=f"Rename it: {file.stem}.ipynb")
     name = file.relative_to(program.here) if file and file.is_relative_to(program.here) else file
     return read_settings(program.kind, data, str(name or program.script), base, defaults)
 

@@ -82,14 +82,10 @@ def imported_files(script: Path, root: Path | None = None) -> list[Path]:
     return [file for file in files if file.is_file()]
 
 
-def framework(sources: Iterable[bytes], dependencies: Iterable[str] = ()) -> str:
-    """Return the framework that programs import or that requirements name; '' where they name none."""
+def framework(imported: Iterable[str], dependencies: Iterable[str] = ()) -> str:
+    """Return the framework of imported names or of requirements; '' where they name none."""
     named = {requirements.parse(text).name for text in dependencies}
-    named |= {
-        requirements.normalized(name.partition(".")[0])
-        for source in sources
-        for name in imported_names(source)
-    }
+    named |= {requirements.normalized(name.partition(".")[0]) for name in imported}
     return next((found for name, found in _FRAMEWORKS.items() if name in named), "")
 
 
@@ -104,16 +100,20 @@ def is_parsed(source: bytes) -> bool:
         return True  # Python says what is wrong
 
 
+def parsed(source: bytes) -> ast.Module | None:
+    """Return a source's syntax tree; None where this Python cannot parse it."""
+    try:
+        with _PARSING, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # those of the script are for its own run
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
 def import_statements(source: bytes) -> Iterator[ast.Import | ast.ImportFrom]:
     """Yield the imports of a script, wherever in it; none where this Python cannot or should not parse it."""
-    if not is_parsed(source):
-        return
-    try:
-        with _PARSING:
-            tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return
-    for node in ast.walk(tree):
+    tree = parsed(source) if is_parsed(source) else None
+    for node in ast.walk(tree) if tree else ():
         if isinstance(node, ast.Import) or (
             isinstance(node, ast.ImportFrom) and node.module and not node.level
         ):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -60,6 +60,24 @@ def check(node: Node, header: Header, locked: Iterable[str] = (), *, imports: bo
             f' Write dependencies = ["{min(_OF_FRAMEWORK[framework], key=len)}"] into it.'
         )
     return notes
+
+
+def present(
+    node: Node, header: Header, locked: Iterable[str]
+) -> tuple[Collection[str], Collection[str]] | None:
+    """Return what hosts install for a script, and what their image has; None for an unknown image.
+
+    `locked` are names in its lock file, or in a lock of its project.
+    """
+    tpu, table = Tpu.of(node), header.tpuctl
+    image = images.image(tpu.runtime)
+    if image is None:
+        return None
+    asked = (table.python, header.requires_python)
+    wanted = _chosen(tpu, header.dependencies, table.framework, asked, table.packages).requirements
+    return {requirements.parse(text).name for text in wanted}.union(locked), (
+        () if table.packages == OWN else image.packages
+    )
 
 
 def _chosen(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path, PurePosixPath
@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tpuctl import accelerators, clock
+from tpuctl import accelerators, clock, images
 from tpuctl.bucket_layout import NodePaths, RunPaths, bundle
 from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.catalogue.regions import unread
+from tpuctl.config.files import FILE_NAME
 from tpuctl.datasets import DatasetRef, PinnedDataset
 from tpuctl.errors import NotFoundError, StateError, TpuctlError, UsageError
 from tpuctl.flows.datasets.lookup import find_manifest
@@ -24,10 +25,11 @@ from tpuctl.flows.hosts import bucket_access
 from tpuctl.flows.nodes.lookup import find_ready
 from tpuctl.flows.nodes.options import obstacle_to_spanning
 from tpuctl.flows.progress import Report
-from tpuctl.flows.runs.code import bundles, programs, project_files, project_lists
+from tpuctl.flows.runs.code import bundles, programs, project_files, project_imports, project_lists
 from tpuctl.flows.runs.code.bundles import check_bundle
 from tpuctl.flows.runs.code.programs import Program
 from tpuctl.flows.runs.code.project_files import check_syntax, read_source
+from tpuctl.flows.runs.code.project_imports import Source
 from tpuctl.flows.runs.code.project_lists import ProjectLists
 from tpuctl.flows.runs.code.work_tree import git_state
 from tpuctl.flows.runs.submission import packages, resumption
@@ -44,7 +46,7 @@ from tpuctl.host.worker.records import (
     Resumption,
     Spec,
 )
-from tpuctl.images import FRAMEWORKS, TENSORFLOW
+from tpuctl.images import FRAMEWORKS, JAX, PYTORCH, TENSORFLOW
 from tpuctl.job_header import Header, ToolTable
 from tpuctl.masking import MaskedArguments, masked, masked_arguments, masked_diff
 from tpuctl.nodes import Node
@@ -183,6 +185,7 @@ AS_RECORDED = ({field.name for field in fields(Spec)} & set(Run.__struct_fields_
 """Fields of a spec that are those of the record; it may lack what is secret in the others."""
 
 MEGASCALE_PORT = "8081"
+NO_VARIABLES: Mapping[str, str] = {}
 PriceOf = Callable[[Node], RecordedPrice | None]
 """Returns what a node costs per hour, without asking a service."""
 
@@ -291,9 +294,14 @@ def plan_submit(
     name = check_name(request.name) if request.name else default_name(request, at)
     dataset = _pinned(data_bucket, request.dataset, warn) if request.dataset else None
     node = node or find_ready(provider, request.tpu, types, owner)
-    imported = "" if request.setup else project_files.framework(_sources(program))
+    sources = [source for each in _started(program, request, lists) for source in _sources(each)]
+    imported = "" if request.setup else _framework(sources)
     is_imported = imported == header.tpuctl.framework
-    notes += packages.check(node, header, bundles.locked(program.root, header), imports=is_imported)
+    locked = bundles.locked(program.root, header)
+    notes += packages.check(node, header, locked, imports=is_imported)
+    notes += _unknown_framework(program, node, header.tpuctl.framework)
+    if not request.setup:
+        notes += _missing(program, sources, code, packages.present(node, header, [*locked, *lists.pins]))
     git, git_notes = _git(program.root, code)
     arguments = masked_arguments(request.arguments)
     record = _run(name, request, arguments.arguments, code, header, node, dataset, git, at)
@@ -341,19 +349,98 @@ def _settled(program: Program, request: SubmitRequest) -> tuple[Header, ProjectL
     header = lists.applied(header).with_python(request.python, place)
     if header.tpuctl.framework:
         return header, lists
-    found = project_files.framework(_sources(program), header.dependencies)
+    sources = [source for each in _started(program, request, lists) for source in _sources(each)]
+    environment = {**header.tpuctl.env, **request.environment}
+    found = project_files.framework((), header.dependencies) or _framework(sources, environment)
     table = msgspec.structs.replace(header.tpuctl, framework=found)
     origins = {**header.origins, "framework": "imports and requirements"}
     return msgspec.structs.replace(header, tpuctl=table, origins=origins), lists
 
 
-def _sources(program: Program) -> list[bytes]:
-    """Return the texts of the program and of the modules of the project that it imports."""
-    if program.file is None or program.kind not in (SCRIPT, MODULE, NOTEBOOK):
+def _started(program: Program, request: SubmitRequest, lists: ProjectLists) -> list[Program]:
+    """Return the Python programs that a program starts: itself, or those that a command line names."""
+    return list(programs.started(program, request.arguments, lists.entry_points))
+
+
+def _sources(program: Program) -> list[Source]:
+    """Return what a program and the modules of its project import."""
+    if program.file is None:
         return []
-    root = program.here if program.kind == MODULE else None
-    modules = [] if program.kind == NOTEBOOK else project_files.imported_files(program.file, root)
-    return [program.source(), *map(read_source, modules)]
+    return project_imports.follow([(program.file, program.source())], programs.roots(program))
+
+
+_KERAS = re.compile(rb"""KERAS_BACKEND["']\]?\s*[=,]\s*["'](jax|tensorflow|torch)["']""")
+_BACKENDS = {"jax": JAX, "tensorflow": TENSORFLOW, "torch": PYTORCH}
+
+
+def _framework(sources: Sequence[Source], environment: Mapping[str, str] = NO_VARIABLES) -> str:
+    """Return the framework that a program needs, else names, else the only one of its modules.
+
+    Keras has the backend that a variable says.
+    """
+    needed = [
+        each.name for source in sources if source.is_needed for each in source.imports if each.is_needed
+    ]
+    own = [each.name for source in sources[:1] for each in source.imports]
+    backends = [match[1].decode() for source in sources[:1] for match in _KERAS.finditer(source.data)]
+    backend = next(iter(backends), environment.get("KERAS_BACKEND", ""))
+    if found := _BACKENDS.get(backend) or project_files.framework(needed) or project_files.framework(own):
+        return found
+    rest = {project_files.framework([each.name]) for source in sources for each in source.imports} - {""}
+    return rest.pop() if len(rest) == 1 else ""
+
+
+def _unknown_framework(program: Program, node: Node, framework: str) -> list[str]:
+    """Return what becomes of a program of no known framework on several hosts.
+
+    Raises UsageError where only frameworks can use the hosts' chips that start on every one.
+    """
+    machine = Tpu.of(node)
+    if framework or machine.hosts == 1:
+        return []
+    image = images.image(machine.runtime)
+    way = "--framework jax or pytorch starts it on every host, --framework tensorflow on worker 0"
+    if image and TENSORFLOW not in image.serves(machine.hosts):
+        raise UsageError(
+            f"Nothing says which framework {program.script} is for, and {machine.name} has {machine.hosts}"
+            " hosts: programs of JAX and PyTorch have to run on every one.",
+            hint=f"Say it: {way}.",
+        )
+    return [
+        f"Warning: no framework is seen: {program.script} starts on worker 0 of {machine.hosts} alone. {way}."
+    ]
+
+
+def _missing(
+    program: Program, sources: Sequence[Source], code: bundles.Bundle,
+    present: tuple[Collection[str], Collection[str]] | None,
+) -> list[str]:  # fmt: skip
+    """Return a note on imports that nothing provides; raises UsageError for relative ones of a script."""
+    first = sources[0] if sources else None
+    dotted = [each for each in first.imports if each.level and each.is_needed] if first else []
+    if dotted and program.kind == SCRIPT and program.file:
+        module = ".".join(PurePosixPath(program.script).with_suffix("").parts)
+        module = module.removeprefix("src.").removesuffix(".__init__")
+        raise UsageError(
+            f"{program.file}, line {dotted[0].line}: a script has no package, so that"
+            f" '{'.' * dotted[0].level}{dotted[0].name}' cannot be imported.",
+            hint=f"Run it as a module: -m {module}",
+        )
+    named = [name for name, _, _ in code.members()]
+    of_frameworks = ("jax", "jaxlib", "tensorflow", "torch", "torch_xla", "torch_tpu", "libtpu")
+    found = project_imports.missing(sources, named, *present, of_frameworks) if present else {}
+    if not found:
+        return []
+    shown = [
+        f"{name} ({file.name if file else program.script}, line {line})"
+        for name, (file, line) in found.items()
+    ]
+    more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
+    needed = ", ".join(f'"{project_imports.distribution_of(name)}"' for name in list(found)[:5])
+    return [
+        f"Warning: nothing provides {', '.join(shown[:5])}{more}. List it where the others are, such as"
+        f" dependencies = [{needed}] in a header."
+    ]
 
 
 def _header(program: Program, request: SubmitRequest) -> Header:
@@ -383,15 +470,17 @@ def _syntax_notes(program: Program, header: Header) -> list[str]:
 
 
 def _project_note(header: Header, request: SubmitRequest) -> list[str]:
-    """Return what a project's own file says that bills more or runs commands: the user typed none of it."""
-    given = {"accelerator": request.accelerator, "setup": request.setup}
-    names = ("accelerator", "setup", "restarts", "restarts_on_failure")
-    set_there = [
-        f"{name} = {getattr(header.tpuctl, name)!r}"
-        for name in names
-        if header.origins.get(name) == programs.SETTINGS and given.get(name) is None
-    ]
-    return [f"{programs.SETTINGS} sets {', '.join(set_there)}."] if set_there else []
+    """Return what a project's own files say that bills more or runs commands: the user typed none of it."""
+    given = {"accelerator": request.accelerator, "setup": request.setup, "python": request.python or None}
+    notes = []
+    for file in (programs.SETTINGS, FILE_NAME):
+        set_there = [
+            f"{name} = {masked(repr(getattr(header.tpuctl, name)))}"
+            for name in ("accelerator", "setup", "restarts", "restarts_on_failure", "packages", "python")
+            if header.origins.get(name) == file and given.get(name) is None
+        ]
+        notes += [f"{file} sets {', '.join(set_there)}."] if set_there else []
+    return notes
 
 
 def _shown(program: Program, request: SubmitRequest, header: Header) -> dict[str, str]:
