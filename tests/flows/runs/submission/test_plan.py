@@ -377,3 +377,110 @@ class TestProjectLists:
         (script.parent / "requirements.txt").write_text("flax\n")
         plan = planned(script)
         assert (plan.launch.dependencies, plan.run.listed_in) == ((), "")
+
+
+SHAPES = {
+    "pyproject.toml": '[project]\nname = "mine"\n[project.scripts]\nmine-train = "mine.train:main"\n',
+    "src/mine/__init__.py": "", "src/mine/train.py": "from mine import net", "src/mine/net.py": "import flax",
+    "run.sh": 'set -e\nexport A=1\npython3 -u -m mine.train \\\n  --steps 3\n',
+    "deep/all.sh": "bash ../run.sh", "scripts/go.py": "from mine.train import main",
+    "other.sh": "gsutil ls", "k.py": "import keras, os\nos.environ['KERAS_BACKEND'] = 'jax'\n",
+    "t.py": "import torch\nimport torch_xla\n", "keras_only.py": "import keras",
+}  # fmt: skip
+
+
+class TestHosts:
+    """Which framework a program is for is seen where it stands, and never guessed on several hosts."""
+
+    @pytest.fixture
+    def project(self, home: Path, tmp_path: Path) -> Path:
+        for name, text in SHAPES.items():
+            (tmp_path / "p" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "p" / name).write_text(text)
+        return tmp_path / "p"
+
+    @pytest.mark.parametrize(
+        ("script", "kind", "arguments", "framework"),
+        [
+            ("mine.train", "module", (), "jax"), ("run.sh", "", (), "jax"), ("deep/all.sh", "", (), "jax"),
+            ("scripts/go.py", "", (), "jax"), ("k.py", "", (), "jax"), ("t.py", "", (), "pytorch"),
+            ("mine-train", "command", ("--steps", "3"), "jax"),
+            ("env", "command", ("A=1", "python", "scripts/go.py"), "jax"),
+            ("torchrun", "command", ("--nproc_per_node", "4", "t.py"), "pytorch"),
+        ],
+    )  # fmt: skip
+    def test_its_framework_is_seen(
+        self, project: Path, script: str, kind: str, arguments: tuple[str, ...], framework: str
+    ) -> None:
+        plan = planned(
+            Path(script), node(**SLICE, runtime="tpu-ubuntu2204-base"), kind=kind, here=project,
+            arguments=arguments, setup="true",
+        )  # fmt: skip
+        assert (plan.run.framework, plan.attempt.workers) == (framework, (0, 1, 2, 3))
+
+    @pytest.mark.parametrize("script", ["other.sh", "keras_only.py"])
+    def test_one_that_nobody_can_see_is_asked_for(self, project: Path, script: str) -> None:
+        plain = node(**SLICE, runtime="tpu-ubuntu2204-base")
+        with pytest.raises(UsageError, match="Nothing says which framework") as caught:
+            planned(Path(script), plain, here=project)
+        assert "--framework jax" in caught.value.hint
+        assert planned(Path(script), plain, here=project, framework="jax", setup="true").attempt.workers == (
+            0,
+            1,
+            2,
+            3,
+        )
+        other = planned(Path(script), node(**SLICE), here=project)
+        assert other.attempt.workers == (0,)
+        assert any("starts on worker 0 of 4 alone" in note for note in other.notes)
+        assert not any("worker 0" in note for note in planned(Path(script), here=project).notes)
+
+
+class TestBeforeItBills:
+    @pytest.fixture
+    def project(self, home: Path, tmp_path: Path) -> Path:
+        files = {"pyproject.toml": "", "pkg/__init__.py": "", "pkg/a.py": "", "conf/a.yaml": ""}
+        for name, text in {**files, "pkg/train.py": "import os\nfrom . import a\n"}.items():
+            (tmp_path / "p" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "p" / name).write_text(text)
+        return tmp_path / "p"
+
+    def test_a_relative_import_of_a_script_is_refused_with_the_module(self, project: Path) -> None:
+        with pytest.raises(UsageError, match=r"line 2: a script has no package") as caught:
+            planned(Path("pkg/train.py"), here=project)
+        assert caught.value.hint == "Run it as a module: -m pkg.train"
+        assert planned(Path("pkg.train"), here=project, kind="module").notes == ()
+
+    def test_an_import_that_nothing_provides_is_one_note(self, project: Path) -> None:
+        (project / "b.py").write_text("import pkg\nimport optax, yaml\nimport wandb\n")
+        plain = node(runtime="tpu-ubuntu2204-base")
+        (note,) = planned(Path("b.py"), plain, here=project).notes
+        assert note.startswith("Warning: nothing provides optax (b.py, line 2), wandb (b.py, line 3).")
+        assert planned(Path("b.py"), plain, here=project, setup="pip install optax wandb").notes == ()
+        assert planned(Path("b.py"), here=project).notes == (), "nobody knows what this image has"
+
+    @pytest.mark.parametrize(
+        ("data", "words"),
+        [
+            (b"\x7fELF\x02\x01", "is a binary"),
+            (b'{"cells": [], "nbformat": 4, "metadata": {}}', r"is a notebook, not a script"),
+        ],
+    )
+    def test_what_is_no_script_is_refused(self, project: Path, data: bytes, words: str) -> None:
+        (project / "c.py").write_bytes(data)
+        with pytest.raises(UsageError, match=words):
+            planned(Path("c.py"), here=project)
+
+    def test_places_of_this_machine_in_arguments_are_named(self, project: Path) -> None:
+        (project / "d.py").touch()
+        inside = f"--config={project / 'conf/a.yaml'}"
+        notes = planned(Path("d.py"), here=project, arguments=(inside, "conf/a.yaml", "/tmp", "/etc")).notes
+        assert notes == (
+            f"{project / 'conf/a.yaml'} is named by its path on this machine: hosts have it as conf/a.yaml.",
+        )
+
+    def test_what_tpuctl_toml_of_the_project_sets_is_said_as_well(self, project: Path) -> None:
+        (project / "d.py").touch()
+        defaults = {"accelerator": "v3-8", "setup": "make", "framework": "jax"}
+        notes = planned(Path("d.py"), here=project, defaults=defaults).notes
+        assert notes == ("tpuctl.toml sets accelerator = 'v3-8', setup = 'make'.",)

@@ -414,7 +414,8 @@ def _holds_any(folder: str, names: set[str]) -> bool:
 
 def _existing(folder: Path, word: str) -> Path | None:
     """Return what a word names that is a path on this machine, and no name of every machine's files."""
-    if not word or len(word) > 4096 or "://" in word or "\0" in word or word.startswith(("-", "/dev/")):
+    is_device = word.startswith("/dev/") and not word.startswith("/dev/shm/")  # noqa: S108  a folder, too
+    if not word or len(word) > 4096 or "://" in word or "\0" in word or word.startswith("-") or is_device:
         return None
     path = Path(os.path.normpath(folder / word))
     try:

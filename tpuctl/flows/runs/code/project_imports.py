@@ -28,7 +28,7 @@ _MODULES = {
     "dm-tree": "tree", "faiss-cpu": "faiss", "ffmpeg-python": "ffmpeg", "gin-config": "gin",
     "google-api-python-client": "googleapiclient apiclient", "google-cloud-storage": "google",
     "grain-nightly": "grain", "hydra-core": "hydra", "ipython": "IPython", "keras-nightly": "keras",
-    "levenshtein": "Levenshtein", "opencv-contrib-python": "cv2", "opencv-python": "cv2",
+    "levenshtein": "Levenshtein", "opencv-python": "cv2", "opencv-contrib-python": "cv2",
     "opencv-python-headless": "cv2", "orbax-checkpoint": "orbax", "orbax-export": "orbax",
     "pillow": "PIL", "protobuf": "google", "pyserial": "serial", "pytest-xdist": "xdist",
     "python-dateutil": "dateutil", "python-dotenv": "dotenv", "pyyaml": "yaml",
