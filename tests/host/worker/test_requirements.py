@@ -1,4 +1,4 @@
-"""A requirement is PEP 508 and nothing else: no option, path, second line or other program reaches pip."""
+"""A requirement is PEP 508 or an address of git: no option, path, line or other program reaches pip."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ WRONG = (
     "numpy --find-links=https://evil", "numpy -i https://evil", "numpy --hash=sha256:ab", "numpy\n--pre",
     "numpy>=1\n-r x", "numpy\r--pre", "numpy\x00", "numpy\u2028--pre", "nümpy", "numpy>=1 # c", "numpy\\",
     "numpy ; python_version > '3' --pre", "numpy; os_name == '\n--pre'", "numpy>=", "numpy>=1 <2", "numpy 1",
-    "numpy[", "numpy[--pre]", "numpy(>=1", "https://evil/x.whl", "git+https://evil/x", "x @ file:///etc/passwd",
+    "numpy[", "numpy[--pre]", "numpy(>=1", "https://evil/x.whl", "git+https://evil/x --pre", "git+https://evil/x@--pre",
+    "git+http://evil/x", "git+ssh://git@evil/x", "git+https://evil/", "x @ file:///etc/passwd",
     "x @ http://h/x.whl", "x @ git+ssh://h/x", "x @ hg+https://h/x@--config=y", "x @ git+file:///x",
     "x @ ext::sh -c id", "x @ https://-u@h/x.whl", "x @ git+https://h/x@--upload-pack=id",
     "x @ git+https://h/x.git@-u", "x @ https://h/${GOOGLE_TOKEN}", "x @ https://h/x --pre", "x @ -r",
@@ -48,6 +49,22 @@ def test_what_pep_508_allows_is_read_as_by_its_library(text: str) -> None:
 def test_everything_else_is_refused(text: str) -> None:
     with pytest.raises(RequirementError, match="is not a requirement"):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("git+https://github.com/google/CommonLoopUtils", "commonlooputils"),
+        ("git+https://h.org/o/dm_pix.git", "dm-pix"), ("git+https://h.org/o/a.b/@v1.0", "a-b"),
+        ("git+https://me:token@h.org/o/own.git@main#subdirectory=x", "own"),
+        ("git+https://h.org/o/own@v1 ; python_version > '3.8'", "own"),
+    ],
+)  # fmt: skip
+def test_an_address_of_git_needs_no_name(text: str, name: str) -> None:
+    requirement = parse(text)
+    assert (requirement.text, requirement.name) == (text, name)
+    assert text.startswith(requirement.url)
+    assert bool(requirement.marker) == (";" in text)
 
 
 def test_a_password_in_a_url_is_in_no_message() -> None:

@@ -1,4 +1,4 @@
-"""Reads requirements, on laptop and host: PEP 508 and nothing else, so that none is an option of pip.
+"""Reads requirements, on laptop and host: PEP 508 and addresses of git, so that none is an option of pip.
 
 `packaging` is imported where it is used: that takes 25 ms, and most commands read no requirement.
 """
@@ -18,6 +18,12 @@ SOURCE = re.compile(
 _HASH = re.compile(r"[ \t]--hash=(sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128})(?=[ \t]|$)")
 _COMMENT = re.compile(r"(^|[ \t])#.*$")
 _PIN = re.compile("===?[A-Za-z0-9._+!-]+")
+
+
+_NAMELESS = re.compile(
+    r"git\+https://[^#\s]+/([A-Za-z0-9][A-Za-z0-9._-]*?)(?:\.git)?/?(?:@[^@/#;\s]+)?(?:(?:#|\s*;).*)?"
+)
+"""What pip takes without a name: the repository's counts until it is built."""
 
 
 class RequirementError(ValueError):
@@ -74,15 +80,19 @@ def accepts_python(python: str, requires: str, version: str) -> bool:
 
 
 def parse(text: str) -> Requirement:
-    """Return a requirement; raises RequirementError for anything but PEP 508, such as an option or a path."""
+    """Return a requirement: of PEP 508, or the bare address of a git repository.
+
+    Raises RequirementError for anything else, such as an option or a path.
+    """
     import packaging.requirements  # noqa: PLC0415  as above
 
     text = text.strip(" \t")
     error = RequirementError("'%s' is not a requirement" % shown(text[:2000]))
     if not _TEXT.fullmatch(text):
         raise error
+    bare = _NAMELESS.fullmatch(text)
     try:
-        read = packaging.requirements.Requirement(text)
+        read = packaging.requirements.Requirement("%s @ %s" % (bare.group(1), text) if bare else text)
     except (ValueError, RecursionError):  # the latter for brackets in each other
         raise error from None
     url, marker = read.url or "", str(read.marker or "")

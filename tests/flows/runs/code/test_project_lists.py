@@ -145,12 +145,16 @@ class TestRequirements:
         write(
             project,
             requirements__txt="# mine\nflax  # of Google\n-r deep/more.txt\n-c held.txt\n-e .\n"
-            "git+https://github.com/x/y@v1#egg=y\n",
+            "git+https://github.com/x/y@v1#egg=y\n-e git+https://github.com/x/Ed.git\n"
+            "git+https://github.com/x/CommonLoopUtils\n",
             held__txt="numpy<2\n",
         )
         write(project / "deep", more__txt="optax\\\n>=0.2\n--requirement=../requirements.txt\n")
         lists = read(project)
-        assert lists.requirements == ("flax", "optax >=0.2", "y @ git+https://github.com/x/y@v1")
+        assert lists.requirements == (
+            "flax", "optax >=0.2", "y @ git+https://github.com/x/y@v1", "git+https://github.com/x/Ed.git",
+            "git+https://github.com/x/CommonLoopUtils",
+        )  # fmt: skip
         assert lists.constraints == ("numpy<2",)
         assert lists.notes == ()
 
@@ -226,6 +230,24 @@ class TestIndexes:
         with pytest.raises(UsageError, match="no https:// URL, or one with a password") as refused:
             read(project, allowed=[url])
         assert "secret" not in str(refused.value)
+
+    @pytest.mark.parametrize(
+        ("page", "is_known"),
+        [
+            ("jax-releases/jax_cuda_releases.html", True), ("libtpu-releases/index.html", True),
+            ("mine/jax_releases.html", False), ("jax-releases/../mine/x.html", False),
+            ("jax-releases/", False),
+        ],
+    )  # fmt: skip
+    def test_a_page_of_googles_for_its_frameworks_needs_no_word(
+        self, project: Path, page: str, is_known: bool
+    ) -> None:
+        write(project, requirements__txt=f"jax\n-f https://storage.googleapis.com/{page}\n")
+        if is_known:
+            assert read(project).sources == (f"--find-links https://storage.googleapis.com/{page}",)
+        else:
+            with pytest.raises(UsageError, match="besides PyPI"):
+                read(project)
 
     def test_pypi_itself_needs_no_word(self, project: Path) -> None:
         write(project, requirements__txt="torch\n-i https://pypi.org/simple/\n")

@@ -37,6 +37,12 @@ def test_what_was_asked_for_and_installed_has_its_version() -> None:
     assert lines.constraints == ("einops==0.8", "jax==0.4+x", "numpy==2.0", "pyyaml==6.0", "requests==2.1")
 
 
+def test_a_repository_without_a_name_stays_without_one() -> None:
+    assert pinned("git+https://me:token@host/CommonLoopUtils").requirements == (
+        "git+https://host/CommonLoopUtils", "einops==0.8", "numpy==2.0",
+    )  # fmt: skip
+
+
 def test_what_the_code_imports_of_the_image_is_asked_for() -> None:
     code = "import os, jax.numpy\nfrom yaml import load\nfrom . import requests\nimport own, bad"
     assert pinned(code=code).requirements == (

@@ -26,7 +26,11 @@ from tpuctl.job_header import Header
 
 PYPROJECT, UV_LOCK, REQUIREMENTS = "pyproject.toml", "uv.lock", "requirements.txt"
 CONDA = ("environment.yml", "environment.yaml", "conda.yaml")
-PYPI = ("https://pypi.org/simple", "https://pypi.python.org/simple")
+_KNOWN = re.compile(
+    r"https://pypi\.(?:python\.)?org/simple/?"
+    r"|https://storage\.googleapis\.com/(?:jax|libtpu|libtpu-tf)-releases/[a-z_]+\.html"
+)
+"""PyPI, and Google's own pages for JAX and libtpu: where packages come from without a word of the user."""
 MOST_FILES = 100
 """Files that a requirements.txt may include."""
 _OPTION = re.compile(r"(-r|-c|-f|-i|-e|--[a-z-]+)(?:[ \t]*=[ \t]*|[ \t]+|$)(.*)")
@@ -292,7 +296,7 @@ class _Reader:
             self._add(text, file, content.tool.uv, git)
         for index in content.tool.uv.index:
             url = str(index.get("url", ""))
-            if url.rstrip("/") not in PYPI:
+            if not _KNOWN.fullmatch(url):
                 self.sources.append(f"--extra-index-url {url}")
 
     def _dynamic_files(self, content: _PyProject) -> Sequence[str]:
@@ -400,7 +404,7 @@ class _Reader:
             if "registry" in package.source and package.version:
                 versions.setdefault(normalized(package.name), []).append(package)
                 url = str(package.source["registry"])
-                if url.rstrip("/") not in PYPI:
+                if not _KNOWN.fullmatch(url):
                     self.sources.append(f"--extra-index-url {url}")
         for name, packages in versions.items():
             if len(packages) == 1:
@@ -443,6 +447,8 @@ class _Reader:
                 self.read_requirements(path.parent / value, into)
             elif name in _SOURCES:
                 self._source(name, value, file)
+            elif name == "--editable" and value.startswith("git+"):
+                target.append(self._parsed(_EGG.sub(r"\2 @ \1", value), f"{file}, line {number}").text)
             elif name == "--editable":
                 if "://" in value and not value.startswith("file:"):
                     text = _EGG.sub(r"\2 @ \1", value)
@@ -461,7 +467,7 @@ class _Reader:
                 f"{self.folder / file}: {name} {value} is a folder of this machine.",
                 hint="Wheels travel with --wheelhouse FOLDER.",
             )
-        if value.rstrip("/") not in PYPI:
+        if not _KNOWN.fullmatch(value) or name == "--find-links":
             self.sources.append(f"{name} {value}")
 
     def check_sources(self, allowed: Collection[str]) -> None:
@@ -476,7 +482,7 @@ class _Reader:
                     f"{self.folder} takes packages from '{shown}', which is no https:// URL, or"
                     " one with a password.", hint="Give hosts credentials by their own pip.conf.",
                 )  # fmt: skip
-            unknown += [] if url.rstrip("/") in known else [url]
+            unknown += [] if url.rstrip("/") in known or _KNOWN.fullmatch(url) else [url]
         if unknown:
             flags = " ".join(f"--allow-index {shlex.quote(url)}" for url in dict.fromkeys(unknown))
             raise UsageError(

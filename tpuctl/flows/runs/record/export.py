@@ -319,6 +319,8 @@ def _pinned(requirement: Requirement, versions: dict[str, str]) -> str:
     extras = f"[{','.join(requirement.extras)}]" if requirement.extras else ""
     if requirement.url:
         url = re.sub("//[^/]*@", "//", requirement.url)
+        if requirement.text.startswith("git+"):  # its distribution has perhaps another name
+            return f"{url}{' ' * bool(marker)}{marker}"
         return f"{requirement.name}{extras} @ {url}{' ' * bool(marker)}{marker}"
     version = versions.get(requirement.name, "")
     if version and is_pin(requirement.name, version):
