@@ -133,6 +133,13 @@ class TestProject:
         assert bundles.pack(found(place, "train.py")).notes == (
             "Nothing is in the submodule part: git submodule update --init",
         )
+        write(place, {"made/x": ""}).joinpath("made/x").unlink()
+        git(place, "rm", "-q", "--cached", ".gitmodules")
+        git(place, "commit", "-qm", "without names")
+        (place / ".gitmodules").unlink()
+        assert bundles.pack(found(place, "train.py")).notes == (
+            "Nothing is in the submodule part: git submodule update --init",
+        )
 
 
 class TestWhatStays:

@@ -236,10 +236,11 @@ class IgnoreRules:
         own = self._verdict(OWN, path, is_folder)
         if own is not None:
             return own
-        return not is_needed and bool(self._verdict(GIT, path, is_folder)) and not self._is_committed(path)
+        return not is_needed and bool(self._verdict(GIT, path, is_folder)) and not self.is_committed(place)
 
-    def _is_committed(self, path: Path) -> bool:
+    def is_committed(self, place: Path) -> bool:
         """Return whether HEAD of the work tree around a path has it, or something below it."""
+        path = self._prefix / place
         top = next((folder for folder in path.parents if self._is_top(folder)), Path())
         if top not in self._committed:
             self._committed[top] = set(self._read_commit(top))
@@ -381,6 +382,7 @@ class ProjectFiles:
         """Without links; a script that is a link belongs to the folder that the link is in."""
         self.left = Left()
         self._listed = 0
+        self._empty: list[Path] = []
         self._rules = IgnoreRules(self.root)
 
     def whole(self) -> Iterator[tuple[str, Path]]:
@@ -392,10 +394,11 @@ class ProjectFiles:
         """
         for place, file in self._walk(self.root, self.root, (), self._stays):
             yield place.relative_to(self.root).as_posix(), file
-        for path in _submodules(self.root):
-            folder = self.root / path
-            if folder.is_relative_to(self.root) and folder.is_dir() and not any(folder.iterdir()):
-                self.left.submodules.append(path)
+        named = _submodules(self.root)
+        for place in self._empty:
+            name = place.relative_to(self.root).as_posix()
+            if name in named or self._rules.is_committed(place.relative_to(self.root)):
+                self.left.submodules.append(name)
 
     def _stays(self, place: Path, path: Path) -> bool:
         name = place.relative_to(self.root).as_posix()
@@ -489,6 +492,8 @@ class ProjectFiles:
             names = sorted(os.listdir(real))
         except OSError as error:
             _raise_unreadable(real, error)
+        if not names:
+            self._empty.append(place)
         for name in names:
             if name in SKIPPED or skips(place / name, real / name):
                 continue
