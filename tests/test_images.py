@@ -98,6 +98,8 @@ def place(type_name: str = "v6e-8", runtime: str = "", requires_python: str = ""
         ("jax", "jax", "jax[tpu]"),
         ("jax", "jax[tpu]==0.6.2", "jax[tpu]==0.6.2"),
         ("jax", "jax[k8s]>=0.6; sys_platform == 'linux'", 'jax[k8s,tpu]>=0.6; sys_platform == "linux"'),
+        ("jax", "jax[cuda12]==0.6.2", "jax[tpu]==0.6.2"),
+        ("jax", "jax[cuda12,k8s,tpu]", "jax[k8s,tpu]"),
         ("jax", "jax @ https://x.org/jax.whl", "jax @ https://x.org/jax.whl"),
         ("jax", "flax optax", "flax optax jax[tpu]"),
         ("jax", "jax tensorflow torch", "jax[tpu] tensorflow torch"),

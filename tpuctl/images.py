@@ -337,11 +337,15 @@ def _chosen(
 
 
 def _like(each: Requirement, name: str, extra: str = "", specifier: str | None = None) -> Requirement:
-    """Return a requirement of another name or with one more extra; the same where it has it."""
-    is_there = each.name == requirements.normalized(name) and (not extra or extra in each.extras)
-    if is_there and specifier in (None, each.specifier):
+    """Return a requirement of another name or with one more extra; the same where it has it.
+
+    Extras such as jax[cuda12] go: they bring gigabytes for another chip.
+    """
+    own = [one for one in each.extras if not one.startswith("cuda") and one != extra]
+    is_there = {*own, extra} - {""} == set(each.extras) if extra else True
+    if is_there and each.name == requirements.normalized(name) and specifier in (None, each.specifier):
         return each
-    extras = ",".join((*each.extras, extra)) if extra else ""
+    extras = ",".join((*own, extra)) if extra else ""
     marker = f"; {each.marker}" if each.marker else ""
     specifier = each.specifier if specifier is None else specifier
     return requirements.parse(f"{name}{f'[{extras}]' if extras else ''}{specifier}{marker}")
