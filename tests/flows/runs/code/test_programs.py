@@ -158,6 +158,24 @@ class TestWhatStays:
         )
         assert ".env" in sent(program, place / ".env")
 
+    def test_is_told_where_git_ignores_data_that_the_program_names(self, place: Path) -> None:
+        write(
+            place,
+            {".git/HEAD": "ref: refs/heads/main\n", ".git/objects/info/x": "", ".gitignore": "*.bin\nout\n"},
+        )
+        write(place, {"data/char/train.bin": "", "data/web/train.bin": "", "b.bin": "", "out/val.bin": ""})
+        write(place, {"train.py": 'data = open(f"data/{name}/train.bin")\nsave("val.bin", "out")\n'})
+        program, note = (
+            found(place, "train.py"),
+            "Not sent, as .gitignore names it, though train.py does, too:",
+        )
+        way = "If the run reads it: --include data/{}/train.bin"
+        assert bundles.pack(program).notes == (
+            f"{note} data/char/train.bin, data/web/train.bin. {way.format('char')}",
+        )
+        included = bundles.pack(program, [place / "data/char/train.bin"])
+        assert included.notes == (f"{note} data/web/train.bin. {way.format('web')}",)
+
     def test_is_sent_where_the_command_line_names_it(self, place: Path) -> None:
         write(
             place, {**HYDRA, ".gitignore": "*.npz\nbig/\n", "a.npz": "", "b.npz": "", "big/x": "", ".env": ""}

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import io
 import os
+import re
 import shlex
 import tarfile
 import tempfile
@@ -257,7 +258,7 @@ def pack(
     sizes = {name: project.size(file) for name, file in files.items()}
     if sum(sizes.values()) > limit:
         raise _too_large(program, sizes, limit)
-    notes += [*_notes(left, files), *_left_of_include(project.left, files)]
+    notes += [*_notes(left, files, program), *_left_of_include(project.left, files)]
     try:
         return _packed(project, files, program, sizes, report, tuple(notes), made)
     except OSError as error:
@@ -267,8 +268,15 @@ def pack(
         raise UsageError(text, hint="Set TMPDIR to a folder on another disk.") from error
 
 
-def _notes(left: Left, files: Collection[str]) -> Iterator[str]:
-    """Yield sentences about what stays of a project, but for what rules leave out."""
+def _notes(left: Left, files: Collection[str], program: Program) -> Iterator[str]:
+    """Yield sentences about what stays of a project; of what rules leave out, what the program names."""
+    source = program.source() if left.ignored else b""
+    ignored = [name for name in left.ignored if name not in files and _is_named(program.root / name, source)]
+    if ignored:
+        yield (
+            f"Not sent, as .gitignore names it, though {program.script} does, too: {_listed(ignored)}."
+            f" If the run reads it: --include {shlex.quote(ignored[0])}"
+        )
     credentials = [name for name in left.credentials if name not in files]
     if credentials:
         yield f"Not sent, as it holds credentials: {_listed(credentials)}. Secrets go by --secret NAME."
@@ -276,6 +284,12 @@ def _notes(left: Left, files: Collection[str]) -> Iterator[str]:
         yield f"Not sent, as a link leads out of the project: {_listed(left.links)}."
     if left.submodules:
         yield f"Nothing is in the submodule {_listed(left.submodules)}: git submodule update --init"
+
+
+def _is_named(file: Path, source: bytes) -> bool:
+    """Return whether a program has the name of a file, such as train.bin, as a word."""
+    name = re.escape(os.fsencode(file.name))
+    return bool(file.suffix and re.search(rb"(?<![\w.-])%s(?![\w.-])" % name, source)) and file.is_file()
 
 
 def _left_of_include(left: Left, files: Collection[str]) -> Iterator[str]:
