@@ -207,6 +207,16 @@ class TestWhatStays:
             "Not sent, as .gitignore names it: data/train.bin. Name it too: --include data/train.bin",
         )
 
+    def test_of_a_projects_folder_that_is_included_is_by_rules_of_tpuctl_alone(self, place: Path) -> None:
+        write(place, {"pyproject.toml": "", "train.py": "", ".gitignore": "*.bin\nraw/\n"})
+        write(place, {"data/a.bin": "", "data/raw/b.txt": "", "data/c.bin": "", "other.bin": ""})
+        write(place, {"data/.tpuctlignore": "c.*\n"})
+        code = bundles.pack(found(place, "train.py"), [place / "data"])
+        assert {"data/a.bin", "data/raw/b.txt"} == {name for name, _ in code.files()} - sent(
+            found(place, "train.py")
+        )
+        assert not code.notes
+
 
 class TestSettings:
     def test_of_the_project_give_way_to_the_header(self, place: Path) -> None:

@@ -251,7 +251,7 @@ def pack(
     files = {name: file for name, file in program.files(project).items() if name not in made}
     left, project.left = project.left, Left()
     for path in include:
-        files.update(project.below(path))
+        files.update(project.below(path, is_whole=program.is_project))
     named, notes = programs.named_files(program, words, set(files))
     for path in named:
         files.update(project.below(path))

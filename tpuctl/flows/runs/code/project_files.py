@@ -409,7 +409,7 @@ class ProjectFiles:
         if _is_made(path):
             return True
         is_module = path.suffix == ".py" and (path.parent / "__init__.py").is_file()
-        is_ignored = self._is_ignored(place, path, is_package=is_module)
+        is_ignored = self._is_ignored(place, path, ".py" if is_module else None)
         if is_ignored:
             self.left.ignored.append(name)
         elif is_credential(name, path):
@@ -417,13 +417,15 @@ class ProjectFiles:
             return True
         return is_ignored
 
-    def below(self, path: Path, *, is_package: bool = False) -> Iterator[tuple[str, Path]]:
+    def below(
+        self, path: Path, *, is_package: bool = False, is_whole: bool = False
+    ) -> Iterator[tuple[str, Path]]:
         """Yield name and real path of a file, or of each file in a folder that no ignore rule leaves out.
 
         The path itself is meant, whatever rules say: with a folder that they leave out, all of its files.
-        Of a package .gitignore leaves out no module. The name is the path from the script's folder, through
-        links. Links to nothing, pipes and devices are skipped. Raises UsageError for a link that leads out of
-        the folder, and for another path outside.
+        Of a package .gitignore leaves out no module, of a folder `is_whole` nothing. The name is the path
+        from the script's folder, through links. Links to nothing, pipes and devices are skipped. Raises
+        UsageError for a link that leads out of the folder, and for another path outside.
         """
         own = self._without_links_above(path)
         if not os.path.lexists(own):
@@ -434,7 +436,8 @@ class ProjectFiles:
         if real is None or not (real.is_file() or real.is_dir()):
             raise UsageError(f"{path} is neither a file nor a folder.", hint="Correct --include.")
         is_meant = own != self.root and self._is_ignored(own, real)
-        skips = _nothing if is_meant else partial(self._is_left, is_package=is_package)
+        needed = ".py" if is_package else "" if is_whole and own != self.root else None
+        skips = _nothing if is_meant else partial(self._is_left, needed=needed)
         for place, file in self._walk(own, real, (), skips):
             yield place.relative_to(self.root).as_posix(), file
 
@@ -501,15 +504,16 @@ class ProjectFiles:
             if target:
                 yield from self._walk(place / name, target, (*above, real), skips)
 
-    def _is_left(self, place: Path, path: Path, *, is_package: bool) -> bool:
-        is_ignored = self._is_ignored(place, path, is_package=is_package)
-        if is_ignored and not is_package:
+    def _is_left(self, place: Path, path: Path, *, needed: str | None) -> bool:
+        is_ignored = self._is_ignored(place, path, needed)
+        if is_ignored and needed is None:
             self.left.ignored.append(place.relative_to(self.root).as_posix())
         return is_ignored
 
-    def _is_ignored(self, place: Path, path: Path, *, is_package: bool = False) -> bool:
+    def _is_ignored(self, place: Path, path: Path, needed: str | None = None) -> bool:
+        """Return whether rules leave out a path; .gitignore not if its name ends with what is `needed`."""
         is_folder = path.is_dir() and not path.is_symlink()  # to git a link is a file
-        is_needed = is_package and place.suffix == ".py"
+        is_needed = needed is not None and place.name.endswith(needed)
         return self._rules.is_ignored(place.relative_to(self.root), is_folder=is_folder, is_needed=is_needed)
 
     def _target(self, path: Path) -> Path | None:
