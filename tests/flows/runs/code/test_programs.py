@@ -27,6 +27,10 @@ HYDRA = {
     "conf/config.yaml": "",
     "conf/model/big.yaml": "",
 }
+LINTED = {
+    "setup.py": "", "pkg/__init__.py": "", "examples/pyproject.toml": "[tool.ruff]\nline-length = 80\n",
+    "examples/train.py": "import pkg\n", "examples/setup.cfg": "[flake8]\n",
+}  # fmt: skip
 MONOREPO = {
     ".git/HEAD": "ref: refs/heads/main\n", ".git/objects/info/x": "",
     "one/pyproject.toml": "", "one/one/train.py": "import two\n", "two/setup.py": "",
@@ -71,6 +75,7 @@ class TestProject:
             (BESIDE, "scripts", "train.py", "", "scripts/train.py", "scripts"),
             (BESIDE, ".", "run.sh", "", "run.sh", ""),
             (HYDRA, ".", "train.py", "", "train.py", ""),
+            (LINTED, "examples", "train.py", "", "examples/train.py", "examples"),
             (MONOREPO, ".", "one/one/train.py", "", "one/one/train.py", ""),
             (BESIDE, ".", "python", COMMAND, "python", ""),
         ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -27,6 +28,12 @@ MARKS = ("pyproject.toml", "setup.py", "setup.cfg", ".git")
 """Files and folders that a project's first folder has."""
 SETTINGS = "pyproject.toml"
 """The file in that folder whose table `[tool.tpuctl]` counts."""
+_PROJECT = {
+    "pyproject.toml": re.compile(rb"(?:project|build-system|tool\.(?:poetry|tpuctl|uv))[].]"),
+    "setup.cfg": re.compile(rb"(?:metadata|options)\]"),
+}
+"""How a table begins that does more than to set linters, as a file in a folder of examples does."""
+_TABLE = re.compile(rb"^[ \t]*\[+[ \t]*", re.MULTILINE)
 _SHELL = re.compile(rb"#!\s*\S*[/ ](?:ba|da|z|k)?sh\b")
 _TIMED = ("%%time", "%%capture")
 """Cells with these first lines are Python."""
@@ -264,12 +271,21 @@ def _root(folder: Path, here: Path) -> Path | None:
 
 
 def _marked(folder: Path) -> Path | None:
-    for parent in (folder, *folder.parents):
-        if not _may_be_root(parent):
-            return None
-        if any(os.path.lexists(parent / mark) for mark in MARKS):
-            return parent
-    return None
+    """Return the nearest folder with a project's mark, before one whose files only set tools."""
+    places = itertools.takewhile(_may_be_root, (folder, *folder.parents))
+    marked = [place for place in places if any(os.path.lexists(place / mark) for mark in MARKS)]
+    return next(filter(_is_project, marked), marked[0] if marked else None)
+
+
+def _is_project(folder: Path) -> bool:
+    marks = (folder / mark for mark in MARKS if os.path.lexists(folder / mark))
+    return any(mark.name not in _PROJECT or not mark.is_file() or _has_project(mark) for mark in marks)
+
+
+def _has_project(file: Path) -> bool:
+    data = read_source(file)
+    ends = [table.end() for table in _TABLE.finditer(data)]
+    return not ends or any(_PROJECT[file.name].match(data, end) for end in ends)
 
 
 def _may_be_root(folder: Path) -> bool:
