@@ -138,9 +138,12 @@ class TestProject:
         assert bundles.pack(found(place, "train.py")).notes == (
             "Nothing is in the submodule part: git submodule update --init",
         )
-        write(place, {"made/x": ""}).joinpath("made/x").unlink()
+        write(place, {"made/x": "", "deleted/x": ""})
+        git(place, "add", "deleted")
         git(place, "rm", "-q", "--cached", ".gitmodules")
         git(place, "commit", "-qm", "without names")
+        for folder in ("made", "deleted"):
+            (place / folder / "x").unlink()
         (place / ".gitmodules").unlink()
         assert bundles.pack(found(place, "train.py")).notes == (
             "Nothing is in the submodule part: git submodule update --init",

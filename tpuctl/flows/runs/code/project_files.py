@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
@@ -236,11 +237,16 @@ class IgnoreRules:
         own = self._verdict(OWN, path, is_folder)
         if own is not None:
             return own
-        return not is_needed and bool(self._verdict(GIT, path, is_folder)) and not self.is_committed(place)
+        return not is_needed and bool(self._verdict(GIT, path, is_folder)) and not self._is_committed(path)
 
-    def is_committed(self, place: Path) -> bool:
-        """Return whether HEAD of the work tree around a path has it, or something below it."""
+    def is_submodule(self, place: Path) -> bool:
+        """Return whether HEAD has a folder below the project's, and nothing below that."""
         path = self._prefix / place
+        committed = chain.from_iterable(self._committed.values())
+        return self._is_committed(path) and not any(path in other.parents for other in committed)
+
+    def _is_committed(self, path: Path) -> bool:
+        """Return whether HEAD of the work tree around a path has it, or something below it."""
         top = next((folder for folder in path.parents if self._is_top(folder)), Path())
         if top not in self._committed:
             self._committed[top] = set(self._read_commit(top))
@@ -397,7 +403,7 @@ class ProjectFiles:
         named = _submodules(self.root)
         for place in self._empty:
             name = place.relative_to(self.root).as_posix()
-            if name in named or self._rules.is_committed(place.relative_to(self.root)):
+            if name in named or self._rules.is_submodule(place.relative_to(self.root)):
                 self.left.submodules.append(name)
 
     def _stays(self, place: Path, path: Path) -> bool:
