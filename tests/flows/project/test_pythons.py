@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import tarfile
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,6 +55,24 @@ def test_what_is_no_python_is_refused(tmp_path: Path, files: dict[str, str] | No
     path.write_text("no archive") if files is None else archive(path, **files)
     with pytest.raises(UsageError, match=words), pythons.archive(str(path)):
         pass
+
+
+def test_no_archive_fills_the_memory(tmp_path: Path) -> None:
+    """tarfile takes a header of any length: a thousand bytes of it are one of the archive."""
+    header = tarfile.TarInfo("x")
+    header.type, header.size = tarfile.XHDTYPE, 1 << 30
+    path = tmp_path / "python.tar.gz"
+    with gzip.open(path, "wb") as stream:
+        stream.write(header.tobuf())
+        for _ in range(16):
+            stream.write(b"0" * (1 << 20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError, match=r"is no tar\.gz"), pythons.archive(str(path)):
+            pass
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_version_without_uv_names_where_a_file_is(monkeypatch: pytest.MonkeyPatch) -> None:

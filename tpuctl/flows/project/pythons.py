@@ -5,6 +5,7 @@ It is one of python-build-standalone, which runs from any folder: https://gregor
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import os
 import re
@@ -13,13 +14,16 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, cast
 
 from tpuctl.cloud.storage import UPLOAD_PART, Bucket
 from tpuctl.errors import ConflictError, UsageError
+from tpuctl.host.worker.preparation.tar_files import TarError, TarReader
 from tpuctl.host.worker.records import python_archive
 from tpuctl.job_header import PYTHON
 
@@ -27,6 +31,8 @@ PLATFORM = "linux-x86_64-gnu"
 """Of TPU VMs."""
 _HEADER = re.compile(r"[^/]+/include/python3\.[0-9]{1,2}/patchlevel\.h")
 _VERSION = re.compile(rb'^#define PY_VERSION\s+"(3\.[0-9]{1,2}\.[0-9]{1,2})"', re.MULTILINE)
+_MOST_BYTES = 4 << 30
+"""Of what an archive unpacks to; that of Python 3.13 has 0.1 GB."""
 _KIND = "application/gzip"
 _GET = (
     "Get one named cpython-3.12.*-x86_64-unknown-linux-gnu-install_only.tar.gz of"
@@ -93,16 +99,17 @@ def _read(path: Path) -> Archive:
         with path.open("rb") as stream:
             for part in iter(lambda: stream.read(1 << 20), b""):
                 digest.update(part)
-        with tarfile.open(path, "r:gz") as reader:
+        with gzip.open(path) as unpacked:
+            reader = TarReader(cast("IO[bytes]", unpacked), _MOST_BYTES)
             for member in reader:
-                content = reader.extractfile(member) if _HEADER.fullmatch(member.name) else None
-                if content and (found := _VERSION.search(content.read(1 << 16))):
+                content = reader.read(1 << 16) if _HEADER.fullmatch(member.name) else b""
+                if found := _VERSION.search(content):
                     version = found[1].decode()
                     break
+    except (gzip.BadGzipFile, zlib.error, TarError, EOFError) as error:
+        raise UsageError(f"{path} is no tar.gz: {error}.", hint=_GET) from error
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}.", hint=_GET) from error
-    except (tarfile.TarError, EOFError) as error:
-        raise UsageError(f"{path} is no tar.gz: {error}.", hint=_GET) from error
     if not version:
         raise UsageError(f"{path} holds no Python: there is no include/python3.*/patchlevel.h.", hint=_GET)
     return Archive(path, version, digest.hexdigest())

@@ -11,7 +11,7 @@ import pytest
 
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs.code.bundles import pack
-from tpuctl.flows.runs.code.programs import lone
+from tpuctl.flows.runs.code.programs import find, header_of, lone
 from tpuctl.flows.runs.code.project_files import check_syntax, import_statements, local_modules
 from tpuctl.job_header import Header
 
@@ -93,3 +93,15 @@ def test_modules_behind_a_link_out_of_the_folder_are_refused_before_they_are_rea
     script.write_text("import more.a\n")
     with pytest.raises(UsageError, match=r"is a symbolic link to .*, which is outside the script's folder"):
         pack(lone(script))
+
+
+def test_a_file_without_an_end_is_refused_and_not_held(tmp_path: Path) -> None:
+    """A file may have a hole of gigabytes in it, which takes no room of the disk."""
+    (tmp_path / "job.py").write_text("import table\n")
+    for name in ("table.py", "pyproject.toml"):
+        with (tmp_path / name).open("wb") as stream:
+            stream.truncate(1 << 40)
+    with pytest.raises(UsageError, match=r"The largest: table\.py"):
+        pack(lone(tmp_path / "job.py"))
+    with pytest.raises(UsageError, match=r"pyproject\.toml is larger than 16 MiB"):
+        header_of(find(tmp_path / "job.py", "", tmp_path, tmp_path))

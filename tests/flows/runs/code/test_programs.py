@@ -149,6 +149,11 @@ class TestProject:
             "Nothing is in the submodule part: git submodule update --init",
         )
 
+    @pytest.mark.parametrize("path", ["n" * 300, "a\0b", "/etc"])
+    def test_a_submodule_that_no_folder_can_be_is_none(self, place: Path, path: str) -> None:
+        write(place, {"train.py": "", ".gitmodules": f'[submodule "x"]\n\tpath = {path}\n'})
+        assert bundles.pack(found(place, "train.py")).notes == ()
+
 
 class TestWhatStays:
     def test_is_what_holds_secrets_or_leads_elsewhere_by_name(self, place: Path) -> None:

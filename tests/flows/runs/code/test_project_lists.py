@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tpuctl.errors import UsageError
+from tpuctl.flows.runs.code import project_lists
 from tpuctl.flows.runs.code.project_lists import ProjectLists, find, read
+from tpuctl.host.worker.requirements import normalized
 from tpuctl.job_header import Header
 
 PYPROJECT = """
@@ -77,7 +80,7 @@ class TestPyproject:
     def test_extras_and_groups_also_those_of_others(self, project: Path) -> None:
         write(project, pyproject__toml=PYPROJECT)
         lists = read(project, ["all"], ["dev"])
-        assert lists.requirements == ("jax", "numpy>=1.26", "grain", "optax", "rich", "ruff", "pytest")
+        assert lists.requirements == ("jax", "numpy>=1.26", "rich", "grain", "optax", "ruff", "pytest")
         assert lists.provenance == "pyproject.toml, extra all, group dev"
         assert read(project, ["data-tools"]).requirements[2:] == ("grain",)
 
@@ -190,6 +193,7 @@ class TestRequirements:
             ("-r ../secret.txt", "is outside of the project"), ("-r link.txt", "is outside of the project"),
             ("-r none.txt", "cannot be read: No such file"), ("./wheel.whl", "is not a requirement"),
             ("--find-links ./wheels", "is a folder of this machine"),
+            ("-r a\0b", "is not a text file"), ("#" * (17 << 20), "cannot be read: File too large"),
         ],
     )  # fmt: skip
     def test_what_it_may_not_say(self, project: Path, text: str, words: str) -> None:
@@ -198,6 +202,42 @@ class TestRequirements:
         write(project, requirements__txt=text)
         with pytest.raises(UsageError, match=words):
             read(project)
+
+
+class TestLargeLists:
+    """A project from elsewhere may list very much."""
+
+    def test_extras_and_groups_may_include_each_other_at_any_depth(self, project: Path) -> None:
+        chain = "".join(f'a{number} = [{{include-group = "a{number + 1}"}}]\n' for number in range(2000))
+        extras = "".join(f'a{number} = ["mine[a{number + 1}]"]\n' for number in range(2000))
+        text = PYPROJECT.replace(
+            "[dependency-groups]\n", f'{extras}a2000 = ["x"]\n[dependency-groups]\n{chain}'
+        )
+        write(project, pyproject__toml=f'{text}a2000 = ["y"]\n')
+        assert read(project, ["a0"], ["a0"]).requirements[2:] == ("x", "y")
+
+    def test_names_are_looked_up_and_not_compared(
+        self, project: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each name is normalized a few times, however many others are listed."""
+        calls = Counter[str]()
+
+        def count(name: str) -> str:
+            calls[name] += 1
+            return normalized(name)
+
+        monkeypatch.setattr(project_lists, "normalized", count)
+        names = [f"p{number}" for number in range(50)]
+        sources = "".join(f"q{name} = {{workspace = true}}\n" for name in names)
+        own = "".join(f"{name} = []\n" for name in names)
+        write(
+            project,
+            pyproject__toml=f'[project]\nname = "mine"\ndependencies = {names}\n'
+            f"[project.optional-dependencies]\n{own}all = {[f'mine[{name}]' for name in names]}\n"
+            f"[tool.uv.sources]\n{sources}",
+        )
+        read(project, ["all"])
+        assert max(calls[name] for name in (*names, *(f"q{name}" for name in names))) < 10
 
 
 class TestIndexes:

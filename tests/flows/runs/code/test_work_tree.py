@@ -13,6 +13,7 @@ import pytest
 
 from tpuctl.flows.runs.code import bundles, repository, work_tree
 from tpuctl.flows.runs.code.programs import lone
+from tpuctl.flows.runs.code.project_files import ProjectFiles
 from tpuctl.flows.runs.code.work_tree import GitState, git_state
 
 Git = Callable[..., str]
@@ -335,14 +336,31 @@ class TestAttack:
 
     def test_a_tree_that_unfolds_without_end_is_not_unfolded(self, project: Path, git: Git) -> None:
         """Ten folders in each of ten folders, ten deep, are ten small objects."""
+        self.plant_trees(project, git, 10)
+        assert recorded(project)[1] == ""
+
+    def test_a_tree_that_unfolds_without_end_is_not_listed(self, project: Path, git: Git) -> None:
+        """git is asked for the files of the commit where a rule leaves one out."""
+        self.plant_trees(project, git, 7)
+        (project / ".gitignore").write_text("*.log\n")
+        (project / "a.log").write_text("")
+        tracemalloc.start()
+        try:
+            names = dict(ProjectFiles(project).whole())
+            assert tracemalloc.get_traced_memory()[1] < 80_000_000
+        finally:
+            tracemalloc.stop()
+        assert ".gitignore" in names
+        assert "a.log" not in names
+
+    def plant_trees(self, project: Path, git: Git, depth: int) -> None:
         tree = git(project, "rev-parse", "HEAD:jobs")
-        for _ in range(10):
+        for _ in range(depth):
             entries = "".join(f"040000 tree {tree}\t{number}\n" for number in range(10))
             tree = subprocess.run(
                 ["git", "mktree"], cwd=project, input=entries, capture_output=True, text=True, check=True
             ).stdout.strip()
         (project / ".git/HEAD").write_text(git(project, "commit-tree", "-m", "bomb", tree))
-        assert recorded(project)[1] == ""
 
     def test_small_objects_that_unfold_to_long_texts_do_not_fill_the_memory(
         self, project: Path, git: Git, monkeypatch: pytest.MonkeyPatch

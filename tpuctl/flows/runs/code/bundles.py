@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-LARGEST = 64 << 20
-"""Bytes of a lock file."""
+LARGEST = 16 << 20
+"""Bytes of a file that lists packages."""
 HINT = (
     "Make it with 'uv pip compile --generate-hashes' or 'pip-compile --generate-hashes --no-emit-index-url'."
 )
@@ -68,13 +68,16 @@ def _locked(path: Path) -> Sequence[requirements.Requirement]:
 def text(path: Path, kind: str, hint: str = "") -> str:
     """Return the text of a file that lists packages; raises UsageError that calls it a `kind`."""
     try:
-        return _content(path).decode()
+        content = _content(path).decode()
     except OSError as error:
         raise UsageError(f"The {kind} {path} cannot be read: {error.strerror}.", hint=hint) from error
     except NotAFileError as error:
         raise UsageError(f"The {kind} {path} {error}.", hint=hint) from error
     except UnicodeDecodeError as error:
         raise UsageError(f"The {kind} {path} is not a text file.", hint=hint) from error
+    if "\0" in content:
+        raise UsageError(f"The {kind} {path} is not a text file.", hint=hint)
+    return content
 
 
 def _content(path: Path) -> bytes:

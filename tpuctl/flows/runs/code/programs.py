@@ -448,13 +448,8 @@ def header_of(program: Program, defaults: Mapping[str, Any] = job_header.NONE) -
     Raises UsageError for a file that is none, and for wrong settings.
     """
     file, settings = program.file, program.root / SETTINGS
-    if file and file.stat().st_size > job_header.LONGEST_SCRIPT:
-        raise UsageError(
-            f"{file} is larger than {job_header.LONGEST_SCRIPT >> 20} MiB: no script is.",
-            hint="Give the path of a Python script; data travels by --include, or by 'tpuctl data upload'.",
-        )
-    base = read_source(settings) if program.is_project and settings.is_file() else b""
-    data = read_source(file) if file else b""
+    base = _whole(settings, "settings are") if program.is_project and settings.is_file() else b""
+    data = _whole(file, "script is") if file else b""
     if file and data.startswith((b"\x7fELF", b"MZ\x90", b"\xcf\xfa\xed\xfe")):
         raise UsageError(
             f"{file} is a binary, not a script.", hint="A command goes after --: submit -- COMMAND"
@@ -463,6 +458,16 @@ def header_of(program: Program, defaults: Mapping[str, Any] = job_header.NONE) -
         raise UsageError(f"{file} is a notebook, not a script.", hint=f"Rename it: {file.stem}.ipynb")
     name = file.relative_to(program.here) if file and file.is_relative_to(program.here) else file
     return read_settings(program.kind, data, str(name or program.script), base, defaults)
+
+
+def _whole(file: Path, kind: str) -> bytes:
+    data = read_source(file)
+    if len(data) > job_header.LONGEST_SCRIPT:
+        raise UsageError(
+            f"{file} is larger than {job_header.LONGEST_SCRIPT >> 20} MiB: no {kind}.",
+            hint="Give the path of a Python script; data travels by --include, or by 'tpuctl data upload'.",
+        )
+    return data
 
 
 def read_settings(

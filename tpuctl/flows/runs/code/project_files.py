@@ -15,10 +15,10 @@ import tarfile
 import threading
 import tokenize
 import warnings
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
@@ -26,7 +26,7 @@ from tpuctl.errors import UsageError
 from tpuctl.flows.runs.code.repository import Repository, UnreadError, committed_names, find
 from tpuctl.host.worker import requirements
 from tpuctl.images import JAX, PYTORCH, TENSORFLOW
-from tpuctl.job_header import Header
+from tpuctl.job_header import LONGEST_SCRIPT, Header
 from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError
 from tpuctl.masking import COPY_SUFFIXES, KEY_SUFFIXES, credential_kind
 
@@ -225,7 +225,7 @@ class IgnoreRules:
         self._top = self.repository.top if self.repository else root
         self._prefix = root.relative_to(self._top)
         self._specs: dict[tuple[Path, str], GitIgnoreSpec | None] = {}
-        self._committed: dict[Path, set[Path]] = {}
+        self._committed: dict[Path, list[str]] = {}
 
     def is_ignored(self, place: Path, *, is_folder: bool, is_needed: bool = False) -> bool:
         """Return whether rules leave out a path below the project's folder; the folder around it travels.
@@ -242,26 +242,28 @@ class IgnoreRules:
     def is_submodule(self, place: Path) -> bool:
         """Return whether HEAD has a folder below the project's, and nothing below that."""
         path = self._prefix / place
-        committed = chain.from_iterable(self._committed.values())
-        return self._is_committed(path) and not any(path in other.parents for other in committed)
+        return self._is_committed(path) and not self._has(path, "/")
 
     def _is_committed(self, path: Path) -> bool:
         """Return whether HEAD of the work tree around a path has it, or something below it."""
+        return self._has(path, "") or self._has(path, "/")
+
+    def _has(self, path: Path, end: str) -> bool:
+        """Return whether it has the path, or with '/' as its end something below."""
         top = next((folder for folder in path.parents if self._is_top(folder)), Path())
         if top not in self._committed:
-            self._committed[top] = set(self._read_commit(top))
-        return path in self._committed[top]
+            self._committed[top] = self._read_commit(top)
+        names, text = self._committed[top], path.relative_to(top).as_posix() + end
+        at = bisect_left(names, text)
+        return at < len(names) and (names[at].startswith(text) if end else names[at] == text)
 
-    def _read_commit(self, top: Path) -> Iterator[Path]:
-        """Yield what HEAD of a work tree has below the project's folder, with all folders above."""
+    def _read_commit(self, top: Path) -> list[str]:
+        """Return the sorted names in HEAD of a work tree, of what is below the project's folder."""
         try:
             repository = find(self._top / top) if top.parts else self.repository
-            names = committed_names(repository, repository.top / self._below(top)) if repository else []
+            return committed_names(repository, repository.top / self._below(top)) if repository else []
         except UnreadError:
-            return
-        for name in names:
-            yield top / name
-            yield from (top / name).parents
+            return []
 
     def _below(self, top: Path) -> Path:
         return self._prefix if not top.parts else Path()
@@ -400,7 +402,7 @@ class ProjectFiles:
         """
         for place, file in self._walk(self.root, self.root, (), self._stays):
             yield place.relative_to(self.root).as_posix(), file
-        named = _submodules(self.root)
+        named = [path for path in _submodules(self.root) if (self.root / path).is_relative_to(self.root)]
         for place in self._empty:
             name = place.relative_to(self.root).as_posix()
             if name in named or self._rules.is_submodule(place.relative_to(self.root)):
@@ -582,10 +584,13 @@ def _add(archive: tarfile.TarFile, name: str, status: os.stat_result, stream: Bi
 
 
 def read_source(file: Path) -> bytes:
-    """Return the content of a file, and nothing of a pipe or a device; raises UsageError."""
+    """Return the content of a file, and nothing of a pipe or a device; raises UsageError.
+
+    Of a long one, the first LONGEST_SCRIPT bytes and one more.
+    """
     try:
         with ConfinedFolder(file.resolve().parent) as folder, folder.open([file.resolve().name]) as stream:
-            return stream.read()
+            return stream.read(LONGEST_SCRIPT + 1)
     except (NotAFileError, OSError) as error:
         _raise_unreadable(file, error)
 

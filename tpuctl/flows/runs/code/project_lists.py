@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -198,6 +199,10 @@ class _Lock(msgspec.Struct):
     package: tuple[_Package, ...] = ()
 
 
+def _groups_in(item: str | dict[str, str]) -> Sequence[str]:
+    return () if isinstance(item, str) else (item.get("include-group", ""),)
+
+
 class _Reader:
     """Reads files below one folder."""
 
@@ -282,18 +287,21 @@ class _Reader:
             if extra in of_hook:
                 files += of_hook[extra]
             else:
-                listed += self._of_extra(package, extra, set())
+                own = partial(self._extras_in, normalized(package.name))
+                listed += self._listed(package.extras, extra, "extra", own)
         for group in groups:
             self.places.append(f"group {group}")
             of_poetry = package.extras.get(f"group {group}")
-            listed += self._of_group(content, group, set()) if of_poetry is None else of_poetry
+            own_groups = self._listed(content.dependency_groups, group, "group", _groups_in)
+            listed += own_groups if of_poetry is None else of_poetry
         for name in files:
             self.read_requirements(self.folder / str(name), self.requirements)
         if not listed and not files and of_hook:
             self.notes.append(f"{PYPROJECT} lists packages in extras only: --extra {' or '.join(of_hook)}")
         git = self._read_lock() if (self.folder / UV_LOCK).is_file() else {}
+        sources = {normalized(name): source for name, source in content.tool.uv.sources.items()}
         for text in listed:
-            self._add(text, file, content.tool.uv, git)
+            self._add(text, file, sources, git, content.tool.uv.workspace)
         for index in content.tool.uv.index:
             url = str(index.get("url", ""))
             if not _KNOWN.fullmatch(url):
@@ -312,43 +320,46 @@ class _Reader:
             hook = hook.get(name, {}) if isinstance(hook, dict) else {}
         return hook if isinstance(hook, dict) else {}
 
-    def _of_extra(self, package: Package, extra: str, above: set[str]) -> Iterator[str]:
-        known = {normalized(name): listed for name, listed in package.extras.items()}
-        for text in self._named(known, extra, "extra", above):
-            read = self._parsed(str(text), PYPROJECT)
-            if read.name == normalized(package.name) and read.extras:  # `all = ["mine[train,data]"]`
-                for other in read.extras:
-                    yield from self._of_extra(package, other, above)
-            else:
-                yield str(text)
+    def _listed(
+        self,
+        known: Mapping[str, Sequence[Any]],
+        first: str,
+        kind: str,
+        included: Callable[[Any], Sequence[str]],
+    ) -> Iterator[str]:
+        """Yield what an extra or a group lists, and what those list that it includes."""
+        items = {normalized(name): listed for name, listed in known.items()}
+        seen, pending = set[str](), [first]
+        for name in pending:  # grows
+            if normalized(name) not in items:
+                names = ", ".join(known) or "none"
+                raise UsageError(
+                    f"{self.folder / PYPROJECT} has no {kind} '{name}'.", hint=f"It has {names}."
+                )
+            if normalized(name) in seen:
+                continue
+            seen.add(normalized(name))
+            for item in items[normalized(name)]:
+                others = included(item)
+                pending += others
+                if not others:
+                    yield str(item)
 
-    def _of_group(self, content: _PyProject, group: str, above: set[str]) -> Iterator[str]:
-        known = {normalized(name): listed for name, listed in content.dependency_groups.items()}
-        for item in self._named(known, group, "group", above):
-            if isinstance(item, str):
-                yield item
-            else:
-                yield from self._of_group(content, item.get("include-group", ""), above)
+    def _extras_in(self, own: str, text: str) -> Sequence[str]:
+        """Return the extras of the project `own` that a requirement names: `all = ["mine[train,data]"]`."""
+        read = self._parsed(text, PYPROJECT)
+        return read.extras if read.name == own else ()
 
-    def _named(self, known: dict[str, Any], name: str, kind: str, above: set[str]) -> Sequence[Any]:
-        if normalized(name) not in known:
-            names = ", ".join(known) or "none"
-            raise UsageError(f"{self.folder / PYPROJECT} has no {kind} '{name}'.", hint=f"It has {names}.")
-        if normalized(name) in above:
-            return ()
-        above.add(normalized(name))
-        listed: Sequence[Any] = known[normalized(name)]
-        return listed
-
-    def _add(self, text: str, file: str, uv: _Uv, git: dict[str, str]) -> None:
+    def _add(
+        self, text: str, file: str, sources: dict[str, Any], git: dict[str, str], workspace: dict[str, Any]
+    ) -> None:
         if text.startswith(("./", "../")):
             self._add_folder(text, self.folder, file, self.requirements)
             return
         read = self._parsed(_EGG_OF_URL.sub("", text), file)
-        sources = {normalized(name): source for name, source in uv.sources.items()}
         source = sources.get(read.name)
         if isinstance(source, dict) and ({"path", "workspace"} & source.keys()):
-            path = source.get("path") or self._member(read.name, uv.workspace)
+            path = source.get("path") or self._member(read.name, workspace)
             self._add_folder(str(path or read.name), self.folder, file, self.requirements)
         elif read.name in git and not read.url:
             extras = f"[{','.join(read.extras)}]" if read.extras else ""

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ TIMEOUT = 30.0
 """Seconds for all that git does."""
 BIG_FILE = 16 * 1024 * 1024
 """Bytes from which on a file is compared as a binary one."""
+MOST_NAMES = 16 * 1024 * 1024
+"""Bytes of the names of a commit's files: a few small trees, in each other, may stand for billions."""
 
 
 class UnreadError(Exception):
@@ -242,10 +245,26 @@ class BorrowingGit:
         return {path: Blob(name, int(size)) for path, (_, name, size) in blobs.items()}
 
     def names(self, folder: str) -> list[str]:
-        """Return the paths below a folder of the commit, of files and submodules; "" for all."""
+        """Return the sorted paths below a folder of the commit, of files and submodules; "" for all."""
         commit = [str(self._commit), *([folder] if folder else [])]
-        answer = self._run("--literal-pathspecs", "ls-tree", "-r", "-z", "--name-only", *commit)
-        return os.fsdecode(answer).rstrip("\0").split("\0")
+        command = ["git", "--literal-pathspecs", "ls-tree", "-r", "-z", "--name-only", *commit]
+        try:
+            git = subprocess.Popen(
+                command, cwd=self._place, env=self._environment(), stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+        except OSError as error:
+            raise UnreadError("git cannot be started") from error
+        end = threading.Timer(max(0.0, self._until - time.monotonic()), git.kill)
+        end.start()
+        with git:
+            answer = git.stdout.read(MOST_NAMES + 1) if git.stdout else b""
+            if len(answer) > MOST_NAMES:
+                git.kill()
+        end.cancel()
+        if git.returncode:
+            raise UnreadError("git cannot list the files of the commit, or they are too many")
+        return sorted(os.fsdecode(answer).rstrip("\0").split("\0"))
 
     def diff(self, changed: Mapping[str, tuple[str, bytes]]) -> str:
         """Return the difference of committed files, named by their hashes, and other bytes."""
@@ -308,7 +327,7 @@ def _quoted(path: str) -> bytes:
 
 
 def committed_names(repository: Repository, folder: Path) -> list[str]:
-    """Return the paths from the work tree's top of what HEAD has below a folder; raises UnreadError."""
+    """Return what HEAD has below a folder, as sorted paths from the work tree's top; raises UnreadError."""
     if repository.commit is None:
         return []
     below = folder.relative_to(repository.top).as_posix()
