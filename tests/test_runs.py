@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from tpuctl import clock, runs
+from tpuctl.bucket_objects import BadObjectError
 from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import StateError, UsageError
@@ -46,6 +47,21 @@ def test_a_record_is_decoded_as_it_was_encoded(record: object) -> None:
     assert runs.decode(data, type(record), "x.json") == record
     assert data.endswith(b"}\n")
     assert b'\n  "schema": 1' in data, "the schema is written, though it is a default"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "\ud800", "{}", "null"])
+def test_metadata_that_say_nothing_are_none(text: str) -> None:
+    assert runs.read_run_metadata({runs.LABELS: text}) == ({} if text == "{}" else None)
+    assert runs.read_verdict_metadata({runs.SPENT: text}, "r1", runs.FAILED) is None
+
+
+def test_slices_that_no_node_has_are_refused() -> None:
+    parts = (runs.Slice("a", "1"), runs.Slice("b", "2"))
+    attempt = runs.Attempt(1, CREATED, msgspec.structs.replace(TPU, hosts=2, slices=parts), (0, 1))
+    data = runs.encode(attempt)
+    assert runs.decode(data, runs.Attempt, "x.json") == attempt
+    with pytest.raises(BadObjectError, match="two of its slices are one"):
+        runs.decode(data.replace(b'"b"', b'"a"'), runs.Attempt, "x.json")
 
 
 @pytest.mark.parametrize(

@@ -178,9 +178,11 @@ class Tpu(msgspec.Struct, frozen=True):
     """The nodes of a multislice TPU, whose hosts are those of its slices, in order; empty for one node."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError, which readers translate, for hosts that slices of one size do not have."""
+        """Raise ValueError, which readers translate, for slices that no such TPU has."""
         if self.slices and self.hosts % len(self.slices):
             raise ValueError("its hosts are not those of its slices")
+        if len({part.name for part in self.slices}) < len(self.slices):
+            raise ValueError("two of its slices are one")
 
     @classmethod
     def of(cls, node: Node) -> Tpu:
@@ -394,7 +396,7 @@ def read_verdict_metadata(metadata: Mapping[str, str], run: str, outcome: str) -
 def _read_entry(text: str, kind: type[Record]) -> Record | None:
     try:
         return msgspec.json.decode(text.encode(), type=kind)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         return None
 
 

@@ -258,10 +258,12 @@ def shared(runs: Sequence[Entry], known: Iterable[NodeLife], price_of: PriceOf) 
         life, used = lives_by_uid.get(uid), [(entry.began, entry.ended) for entry in on_it]
         if life and any(entry.is_preempted for entry in on_it):
             life = life.until(max(end for _, end in used))
-        for number, entry in enumerate(on_it):
-            billed = life.billed(used) if life else [used[number]]
-            left = [part for span in without(billed, used[:number]) if (part := entry.within(*span))]
+        billed, paid = life.billed(used) if life else [], ""
+        for entry in on_it:
+            spans = billed if life else [(entry.began, entry.ended)]
+            left = [part for begin, end in spans if (part := entry.within(max(begin, paid), end))]
             parts[id(entry)] = left or [entry.part(entry.ended, entry.ended)]
+            paid = max(paid, entry.ended)
         if life:
             idle += _idle(life, on_it, list(without(life.billed(used), used)), price_of)
     return [*(part for entry in runs for part in parts.get(id(entry), [entry])), *idle]

@@ -255,12 +255,19 @@ class StoredAttempt:
 def joined_pieces(objects: Collection[Object]) -> dict[str, list[Object]]:
     """Return the pieces of logs that listed objects were joined from, as they were written, by their names.
 
-    Who may create objects alone can hide no piece of a log: one that says to have such pieces, beside another
-    with the number of its first, is one piece.
+    Who may create objects alone can hide no piece of a log: one that says to have such pieces is one piece
+    where another begins with the same, or has the first of them.
     """
     numbers = Counter(map(_number, objects))
-    pieces = {item.name: _pieces(item) for item in objects if item.metadata and numbers[_number(item)] == 1}
-    return {name: parts for name, parts in pieces.items() if len(parts) > 1}
+    said = [item for item in objects if item.metadata and numbers[_number(item)] == 1]
+    joined: dict[str, list[Object]] = {}
+    ends: dict[str, int] = {}
+    for item in sorted(said, key=_number):
+        pieces, (log, _, number) = _pieces(item), _number(item).rpartition("-")
+        if len(pieces) > 1 and int(number) > ends.get(log, 0):
+            joined[item.name] = pieces
+            ends[log] = int(number) + len(pieces) - 1
+    return joined
 
 
 def left_behind(objects: Iterable[Object], joined: Mapping[str, Sequence[Object]]) -> set[str]:

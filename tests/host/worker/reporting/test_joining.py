@@ -256,6 +256,23 @@ def test_who_may_only_create_objects_hides_no_chunk(shipper: LogShipper, bucket:
     assert read(LogReader(attempt_of(bucket)))[: len(LINES)] == LINES
 
 
+def test_who_may_only_create_objects_hides_no_chunk_behind_one_that_was_joined(
+    shipper: LogShipper, bucket: Bucket
+) -> None:
+    """The second of four chunks that were joined has no object any more: one may have its number again."""
+    shipper.join(is_over=True)
+    *_, last = bucket.objects(f"{FOLDER}log/")
+    file = "20260101T000000-0003-000002.log"
+    own = [
+        Piece(file.replace("2.log", f"{number}.log"), 7, 1, "2026-01-01T00:00:00Z") for number in range(2, 9)
+    ]
+    named = Piece(last.name.rpartition("/")[2], last.generation, last.size, last.updated)
+    blob = bucket._bucket.blob(f"{FOLDER}log/{file}")
+    blob.metadata = {PIECES: pieces_text([*own, named])}
+    blob.upload_from_string("-" * (len(own) + last.size - 1) + "\n")
+    assert set(LINES) <= set(read(LogReader(attempt_of(bucket))))
+
+
 @pytest.mark.parametrize(
     "said",
     ["", "x", "{file} 7 55 2026-01-01T00:00:00Z", "{other} 7 10 2026-01-01T00:00:00Z",
