@@ -291,7 +291,15 @@ class TestNotebook:
         assert programs.header_of(program).dependencies == ("optax", "flax>=0.8", "ipython")
 
     @pytest.mark.parametrize(
-        "text", ["{}", "print(1)", '{"cells": [{"cell_type": "code"}], "metadata": {}}', "[]", '{"cells": 1}']
+        "text",
+        [
+            "{}",
+            "print(1)",
+            '{"cells": [{"cell_type": "code"}], "metadata": {}}',
+            "[]",
+            '{"cells": 1}',
+            '{"cells": [{"cell_type": "code", "source": "\\ud800"}], "metadata": {}}',
+        ],
     )
     def test_that_is_none_is_refused(self, place: Path, text: str) -> None:
         write(place, {"a.ipynb": text})

@@ -204,6 +204,24 @@ class TestRequirements:
             read(project)
 
 
+@pytest.mark.parametrize("python", ["--x", "\\u001b[2J", ">=3." + "9" * 5000])
+def test_a_python_that_none_is_is_refused_before_anything_is_sent(project: Path, python: str) -> None:
+    write(project, pyproject__toml=PYPROJECT.replace(">=3.11", python))
+    with pytest.raises(UsageError, match=r"pyproject\.toml: requires-python is '") as refused:
+        read(project)
+    assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "url", ["ssh://git@host/x", "https://host/x?a#--upload-pack=touch", "https://host/x#\\u001b"]
+)
+def test_a_commit_that_no_host_may_fetch_is_refused(project: Path, url: str) -> None:
+    git = f'[[package]]\nname = "numpy"\nversion = "1"\nsource = {{ git = "{url}" }}\n'
+    write(project, pyproject__toml=PYPROJECT, uv__lock=git)
+    with pytest.raises(UsageError, match=r"uv\.lock: 'numpy @ git.*' is not a requirement"):
+        read(project)
+
+
 class TestLargeLists:
     """A project from elsewhere may list very much."""
 

@@ -122,6 +122,7 @@ def cells(data: bytes, name: str) -> list[str]:
         language = notebook["metadata"].get("kernelspec", {}).get("language", "python")
         found = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
         texts = ["".join(source) for source in found]
+        "".join(texts).encode()  # JSON can hold what no file of Python can
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(
             f"{name} is no notebook of version 4.", hint="Open it in Jupyter, and save it."

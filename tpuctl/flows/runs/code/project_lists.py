@@ -279,6 +279,13 @@ class _Reader:
         file = (package.place or PYPROJECT).partition(",")[0]
         self.places.append(package.place or file)
         self.requires_python = package.requires_python
+        try:
+            requirements.accepts(self.requires_python, "3.11")
+        except ValueError as error:
+            raise UsageError(
+                f"{self.folder / file} is wrong: requires-python is '{self.requires_python[:100]}'.",
+                hint='Write for instance requires-python = ">=3.10"',
+            ) from error
         listed = [*package.dependencies]
         files = [*self._dynamic_files(content)]
         of_hook = self._hook(content).get("optional-dependencies", {})
@@ -364,7 +371,8 @@ class _Reader:
         elif read.name in git and not read.url:
             extras = f"[{','.join(read.extras)}]" if read.extras else ""
             marker = f" ; {read.marker}" if read.marker else ""
-            self.requirements.append(f"{read.name}{extras} @ {git[read.name]}{marker}")
+            text = f"{read.name}{extras} @ {git[read.name]}{marker}"
+            self.requirements.append(self._parsed(text, UV_LOCK).text)
         elif isinstance(source, dict) and {"git", "url"} & source.keys():
             raise UsageError(
                 f"{self.folder / file} takes {read.name} from a URL in [tool.uv.sources].",
