@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 from dataclasses import replace
@@ -94,6 +95,7 @@ def test_the_simulator_that_runs_is_the_one_that_is_used(simulator) -> None:
         iap=published["iap_relay"],
         price_source="made up by the simulator",
         is_default_account_editor=True,
+        python=platform.python_version(),
     )
 
 

@@ -6,6 +6,7 @@ The only place that knows which target a command runs on.
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -66,6 +67,8 @@ class Endpoints:
     """URL of Identity-Aware Proxy's TCP relay."""
     is_default_account_editor: bool = False
     """Whether it is known that the default service account of the project may do everything."""
+    python: str = ""
+    """Version of python3 that hosts have in the place of their image's; empty for the image's."""
 
 
 class Cloud:
@@ -409,6 +412,7 @@ def connect(config: Config, warn: Callable[[str], None] | None = None) -> Cloud:
         compute=served.compute_rest,
         iap=served.iap_relay,
         is_default_account_editor=served.default_account == "editor",
+        python=platform.python_version() if served.python == "machine" else "",
     )
     return Cloud(config, endpoints, warn)
 

@@ -71,6 +71,10 @@ Connect = Callable[[], "Cloud"]
 """Returns the clients, building them at the first call."""
 
 OK, WARNING, FAILED, SKIPPED = "ok", "warning", "failed", "skipped"
+DIFFERENT = "different"
+"""What a real project, or a host, has is not what tpuctl takes it to be."""
+MARKS = {OK: "ok", WARNING: "warning", FAILED: "FAILED", SKIPPED: "skipped", DIFFERENT: "DIFFERS"}
+"""How a state is shown."""
 
 PACKAGES = (
     "click",
