@@ -11,7 +11,7 @@ import pytest
 
 from tests.paths import ROOT
 from tpuctl.config import Config, load
-from tpuctl.config.files import read_file, state_folder, user_file
+from tpuctl.config.files import OF_USER, read_file, state_folder, user_file
 from tpuctl.config.settings import FORMATS, SETTINGS
 from tpuctl.errors import ConfigError, UsageError
 
@@ -277,8 +277,9 @@ class TestFormats:
             read(target="gcp").require(name)
 
     @pytest.mark.parametrize(("name", "value"), MALFORMED)
-    def test_a_malformed_line_of_a_file_names_the_file(self, read, tmp_path, name, value) -> None:
-        path = tmp_path / "tpuctl.toml"
+    def test_a_malformed_line_of_a_file_names_the_file(self, read, environ, tmp_path, name, value) -> None:
+        path = user_file(environ) if name in OF_USER else tmp_path / "tpuctl.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f'{name} = "{value}"\n')
         with pytest.raises(ConfigError, match=rf"^'{value}' \({path}, line 1\) cannot be"):
             read(target="gcp").get(name)

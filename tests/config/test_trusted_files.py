@@ -190,12 +190,15 @@ class TestWaysOut:
         with pytest.raises(ConfigError, match="Every user"):
             read()
 
-    def test_a_projects_file_cannot_call_itself_safe(self, read, project) -> None:
-        project.write_text(f'\nsafe_folders = ["{project.parent}"]\n')
-        with pytest.raises(
-            ConfigError, match=rf"^{project}, line 2 sets 'safe_folders', which only your own"
-        ):
+    @pytest.mark.parametrize("name", ["safe_folders", "python_archives"])
+    def test_a_projects_file_cannot_say_whom_to_trust(self, read, project, name) -> None:
+        project.write_text(f'\n{name} = "any"\n')
+        with pytest.raises(ConfigError, match=rf"^{project}, line 2 sets '{name}', which only your own"):
             read()
+
+    def test_the_users_file_says_which_pythons_hosts_may_run(self, read, environ) -> None:
+        user(environ, f'target = "gcp"\npython_archives = {{ "3.12.8" = "{"a" * 64}" }}\n')
+        assert read().get("python_archives") == f"3.12.8={'a' * 64}"
 
     @pytest.mark.parametrize(
         ("text", "words"),

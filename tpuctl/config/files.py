@@ -177,6 +177,9 @@ VARIABLE = "TPUCTL_CONFIG"
 """Environment variable that names the file to read in the place of the nearest tpuctl.toml."""
 SAFE_FOLDERS = "safe_folders"
 """Key of the user's own file: folders whose tpuctl.toml may belong to other users."""
+PYTHON_ARCHIVES = "python_archives"
+OF_USER = (SAFE_FOLDERS, PYTHON_ARCHIVES)
+"""Keys of the user's own file alone: a project's would say whom to trust."""
 
 
 @dataclass(frozen=True)
@@ -278,7 +281,7 @@ def parse(path: Path, content: bytes, *, is_users: bool = False) -> SettingsFile
     run = table.pop(RUN, {})
     if not isinstance(run, dict):
         raise ConfigError(f"{path}, line {_line(text, RUN)}: 'run' has to be a table.", hint="Write [run].")
-    values = {name: _checked(path, text, name, value) for name, value in table.items()}
+    values = {name: _checked(path, text, name, value, is_users=is_users) for name, value in table.items()}
     lines = {name: _line(text, name) for name in values}
     return SettingsFile(path, values, lines, safe_folders, prices, run)
 
@@ -307,9 +310,9 @@ def _folders(path: Path, value: object) -> tuple[Path, ...]:
     return tuple(folder.resolve() for folder in folders)
 
 
-def _checked(path: Path, text: str, name: str, value: object) -> str:
+def _checked(path: Path, text: str, name: str, value: object, *, is_users: bool) -> str:
     place = f"{path}, line {_line(text, name)}"
-    if name == SAFE_FOLDERS:
+    if name in OF_USER and not is_users:
         raise ConfigError(
             f"{place} sets '{name}', which only your own file can.", hint=f"It is {user_file()}."
         )
@@ -321,7 +324,7 @@ def _checked(path: Path, text: str, name: str, value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, int) and not isinstance(value, bool) and name in NUMBERS and abs(value) < 1 << 63:
         return str(value)
-    if isinstance(value, dict) and name in (SUBNETWORKS, "python_archives"):
+    if isinstance(value, dict) and name in (SUBNETWORKS, PYTHON_ARCHIVES):
         return joined({key: str(one) for key, one in value.items()})
     if not isinstance(value, str):
         raise ConfigError(f"{place}: '{name}' has to be a string.", hint=f'Write {name} = "...".')

@@ -7,6 +7,7 @@ import click
 from tpuctl.bucket_layout import gs
 from tpuctl.cli import output, printing
 from tpuctl.cli.session import Session, dry_run_option, with_session
+from tpuctl.config.files import user_file
 from tpuctl.flows.project import pythons
 
 
@@ -39,4 +40,4 @@ def python(session: Session, source: str, dry_run: bool) -> None:
         return
     printing.write(archive.setting)
     output.note(f"Python {archive.version} {'is now' if is_new else 'already was'} in {place}.")
-    output.note("Write the line above into tpuctl.toml: hosts run no other archive.")
+    output.note(f"Write the line above into {user_file()}: hosts run no other archive.")

@@ -56,7 +56,7 @@ class Archive:
 
     @property
     def setting(self) -> str:
-        """The line for tpuctl.toml that trusts it."""
+        """The line for the user's own configuration that trusts it."""
         return f'python_archives = {{ "{self.version}" = "{self.sha256}" }}'
 
 
