@@ -125,6 +125,7 @@ class TestUvLock:
             "numpy==2.3.0 ; (python_full_version >= '3.12') or (sys_platform == 'win32')",
         )
         assert lists.provenance == "pyproject.toml, versions of uv.lock"
+        assert lists.notes[0].startswith("The hashes in uv.lock are not checked")
 
     def test_what_is_of_a_repository_has_its_commit(self, project: Path) -> None:
         write(project, pyproject__toml=PYPROJECT, uv__lock=LOCK + GIT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -277,6 +278,21 @@ class TestCode:
         assert (code.count, code.files_size, code.unpacked_size, code.script) == (
             1, len(HEADER), site.code.unpacked_size, "job.py",
         )  # fmt: skip
+
+    def test_a_lock_file_with_jax_alone_is_refused_as_by_submit(self, site: Site, tmp_path: Path) -> None:
+        script, lock = tmp_path / "code/job.py", tmp_path / "code/lock.txt"
+        text = '# /// script\n# [tool.tpuctl]\n# framework = "jax"\n# requirements = "lock.txt"\n# ///\n'
+        script.write_text(text)
+        site.provider = MemoryProvider(node(runtime="tpu-ubuntu2204-base"))
+        for names, is_refused in ((("jax",), True), (("jax", "libtpu"), False)):
+            lock.write_text("".join(f"{name}==0.6.2 --hash=sha256:{'0' * 64}\n" for name in names))
+            site.memory = MemoryBucket()
+            site.bucket = cast("Bucket", site.memory)
+            site.code = bundles.pack(lone(script), [lock])
+            site.memory.put(bundle(site.code.sha256), site.code.data)
+            site.submit(requirements="lock.txt", dependencies=())
+            with pytest.raises(UsageError, match="jax without libtpu") if is_refused else nullcontext():
+                site.repeat()
 
     def test_without_its_script_there_is_no_header(self, site: Site) -> None:
         site.submit(script="other.py")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -52,6 +53,13 @@ def test_an_image_that_the_framework_cannot_use_is_refused_with_the_command(
     assert error.value.hint == (
         f"Make a TPU for it: tpuctl up v3-32 --framework {said} --zone {where.zone} --name n1-{said}"
     )
+
+
+def test_of_a_node_that_run_would_make_the_hint_leaves_out_the_runtime(script: Path) -> None:
+    write(script, framework="jax")
+    with pytest.raises(StateError, match="JAX cannot use n1") as error:
+        planned(script, replace(slice_of(POD), created=""))
+    assert error.value.hint == "Leave out --runtime: what the framework needs is chosen then."
 
 
 @pytest.mark.parametrize(

@@ -415,6 +415,10 @@ class _Reader:
         """Read the versions of uv.lock, and return name -> URL of what it takes from git."""
         lock: _Lock = self._toml(UV_LOCK, _Lock)
         self.places.append(f"versions of {UV_LOCK}")
+        self.notes.append(
+            f"The hashes in {UV_LOCK} are not checked: 'uv export --no-emit-project -o requirements.lock',"
+            " named as requirements in [tool.tpuctl], has hosts check them."
+        )
         git, versions = dict[str, str](), dict[str, list[_Package]]()
         for package in lock.package:
             if "git" in package.source:

@@ -76,7 +76,7 @@ def plan_repetition(
     arguments, setup = _arguments(record, values, request), _setup(record, header, values)
     shown, hidden = masked_arguments(arguments), (*request.secrets, *(record.not_kept or ()))
     node = find_ready(provider, request.tpu, None if request.tpu else record.accelerator, owner)
-    told = packages.check(node, _of_record(header, record))
+    told = packages.check(node, _of_record(header, record), stored_code.locked(code, record))
     verdict = run.verdict()
     pinned = stored_code.pins(run, header, verdict)
     new = msgspec.structs.replace(

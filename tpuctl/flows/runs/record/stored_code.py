@@ -15,6 +15,7 @@ from tpuctl.bucket_layout import bundle, gs
 from tpuctl.errors import NotFoundError, StateError
 from tpuctl.flows.runs.code import programs
 from tpuctl.flows.runs.code.bundles import IN_MEMORY, PART, Bundle
+from tpuctl.flows.runs.code.bundles import LARGEST as LARGEST_LOCK
 from tpuctl.flows.runs.code.project_files import MOST_FILES
 from tpuctl.flows.runs.stored_attempt import find_record
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -126,6 +127,22 @@ def header_of(code: Bundle) -> Header:
     if not name and code.kind not in (MODULE, COMMAND):
         raise StateError(f"The code {code.sha256[:12]} has no script {code.script}.", hint="Submit it again.")
     return programs.read_settings(code.kind, found.get(name, b""), name, found.get(programs.SETTINGS, b""))
+
+
+def locked(code: Bundle, record: Run) -> list[str]:
+    """Return the names of the distributions in a run's lock file; none without one. Raises StateError."""
+    texts = (
+        stream.read()
+        for name, size, stream in code.members()
+        if name == record.requirements and size <= LARGEST_LOCK
+    )
+    try:
+        return [each.name for each in requirements.parse_lock(next(texts, b"").decode())]
+    except ValueError as error:
+        raise StateError(
+            f"The lock file {record.requirements} of run '{record.run}' is wrong: {error}.",
+            hint="Submit the script from your own files: tpuctl submit",
+        ) from error
 
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")

@@ -43,7 +43,7 @@ def check(node: Node, header: Header, locked: Iterable[str] = (), *, imports: bo
     if framework == TENSORFLOW and kind.generation == accelerators.TPU7X:
         raise images.no_tensorflow(kind)
     if image and (reason := images.obstacle(image, framework, kind, tpu.hosts)):
-        raise _unfit(tpu, framework, reason)
+        raise _unfit(tpu, framework, reason, is_planned=not node.created)
     asked = (table.python, header.requires_python)
     found = _chosen(tpu, header.dependencies, framework, asked, table.packages)
     notes = [f"Hosts install {found.reason}."] if found.reason else []
@@ -95,11 +95,14 @@ def _chosen(
     return images.distributions(dependencies, framework, place, pins)
 
 
-def _unfit(tpu: Tpu, framework: str, reason: str) -> StateError:
+def _unfit(tpu: Tpu, framework: str, reason: str, *, is_planned: bool) -> StateError:
+    other = (
+        f"Make a TPU for it: tpuctl up {tpu.accelerator} --framework {framework} --zone {tpu.zone} "
+        f"--name {tpu.name[:50]}-{framework}"
+    )
     return StateError(
         f"{images.NAMES[framework]} cannot use {tpu.name}, which has the image {tpu.runtime}: {reason}.",
-        hint=f"Make a TPU for it: tpuctl up {tpu.accelerator} --framework {framework} --zone {tpu.zone} "
-        f"--name {tpu.name[:50]}-{framework}",
+        hint="Leave out --runtime: what the framework needs is chosen then." if is_planned else other,
         node=tpu.name,
         runtime=tpu.runtime,
     )
