@@ -219,6 +219,11 @@ class TestUv:
         )
         assert tools.options[0]["stdout"] == subprocess.DEVNULL, "what it cannot resolve, pip explains"
 
+    def test_the_tensorflow_of_tpus_stands_for_the_other(self, tools: Tools) -> None:
+        tools.answers = [self.resolving(tools, "tensorflow-tpu==2.19.1\ntensorflow==2.20.0\n"), answering(0)]
+        tools.install(ORDER._replace(aliases={}, held={}))
+        assert (tools.folder / "missing.txt").read_text() == "tensorflow-tpu==2.19.1\n"
+
     def test_it_installs_nothing_where_all_is_there(self, tools: Tools) -> None:
         tools.answers = [self.resolving(tools, "jax==0.4.30\n")]
         assert os.listdir(tools.install(ORDER)) == []

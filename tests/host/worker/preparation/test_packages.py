@@ -186,6 +186,19 @@ class TestImage:
         wheel(index, "addons_of_test", "1.0", "Requires-Dist: tensorflow>=2\n")
         assert content(ensure("addons-of-test")) == {"addons_of_test-1.0"}
 
+    @pytest.mark.parametrize("first", ["tensorflow", "tensorflow-tpu"])
+    def test_a_second_tensorflow_that_a_package_requires_does_not_replace_the_one_for_tpus(
+        self, index: Path, ensure: Ensure, first: str
+    ) -> None:
+        wheel(index, "tensorflow", "2.18.0", "Requires-Dist: tensorflow-tpu\n" * (first != "tensorflow"))
+        tpus = "Requires-Dist: tensorflow\n" * (first == "tensorflow")  # pip installs what is required first
+        with zipfile.ZipFile(wheel(index, "tensorflow_tpu", "2.17.0", tpus), "a") as archive:
+            archive.writestr("tensorflow.py", "WORD = 'of TPUs'\n")
+        wheel(index, "addons_of_test", "1.0", "Requires-Dist: tensorflow>=2\n")
+        folder = ensure("addons-of-test", "tensorflow-tpu")
+        assert content(folder) == {"addons_of_test-1.0", "tensorflow_tpu-2.17.0"}
+        assert "of TPUs" in (Path(folder) / "tensorflow.py").read_text()
+
     def test_what_has_no_name_or_no_version_is_no_distribution_of_the_image(
         self, image: Callable[..., None], tmp_path: Path
     ) -> None:

@@ -283,7 +283,8 @@ class _Reader:
             requirements.accepts(self.requires_python, "3.11")
         except ValueError as error:
             raise UsageError(
-                f"{self.folder / file} is wrong: requires-python is '{self.requires_python[:100]}'.",
+                f"{self.folder / file}: requires-python is"
+                f" '{requirements.shown(self.requires_python[:100])}'.",
                 hint='Write for instance requires-python = ">=3.10"',
             ) from error
         listed = [*package.dependencies]

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from operator import itemgetter
 from types import MappingProxyType
 from typing import IO, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -96,7 +97,11 @@ def install(order: Order, folder: str, output: IO[bytes]) -> Older:
         stream.write(order.constraints)
     uv = _uv()
     older = _install_by_uv(uv, order, scratch, folder, output) if uv and not order.is_locked else None
-    return _install_by_pip(order, scratch, folder, output) if older is None else older
+    if older is None:
+        older = _install_by_pip(order, scratch, folder, output)
+        if not order.is_locked:
+            _replace_second_tensorflow(order, scratch, folder, output)
+    return older
 
 
 def _install_by_pip(order: Order, scratch: str, folder: str, output: IO[bytes]) -> Older:
@@ -111,6 +116,26 @@ def _install_by_pip(order: Order, scratch: str, folder: str, output: IO[bytes]) 
     os.remove(os.path.join(packages, _IMAGE))
     os.rename(packages, folder)
     return _tried(_text(output, start).decode("utf-8", "replace")) if order.held else {}
+
+
+_TENSORFLOW, _FOR_TPU = "tensorflow", "tensorflow-tpu"
+"""Distributions of one module: of two, the last one that is installed overwrites the other's files."""
+
+
+def _replace_second_tensorflow(order: Order, scratch: str, folder: str, output: IO[bytes]) -> None:
+    """Put the build for TPUs over the one that another package has required; pip can leave none out."""
+    found = {}
+    for name in os.listdir(folder):
+        distribution, _, version = name.replace(".dist-info", "").partition("-")
+        if name.endswith(".dist-info"):
+            found[requirements.normalized(distribution)] = (version, os.path.join(folder, name))
+    if not found.keys() >= {_TENSORFLOW, _FOR_TPU}:
+        return
+    with open(os.path.join(scratch, "requirements.txt"), "w", encoding="utf-8") as stream:
+        lines = [*order.origins, "%s==%s" % (_FOR_TPU, found[_FOR_TPU][0])]
+        stream.write("".join(line + "\n" for line in lines))
+    shutil.rmtree(found[_TENSORFLOW][1])
+    _pip(order, order.python, ["--target", folder, "--upgrade", "--no-deps"], scratch, output)
 
 
 def _install_for_other(order: Order, scratch: str, folder: str, output: IO[bytes]) -> Older:
@@ -174,6 +199,8 @@ def _install_by_uv(
         return None
     present = {**order.aliases, **order.image}
     missing = [line for line in resolved if _pinned(line) not in present.items()]
+    if _FOR_TPU in map(itemgetter(0), map(_pinned, resolved)):
+        missing = [line for line in missing if _pinned(line)[0] != _TENSORFLOW]
     with open(os.path.join(scratch, "missing.txt"), "w", encoding="utf-8") as stream:
         stream.write("".join(line + "\n" for line in [*order.origins, *missing]))
     os.makedirs(folder)
