@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tpuctl import job_header
 from tpuctl.client.client import Client
-from tpuctl.display.listing import concise, write
+from tpuctl.display.following import concise, write
 from tpuctl.errors import TpuctlError, UsageError, nearest
 from tpuctl.images import FRAMEWORKS
 

@@ -163,6 +163,7 @@ READERS = {
     "tpuctl/flows/runs/upkeep/collection.py": {"decode"},
     "tpuctl/runs.py": {"bucket_objects.decode", "msgspec.json.decode"},
     "tpuctl/host/worker/control.py": {"json.loads"},
+    "tpuctl/host/worker/main.py": {"json.load"},  # what a run's own files say, on its host
     "tpuctl/host/worker/peers.py": {"json.loads"},
     "tpuctl/host/worker/records.py": {"json.load", "json.loads"},
     "tpuctl/host/worker/resumption.py": {"json.loads"},  # test_successor.py
@@ -173,6 +174,7 @@ NO_RECORDS = {
     "tpuctl/flows/datasets/analysis.py": "tf.train.Example, and a list on this machine",
     "tpuctl/flows/datasets/fetch.py": "a mark in a folder of this machine",
     "tpuctl/flows/datasets/head.py": "tf.train.Example, tests/data/tfrecord",
+    "tpuctl/flows/project/first_day.py": "facts of a host, over SSH",
     "tpuctl/flows/runs/submission/launch.py": "a line of the worker program, over SSH",
     "tpuctl/flows/runs/submission/launch_values.py": "a private file on this machine",
     "tpuctl/host/keeper/activity.py": "what Docker writes on the host, tests/host/keeper/test_activity.py",

@@ -17,7 +17,7 @@ from tpuctl.cli.nodes.up import up
 from tpuctl.cli.runs.submit import submit
 from tpuctl.client.datasets.client import _request
 from tpuctl.client.nodes import creation
-from tpuctl.client.runs.records import submit_request
+from tpuctl.client.runs.requests import submit_request
 from tpuctl.data.options import Options, TokenOptions
 from tpuctl.datasets import DatasetRef
 from tpuctl.flows.datasets.request import UploadRequest

@@ -202,7 +202,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Site:
         "whole": SimpleNamespace(
             plan_removal=plan_removal, acquire=acquire, planned_node=lambda plan: "its node"
         ),
-        "overview": SimpleNamespace(down=site.act("delete")),
+        "changes": SimpleNamespace(down=site.act("delete")),
         "launch_values": SimpleNamespace(forget=site.act("forget")),
     }.items():
         monkeypatch.setattr(whole, name, value)
@@ -347,7 +347,7 @@ def test_a_node_that_cannot_be_deleted_is_told_with_the_files(
     def refuse(*_: object) -> None:
         raise StateError("It is locked.")
 
-    monkeypatch.setattr(whole.overview, "down", refuse)
+    monkeypatch.setattr(whole.changes, "down", refuse)
     site.stage = LAUNCHED
     with pytest.raises(StateError) as raised:
         site.go()
@@ -420,7 +420,7 @@ class TestPlan:
         monkeypatch.setattr(whole.submission, "requests", lambda *_: ["submit"], raising=False)
         monkeypatch.setattr(whole, "drill", SimpleNamespace(requests=lambda *_: ["restart"]))
         monkeypatch.setattr(whole.whole, "own_nodes", lambda *_: (), raising=False)
-        monkeypatch.setattr(whole.overview, "down_requests", lambda *_: ["delete"], raising=False)
+        monkeypatch.setattr(whole.changes, "down_requests", lambda *_: ["delete"], raising=False)
 
     @pytest.mark.parametrize(
         ("stage", "requests"),

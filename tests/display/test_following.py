@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.display.test_markup import HOSTILE, Reader, check_harmless
-from tpuctl.display.listing import (
+from tpuctl.display.following import (
     NEWEST_LINES,
     FollowScreen,
     RunView,
@@ -196,7 +196,7 @@ import sys
 sys.modules["IPython"] = None  # the documented way to make an import fail
 import tpuctl
 from tpuctl.client.runs.records import Curve, Metrics, Point
-from tpuctl.display.listing import FollowScreen, RunView
+from tpuctl.display.following import FollowScreen, RunView
 listing = tpuctl.Listing([1, 2], "numbers", {"number": lambda number: number})
 metrics = Metrics("r1", {"loss": Curve("loss", "", (Point(1, 0.5, 0.0), Point(2, 0.5, 0.0)))}, ())
 assert "<table" in listing._repr_html_() and "<svg" in metrics._repr_html_()

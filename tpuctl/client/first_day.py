@@ -13,12 +13,12 @@ from pathlib import Path
 
 from tpuctl import accelerators, clock, images
 from tpuctl.client.context import Call, Context
-from tpuctl.client.nodes import creation, overview
+from tpuctl.client.nodes import changes, creation
 from tpuctl.client.nodes.creation import NodeOptions
 from tpuctl.client.nodes.node import Node
 from tpuctl.client.runs import starting, submission
 from tpuctl.client.runs.client import SubmitOptions
-from tpuctl.client.runs.records import submit_request
+from tpuctl.client.runs.requests import submit_request
 from tpuctl.client.runs.run import Run
 from tpuctl.config import Value
 from tpuctl.errors import (
@@ -321,10 +321,10 @@ class Visit:
         name, (zone, *_) = self._plan.options.name, self._plan.search.zones
         with saying_bill(name, zone, f"Delete it: tpuctl down {name}"):
             try:
-                plan = overview.plan_down(self._context, [name], zone)
+                plan = changes.plan_down(self._context, [name], zone)
             except NotFoundError:
                 return "there is nothing to delete"
-            overview.down(self._context, plan, self._day.say)
+            changes.down(self._context, plan, self._day.say)
         for run in self._runs:
             _remove(run)
         return f"deleted, with {len(self._runs)} runs"

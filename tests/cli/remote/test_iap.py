@@ -48,7 +48,8 @@ def test_the_whole_job_on_hosts_without_external_addresses(inside: RunningSimula
     Path("words/words.csv").write_text("word,length\nant,3\nbear,4\n" * 20)
     assert tpuctl("data", "upload", "words", "words/words.csv").code == 0
     Path("job.py").write_text(SCRIPT)
-    assert tpuctl("submit", "job.py", "--tpu", "n1", "--dataset", "words").code == 0
+    options = ("--tpu", "n1", "--framework", "jax", "--dataset", "words")
+    assert tpuctl("submit", "job.py", *options).code == 0
     assert tunnels(inside) > 4
     logs = tpuctl("logs", "-f")
     assert "reads words" in logs.out

@@ -382,7 +382,7 @@ class TestWhatIsWatched:
             monkeypatch.setattr(command, "steps", steps)
             monkeypatch.setattr(command, "open_runs", lambda bucket, owner: [f"all of {owner}"])
             monkeypatch.setattr(
-                command, "rehearsal", SimpleNamespace(requests=lambda run, tools: [f"requests for {run}"])
+                command, "drill", SimpleNamespace(requests=lambda run, tools: [f"requests for {run}"])
             )
             monkeypatch.setattr(command.output, "requests", lambda shown, as_json: done.append(shown))
             session: Any = SimpleNamespace(

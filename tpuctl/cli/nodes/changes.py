@@ -14,8 +14,8 @@ from tpuctl.cli.nodes.table import UNKNOWN, allocation_table, runs_at_stake, sho
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, reaching_options, with_session, yes_option
 from tpuctl.cli.value_types import DURATION
-from tpuctl.client.nodes import overview
-from tpuctl.client.nodes.overview import note_preemptions, note_requests
+from tpuctl.client.nodes import changes
+from tpuctl.client.nodes.changes import note_preemptions, note_requests
 from tpuctl.flows.nodes import reap as flow
 from tpuctl.flows.nodes.lookup import Allocation
 
@@ -39,9 +39,9 @@ def down(
       tpuctl down
     """
     context = session.context
-    plan = overview.plan_down(context, names, session.from_flag("zone"), everything=everything)
+    plan = changes.plan_down(context, names, session.from_flag("zone"), everything=everything)
     if dry_run:
-        output.requests(overview.down_requests(context, plan), as_json=session.as_json)
+        output.requests(changes.down_requests(context, plan), as_json=session.as_json)
         return
     count = len(plan.allocations)
     if count:
@@ -49,7 +49,7 @@ def down(
         allocation_table(plan.allocations, session.now, err=True, runs=runs)
         confirm(f"Delete {count} TPU{'s' if count > 1 else ''}?", yes=yes)
     with show_steps() as report:
-        overview.down(context, plan, report)
+        changes.down(context, plan, report)
     session.listed.remove("nodes", (allocation.name for allocation in plan.allocations))
     _show_deleted(session, plan.allocations, plan.zone)
     if everything:
@@ -83,9 +83,9 @@ def stop(session: Session, node: str, yes: bool, dry_run: bool) -> None:
       tpuctl stop my-tpu
     """
     context = session.context
-    plan = overview.plan_stop(context, node, session.from_flag("zone"))
+    plan = changes.plan_stop(context, node, session.from_flag("zone"))
     if dry_run:
-        output.requests(overview.stop_requests(context, plan), as_json=session.as_json)
+        output.requests(changes.stop_requests(context, plan), as_json=session.as_json)
         return
     if plan.change:
         ended = [Allocation((plan.node,))]
@@ -93,7 +93,7 @@ def stop(session: Session, node: str, yes: bool, dry_run: bool) -> None:
         output.note("Its programs end, and others may take its chips: it can fail to start again.")
         confirm(f"Stop {node}?", yes=yes)
     with show_steps() as report:
-        stopped = overview.stop(context, plan, report)
+        stopped = changes.stop(context, plan, report)
     show_nodes(session, [stopped])
     output.note("Its chips do not bill while it is STOPPED; its boot disk does, and so do its data disks.")
     output.hint(f"tpuctl start {stopped.name}", stopped.deletion)
@@ -113,16 +113,16 @@ def start(session: Session, node: str, yes: bool, dry_run: bool) -> None:
       tpuctl start my-tpu
     """
     context = session.context
-    plan = overview.plan_start(context, node, session.from_flag("zone"))
+    plan = changes.plan_start(context, node, session.from_flag("zone"))
     if dry_run:
-        output.requests(overview.start_requests(context, plan), as_json=session.as_json)
+        output.requests(changes.start_requests(context, plan), as_json=session.as_json)
         return
     if plan.change:
         allocation_table([Allocation((plan.node,))], session.now, err=True)
         output.facts({"price per hour": str(session.prices.of(plan.node))}, err=True)
         confirm(f"Start {node}?", yes=yes)
     with show_steps() as report:
-        started = overview.start(context, plan, report)
+        started = changes.start(context, plan, report)
     show_nodes(session, [started])
     output.hint("tpuctl submit SCRIPT")
 
@@ -140,12 +140,12 @@ def extend(session: Session, name: str, duration: int, dry_run: bool) -> None:
       tpuctl extend ada-v3-8 2h
     """
     context = session.context
-    extension = overview.plan_extension(context, name, duration, session.from_flag("zone"))
+    extension = changes.plan_extension(context, name, duration, session.from_flag("zone"))
     if dry_run:
-        output.requests(overview.extension_requests(context, extension), as_json=session.as_json)
+        output.requests(changes.extension_requests(context, extension), as_json=session.as_json)
         return
     with show_steps() as report:
-        overview.extend(context, extension, report)
+        changes.extend(context, extension, report)
     expires = clock.iso(extension.expires)
     if session.as_json:
         output.json({"name": name, "zone": extension.allocation.zone, "expires": expires})

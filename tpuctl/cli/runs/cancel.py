@@ -12,7 +12,7 @@ from tpuctl.cli.nodes.table import show_inventory
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, reaching_options, with_session, yes_option
 from tpuctl.cli.value_types import DURATION
-from tpuctl.client.nodes import overview
+from tpuctl.client.nodes import changes
 from tpuctl.client.runs import steps
 from tpuctl.errors import BucketMissingError, DeadlineError, NotFoundError, TpuctlError, joined_hints
 from tpuctl.flows.nodes.lookup import Inventory, is_deletable
@@ -201,6 +201,6 @@ def _wait_for_run(session: Session, run: StoredRun, seconds: float) -> None:
 
 def _wait_for_node(session: Session, name: str, seconds: float) -> None:
     with show_steps() as report:
-        allocation = overview.await_ready(session.context, name, session.from_flag("zone"), seconds, report)
+        allocation = changes.await_ready(session.context, name, session.from_flag("zone"), seconds, report)
     show_inventory(session, Inventory((allocation,)))
     output.hint("tpuctl submit SCRIPT")

@@ -17,7 +17,7 @@ from tpuctl.cli import output, printing
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session
 from tpuctl.cli.value_types import ACCELERATOR, DURATION, LOCAL_PATH
-from tpuctl.client.runs import busy, records
+from tpuctl.client.runs import busy, requests
 from tpuctl.client.runs.busy import QUEUE, REPLACE, BusyError, Policy
 from tpuctl.errors import DeclinedError, UsageError
 from tpuctl.flows.runs.code import bundles
@@ -254,7 +254,7 @@ def _request(
 ) -> SubmitRequest:  # fmt: skip
     """Return what the options ask for; `same` are those that are fields of the request as they are."""
     variables = variables_of(environment, env_files, secrets, stored, os.environ)
-    program, kind, arguments = records.program(script, module, arguments)
+    program, kind, arguments = requests.program(script, module, arguments)
     return SubmitRequest(
         script=program,
         kind=kind,
@@ -263,10 +263,10 @@ def _request(
         environment=variables,
         stored=stored,
         python=python or "",
-        python_archives=records.python_archives(session.context),
+        python_archives=requests.python_archives(session.context),
         code_limit=code_limit * 1_000_000,
         secrets=tuple(pair.partition("=")[0] for pair in secrets),
-        restarts=records.restart_request(
+        restarts=requests.restart_request(
             session.context, restarts, restarts_on_failure, restart_zones, max_price
         ),
         **same,

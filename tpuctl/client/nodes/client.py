@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from tpuctl.client.context import Call, Context, Span, Stop, seconds
-from tpuctl.client.nodes import creation, node, overview
+from tpuctl.client.nodes import changes, creation, node, overview
 from tpuctl.client.nodes.creation import DownPlan, NodeOptions, NodePlan
 from tpuctl.client.nodes.node import Node, OutputCallback
 from tpuctl.client.nodes.records import CommandResult, CopyResult, NodeInfo, PathLike
@@ -87,7 +87,7 @@ class NodeClient:
     def plan_down(self, *names: str, all: bool = False) -> DownPlan:
         """Return what `down` would delete; sends reads only."""
         zone = self._context.from_flag("zone")
-        return DownPlan(self._context, overview.plan_down(self._context, names, zone, everything=all))
+        return DownPlan(self._context, changes.plan_down(self._context, names, zone, everything=all))
 
     def exec(
         self, name: str, command: str | Sequence[str], *, workers: Sequence[int] = (),

@@ -14,9 +14,9 @@ from tpuctl import accelerators, clock
 from tpuctl.accelerators import Accelerator
 from tpuctl.catalogue.regions import BucketLocation
 from tpuctl.client.context import Call, Context, Span, Stop, length
-from tpuctl.client.nodes import overview
+from tpuctl.client.nodes import changes
+from tpuctl.client.nodes.changes import note_preemptions, note_requests
 from tpuctl.client.nodes.node import Node
-from tpuctl.client.nodes.overview import note_preemptions, note_requests
 from tpuctl.client.nodes.records import RequestInfo
 from tpuctl.client.records import Cost, ProgressCallback
 from tpuctl.config import subnetworks
@@ -89,7 +89,7 @@ class DownPlan:
     @property
     def requests(self) -> tuple[RequestInfo, ...]:
         """What `delete` would send."""
-        return request_records(overview.down_requests(self._context, self._plan))
+        return request_records(changes.down_requests(self._context, self._plan))
 
     def delete(
         self, *, progress: ProgressCallback | None = None, stop: Stop | None = None
@@ -100,7 +100,7 @@ class DownPlan:
             return self._delete(call.line)
 
     def _delete(self, report: Report) -> tuple[str, ...]:
-        overview.down(self._context, self._plan, report)
+        changes.down(self._context, self._plan, report)
         return self.names
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tpuctl.client.context import Call, Context, Span, Stop, length, seconds
-from tpuctl.client.nodes import overview
+from tpuctl.client.nodes import changes, overview
 from tpuctl.client.nodes.records import CommandResult, NodeInfo, WorkerResult
 from tpuctl.client.records import FACTS, Fact, ProgressCallback
 from tpuctl.display.listing import Listing
@@ -85,7 +85,7 @@ class Node:
         """Return it once it is READY and its hosts answer over SSH; raises DeadlineError after `timeout`."""
         limit = float("inf") if timeout is None else seconds(timeout)
         with Call(progress, stop).running() as call:
-            overview.await_ready(self._context, self.name, self.zone, limit, call.line)
+            changes.await_ready(self._context, self.name, self.zone, limit, call.line)
         return self
 
     def exec(
@@ -117,27 +117,27 @@ class Node:
     def down(self, *, progress: ProgressCallback | None = None, stop: Stop | None = None) -> None:
         """Delete it, so that it stops billing."""
         with Call(progress, stop).running() as call:
-            plan = overview.plan_down(self._context, [self.name], self.zone)
-            overview.down(self._context, plan, call.line)
+            plan = changes.plan_down(self._context, [self.name], self.zone)
+            changes.down(self._context, plan, call.line)
 
     def stop(self, *, progress: ProgressCallback | None = None, stop: Stop | None = None) -> Node:
         """Stop it, if it has one host: its chips stop billing, its disk stays and bills."""
         with Call(progress, stop).running() as call:
-            plan = overview.plan_stop(self._context, self.name, self.zone)
-            overview.stop(self._context, plan, call.line)
+            plan = changes.plan_stop(self._context, self.name, self.zone)
+            changes.stop(self._context, plan, call.line)
         return self
 
     def start(self, *, progress: ProgressCallback | None = None, stop: Stop | None = None) -> Node:
         """Start it after a stop, and return it once its host answers."""
         with Call(progress, stop).running() as call:
-            plan = overview.plan_start(self._context, self.name, self.zone)
-            overview.start(self._context, plan, call.line)
+            plan = changes.plan_start(self._context, self.name, self.zone)
+            changes.start(self._context, plan, call.line)
         return self
 
     def extend(self, by: Span) -> datetime:
         """Move the end of its `ttl`, and return the new end."""
-        plan = overview.plan_extension(self._context, self.name, round(length(by)), self.zone)
-        overview.extend(self._context, plan, lambda _: None)
+        plan = changes.plan_extension(self._context, self.name, round(length(by)), self.zone)
+        changes.extend(self._context, plan, lambda _: None)
         return plan.expires
 
 

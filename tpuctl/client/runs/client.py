@@ -32,8 +32,8 @@ from tpuctl.client.runs.records import (
     RunInfo,
     RunResult,
     WatchEvent,
-    submit_request,
 )
+from tpuctl.client.runs.requests import submit_request
 from tpuctl.client.runs.run import Run
 from tpuctl.display.listing import Listing
 from tpuctl.flows.runs.evidence.witnesses import RecordMissingError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpuctl.client.context import Context
-from tpuctl.display.listing import FollowScreen, RunView, concise
+from tpuctl.display.following import FollowScreen, RunView, concise
 from tpuctl.errors import InterruptedByUser
 from tpuctl.flows.runs import outcome
 from tpuctl.flows.runs.logs.following import new_lines

@@ -1,14 +1,14 @@
-"""Reads the log of a run: what there is, or what comes until it ends."""
+"""The handle of one run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tpuctl.client.context import Call, Context, Span, Stop, length, seconds
 from tpuctl.client.options import check_choices, check_least, check_texts, check_values
-from tpuctl.client.records import FACTS, Cost, Fact, ProgressCallback, moment
+from tpuctl.client.records import FACTS, Cost, Fact, ProgressCallback
 from tpuctl.client.runs import starting, steps, submission, upkeep
 from tpuctl.client.runs.busy import Policy
 from tpuctl.client.runs.records import AttemptInfo, LogLine, Metrics, RunCopy, RunEnd, RunInfo
@@ -16,50 +16,14 @@ from tpuctl.display.listing import Listing
 from tpuctl.display.markup import record_html
 from tpuctl.errors import NotFoundError, UsageError
 from tpuctl.flows.runs.attempt_costs import NOT_ON_A_NODE, RunCosts, known_costs, total
-from tpuctl.flows.runs.logs.following import follow, new_lines
-from tpuctl.flows.runs.logs.reader import Line, LogReader, last
 from tpuctl.flows.runs.record.repetition import RepeatRequest
 from tpuctl.flows.runs.state import unstarted_label
 from tpuctl.flows.runs.stored_attempt import age_of
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.runs import Verdict
 
 if TYPE_CHECKING:
     from tpuctl.flows.runs.attempt_costs import AttemptCost
     from tpuctl.flows.runs.state import RunState
-
-
-def is_newest(run: StoredRun, reader: LogReader) -> bool:
-    """Whether a reader is at the last attempt of a run: only that can be followed."""
-    return reader.attempt.number == run.attempt_numbers()[-1]
-
-
-def present_lines(reader: LogReader, tail: int | None) -> Iterator[Line]:
-    """Yield the lines that there are, or the last `tail` of them."""
-    return iter(last(reader.present_lines(), tail))
-
-
-def show_new(
-    context: Context, run: StoredRun, reader: LogReader, show: Callable[[Line], None], tail: int | None,
-    show_unfinished: Callable[[Sequence[Line]], None],
-) -> Verdict:  # fmt: skip
-    """Show lines as they come until a run ends, and return how it did."""
-    return follow(run, context.witnesses, reader, show, tail, show_unfinished=show_unfinished)
-
-
-def log_lines(
-    context: Context, run: StoredRun, *, follows: bool, workers: Sequence[int] | None, tail: int | None,
-    since: float | None, text: str, number: int | None,
-) -> Generator[LogLine, None, None]:  # fmt: skip
-    """Yield the lines of an attempt's log; if `follows` is set, those to come until the run ends."""
-    reader = LogReader(steps.attempt_of(run, number), workers, None, text)
-    reader.begin(tail, since)
-    lines: Iterator[Line] = present_lines(reader, tail)
-    if follows and is_newest(run, reader):
-        lines = new_lines(run, context.witnesses, reader, tail)
-    for line in lines:
-        yield LogLine(line.worker, moment(line.time), line.text)
-
 
 Part = Literal["checkpoints", "logs", "tensorboard", "outputs"]
 """A part of a run's files; its records are always fetched."""
@@ -158,6 +122,7 @@ class Run:
         Begins with the last `tail` lines, or with those of the time `since`; only lines that have `text`.
         Also after its TPU was deleted. Nothing is read before the first line is asked for.
         """
+        from tpuctl.client.runs.logs import log_lines  # noqa: PLC0415  slow to import
 
         check_least("tail", tail, 0)
         lines = log_lines(

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tpuctl import accelerators
 from tpuctl.client.context import Call, Context, seconds
-from tpuctl.client.nodes import creation, overview
+from tpuctl.client.nodes import changes, creation
 from tpuctl.client.nodes.creation import NodeOptions
 from tpuctl.client.options import check_options
 from tpuctl.client.records import moment
@@ -174,7 +174,7 @@ class Steps:
     def _removal_requests(self) -> list[HttpRequest]:
         inventory = take_inventory(self._cloud.provider)
         own = whole.own_nodes(inventory, self._whole.run, self._context.owner, self._cloud.bucket.name)
-        return overview.down_requests(self._context, down.DownPlan(own))
+        return changes.down_requests(self._context, down.DownPlan(own))
 
     def go(self) -> Ending:
         """Do what is left to do, and return how the run ended, also one that did not succeed.
@@ -363,7 +363,7 @@ class Steps:
             bucket=cloud.bucket.name, is_deleted=self._whole.is_deleted,
         )  # fmt: skip
         with self._screen.steps() as report:
-            overview.down(context, removal.plan, report)
+            changes.down(context, removal.plan, report)
         launch_values.forget(cloud.bucket.name, self._whole.run)
         return Ending(verdict, pulled, tuple(item.name for item in removal.plan.allocations), removal.kept)
 

@@ -372,7 +372,7 @@ class TestHosts:
     def test_are_asked_where_the_bucket_is_not_and_its_error_comes_last(
         self, run: StoredRun, hosts: Hosts, note: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(flow.stop_requests, "ask", refuse)
+        monkeypatch.setattr(flow, "ask", refuse)
         ended, lines = self.cancel(run, hosts)
         assert lines == [
             *filter(None, [note]), "asked run 'r1' on its hosts to stop, with 5 s to save",
@@ -384,7 +384,7 @@ class TestHosts:
     def test_none_of_which_was_asked_leave_the_error_of_the_bucket(
         self, run: StoredRun, answer: object, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(flow.stop_requests, "ask", refuse)
+        monkeypatch.setattr(flow, "ask", refuse)
         with pytest.raises(ConfigError, match="No permission"):
             self.cancel(run, Hosts(**{f"w{worker}": answer for worker in range(4)}))
         assert run.verdict() is None

@@ -105,10 +105,13 @@ def test_without_a_word_in_the_header_requirements_and_imports_say_the_framework
     assert planned(script, slice_of(POD), framework="tensorflow").run.framework == "tensorflow"
 
 
-def test_a_script_that_names_no_framework_runs_on_any_image(script: Path) -> None:
+def test_a_script_that_names_no_framework_runs_on_any_image_of_one_host(script: Path) -> None:
     write(script)
-    for where in (slice_of(POD), slice_of(PLAIN), of(ONE), of(PLAIN), of("v2-alpha-tpu7", "tpu7x-8")):
+    for where in (of(ONE), of(PLAIN), of("v2-alpha-tpu7", "tpu7x-8")):
         assert planned(script, where).notes == ()
+    assert "starts on worker 0 of 4 alone" in planned(script, slice_of(POD)).notes[0]
+    with pytest.raises(UsageError, match="Nothing says which framework"):
+        planned(script, slice_of(PLAIN))
 
 
 def test_what_hosts_install_is_said_and_decided_anew_for_another_image(script: Path) -> None:

@@ -212,7 +212,8 @@ class Table:
             with_open_file=lambda table, paths: {*self.left}, holders=lambda table: self.held,
             name=lambda pid: f"{pid} (sh)",
         )  # fmt: skip
-        monkeypatch.setattr(processes, "processes", found)
+        for name, function in vars(found).items():
+            monkeypatch.setattr(processes, name, function)
         known = {name: getattr(os, name) for name in ("getpid", "path")}
         monkeypatch.setattr(processes, "os", SimpleNamespace(**known, kill=self.kill))
         looks = SimpleNamespace(wait_until=self.wait, KILL_TIMEOUT=10.0, LEFTOVER_GRACE=5.0)
