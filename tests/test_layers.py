@@ -70,6 +70,7 @@ THIRD_PARTY = {
     "numpy": {"data", "guest"},
     "pyarrow": {"data"},
     "soundfile": {"data"},
+    "array_record": {"data"},
     "apache_beam": {"flows"},
 }
 ALLOWED_GOOGLE = {"data": {"google.protobuf"}}

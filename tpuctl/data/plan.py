@@ -16,6 +16,7 @@ from tpuctl.bucket_objects import ObjectName
 from tpuctl.data.images.header import library_versions
 from tpuctl.data.options import BadRecord, BadRecordsError, Options
 from tpuctl.data.order import Members, parse_splits, split_records
+from tpuctl.data.output.manifest import FileFormat
 from tpuctl.data.output.metadata_files import classes_of, small_file_names, small_files
 from tpuctl.data.output.shards import (
     DEFAULT_SIZE,
@@ -30,6 +31,7 @@ from tpuctl.data.output.shards import (
     framed_size,
     readable_size,
     shard_file,
+    writer_version,
 )
 from tpuctl.data.schema.features import Feature
 from tpuctl.data.source import Observations, ScanProgress, Source, closed_on_error
@@ -83,6 +85,7 @@ class DatasetPlan:
     splits: tuple[SplitPlan, ...]
     vocabulary: Vocabulary | None = None
     """That of a tokenized source."""
+    file_format: FileFormat = "tfrecord"
 
     @property
     def ref(self) -> DatasetRef:
@@ -102,7 +105,7 @@ class DatasetPlan:
     @property
     def exact(self) -> bool:
         """Whether `bytes` is exact if no record is bad."""
-        return self.source.exact
+        return self.source.exact and self.file_format == "tfrecord"
 
     def require_good(self, *, skip_bad: bool) -> None:
         """Raise BadRecordsError for images that are bad by their headers, unless bad records are skipped."""
@@ -129,14 +132,15 @@ class DatasetPlan:
     def identity(self) -> str:
         """SHA-256 of all that decides on the bytes of every shard, besides its own records.
 
-        Among it are the versions of what converts pictures and splits texts into words: a conversion that is
-        resumed after an upgrade makes its shards again.
+        Among it are the versions of what converts pictures, splits texts into words and writes ArrayRecord:
+        a conversion that is resumed after an upgrade makes its shards again.
         """
         options = msgspec.structs.replace(self.options, channels=None)  # the features have what came of it
         facts = (LAYOUT, self.source.kind, dict(self.features), options, self.seed)
         vocabulary = (self.vocabulary.sha256, unicodedata.unidata_version) if self.vocabulary else ()
         libraries = library_versions() if self.source.images else ()
-        return sha256(msgspec.json.encode((*facts, *vocabulary, *libraries))).hexdigest()
+        writer = writer_version(self.file_format)
+        return sha256(msgspec.json.encode((*facts, *vocabulary, *libraries, *writer))).hexdigest()
 
     def shards(self) -> Iterator[Shard]:
         """Yield every shard, split after split; they may be written in any order, or at the same time."""
@@ -144,8 +148,10 @@ class DatasetPlan:
         for split in self.splits:
             count = split.sharding.count
             for index, (start, stop) in enumerate(pairwise(bounds(split.records, count))):
-                file = shard_file(self.name, split.name, index, count)
-                yield Shard(file, split.name, self.source, split.members, start, stop, identity)
+                file = shard_file(self.name, split.name, index, count, self.file_format)
+                yield Shard(
+                    file, split.name, self.source, split.members, start, stop, identity, self.file_format
+                )
 
     def search(self) -> Iterator[tuple[int, list[BadRecord]]]:
         """Read the source in its own order; yield the number of records read, and the latest bad ones."""
@@ -178,8 +184,9 @@ class DatasetPlan:
                     split=split,
                 )
         return small_files(
-            self.name, self.version, self.source, self.seed, self.options, splits, self.vocabulary
-        )
+            self.name, self.version, self.source, self.seed, self.options, splits, self.vocabulary,
+            self.file_format,
+        )  # fmt: skip
 
 
 def plan(
@@ -196,6 +203,7 @@ def plan(
     seed: int = 0,
     skip_bad: bool = False,
     vocabulary: Vocabulary | None = None,
+    file_format: FileFormat = "tfrecord",
     headers: bytes = b"",
     progress: ScanProgress = lambda scanned, total: None,
 ) -> DatasetPlan:
@@ -205,9 +213,11 @@ def plan(
     `hosts` is how many TPU hosts will read the dataset; `shards`, for each split, overrules `shard_size`
     (bytes). `headers` are `Source.headers`, where the source was planned before. With `options.tokens` and
     no `vocabulary`, one is learnt: that reads the training split once.
-    Raises UsageError that names the option or the bad records; the caller closes the plan's `source`.
+    Raises UsageError that names the option or the bad records, ConfigError without what writes the format;
+    the caller closes the plan's `source`.
     """
     DatasetRef(name, version).check()
+    writer_version(file_format)
     _check_shard_size(shard_size)
     _check_hosts(hosts)
     if options.tokens:
@@ -226,7 +236,7 @@ def plan(
             for members in split_records(listed, shares, seed)
         ]
         _check_files(small_file_names(listed, vocabulary))
-    return DatasetPlan(name, version, seed, options, listed, tuple(planned), vocabulary)
+    return DatasetPlan(name, version, seed, options, listed, tuple(planned), vocabulary, file_format)
 
 
 def plan_members(

@@ -18,6 +18,7 @@ UNSAID: dict[str, Any] = {
     "version": "1.0.0", "split": None, "accelerator": None, "hosts": None, "shards": None,
     "shard_size": "100MB", "seed": 0, "resize": None, "channels": None, "label": "", "types": (),
     "tokens": None, "vocabulary": None, "length": None, "text": None, "kind": None, "skip_bad": False,
+    "file_format": "tfrecord",
 }  # fmt: skip
 """The values of options that nobody types."""
 
@@ -46,9 +47,10 @@ def test_each_option_has_its_place_in_the_request() -> None:
     assert request(
         version="2.0.0", split="train=0.8,test=0.2", hosts=4, shards=8, shard_size="1GB", seed=7,
         resize="32", channels="1", label="y", types=("a=int", "b=c=text"), kind="csv", skip_bad=True,
+        file_format="arrayrecord",
     ) == UploadRequest(
         source="a/pets", ref=DatasetRef("pets", "2.0.0"), splits="train=0.8,test=0.2", hosts=4, shards=8,
-        shard_size=1_000_000_000, seed=7, kind="csv", skip_bad=True,
+        shard_size=1_000_000_000, seed=7, kind="csv", skip_bad=True, file_format="arrayrecord",
         options=Options({"a": "int", "b=c": "text"}, "y", (32, 32), None, 1),
     )  # fmt: skip
 

@@ -63,7 +63,8 @@ def test_every_number_is_that_of_the_dataset(tpuctl: Tpuctl, simulator: RunningS
     (listed,) = tpuctl("data", "ls", "--json").json["datasets"]
     assert listed == {
         "name": "pets", "version": "1.0.0", "uri": where, "records": 17,
-        "bytes": train["bytes"] + test["bytes"], "shards": 6, "splits": {"train": 13, "test": 4},
+        "bytes": train["bytes"] + test["bytes"], "shards": 6, "file_format": "tfrecord",
+        "splits": {"train": 13, "test": 4},
         "classes": ["cat", "dog"], "skipped": 1, "digest": described["digest"],
     }  # fmt: skip
 

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.data.source_trees import Tree, bytes_of
 from tpuctl.data.options import BadRecord, BadRecordsError
 from tpuctl.data.order import Members, Permutation
 from tpuctl.data.output import shards
+from tpuctl.data.output.manifest import FileFormat
 from tpuctl.data.output.shards import Shard
+from tpuctl.data.plan import plan
 from tpuctl.data.schema.features import Tensor
 from tpuctl.data.source import Blocks, Indices, Observations, Part, Source
 from tpuctl.data.tfrecord.frames import Frames
 from tpuctl.data.tfrecord.framing import frame
+from tpuctl.errors import ConfigError, StateError, UsageError
 from tpuctl.object_content import Content
 
 Record = bytes | BadRecord | Frames
 BAD = BadRecord("a.png", "is damaged")
+needs_array_record = pytest.mark.skipif(
+    find_spec("array_record") is None, reason="array_record is not installed"
+)
 
 
 class Held:
@@ -54,11 +65,12 @@ class InMemory(Source):
         return iter(self._blocks)
 
 
-def shard_of(*blocks: Record, start: int = 0) -> Shard:
+def shard_of(*blocks: Record, start: int = 0, file_format: FileFormat = "tfrecord") -> Shard:
     source = InMemory(*blocks)
     count = source.parts[0].records
     members = Members("train", 100 * count, Permutation(count, 0, "shard"), np.arange(count, dtype=np.int32))
-    return Shard("d-train.tfrecord-00000-of-00001", "train", source, members, start, count, "the plan")
+    file = shards.shard_file("d", "train", 0, 1, file_format)
+    return Shard(file, "train", source, members, start, count, "the plan", file_format)
 
 
 def framed(*records: bytes) -> bytes:
@@ -156,3 +168,65 @@ def test_indices_come_in_batches_in_the_order_of_writing(
     listed = list(parts)
     assert len(listed) == count
     assert [index for part in listed for index in part] == shard.members.indices(1, 6).tolist()
+
+
+@needs_array_record
+class TestArrayRecord:
+    def test_its_file_is_the_same_each_time_and_has_each_record(self, tmp_path: Path) -> None:
+        records = [b"%d" % number * (number % 100) for number in range(300)]
+        shard = shard_of(*records[:200], Frames.of(records[200:]), file_format="arrayrecord")
+        data, note = bytes_of(shard)
+        assert bytes_of(shard) == (data, note)
+        assert (note.entry.records, note.entry.content) == (300, Content.of(data))
+        assert note.bytes_of_records == sum(map(len, records))
+        (tmp_path / "shard").write_bytes(data)
+        reader = shards.array_record().ArrayRecordReader(str(tmp_path / "shard"))
+        assert reader.read([299, 7]) == [records[299], records[7]]
+        assert list(shards.shard_records(io.BytesIO(data), "arrayrecord")) == records
+        assert "group_size:1," in reader.writer_options_string()
+
+    def test_bad_records_are_skipped_or_end_it(self) -> None:
+        shard = shard_of(b"one", BAD, b"two", file_format="arrayrecord")
+        data, note = bytes_of(shard, skip_bad=True)
+        assert list(shards.shard_records(io.BytesIO(data), "arrayrecord")) == [b"one", b"two"]
+        assert (note.skipped, note.bad, note.entry.records) == (1, (BAD,), 2)
+        with pytest.raises(BadRecordsError):
+            bytes_of(shard)
+
+    @pytest.mark.parametrize("flip", [0, 100, -1])
+    def test_a_damaged_or_cut_file_is_refused(self, flip: int) -> None:
+        data, note = bytes_of(shard_of(b"one", b"two" * 100, file_format="arrayrecord"))
+        broken = bytearray(data)
+        broken[flip] ^= 1
+        for wrong in (bytes(broken), data[:-1], b"", data + data):
+            with pytest.raises(UsageError, match=r"^d-train\.array_record-00000-of-00001") as caught:
+                shards.verify_shard(io.BytesIO(wrong), note.entry, "arrayrecord")
+            assert caught.value.facts["file"] == note.entry.file
+
+    def test_a_process_that_is_killed_leaves_no_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        for _ in shard_of(b"one", b"two", file_format="arrayrecord").stream():
+            assert not list(tmp_path.iterdir())
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+    def test_a_full_disk_is_said_with_what_to_do(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        writer = shards.array_record().ArrayRecordWriter
+        # no real disk gets full at a chosen moment
+        monkeypatch.setattr(
+            shards.array_record(), "ArrayRecordWriter", lambda path, options: writer("/dev/full", options)
+        )
+        with pytest.raises(StateError, match=r"Cannot write a shard to '.*': .*No space left") as caught:
+            bytes_of(shard_of(b"one", file_format="arrayrecord"))
+        assert "TMPDIR=" in caught.value.hint
+
+
+def test_without_the_library_array_record_is_refused_before_anything_is_read(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "array_record.python", None)
+    with pytest.raises(ConfigError, match="array_record, which is not installed"):
+        plan(tree({"cat": 2}), name="pets", file_format="arrayrecord")

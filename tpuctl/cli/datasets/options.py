@@ -7,7 +7,7 @@ import inspect
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -15,6 +15,7 @@ from tpuctl.cli.session import Command
 from tpuctl.cli.value_types import ACCELERATOR, SOURCE
 from tpuctl.client.datasets import requests
 from tpuctl.data.options import Channels, TokenKind, TokenOptions
+from tpuctl.data.output.manifest import FileFormat
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError
 from tpuctl.flows.datasets.request import UploadRequest
@@ -109,6 +110,13 @@ SOURCE_OPTIONS = (
     click.option(
         "--format", "kind", help="Format of the source, if file names do not show it: images, csv, ..."
     ),
+    click.option(
+        "--file-format",
+        type=click.Choice(get_args(FileFormat)),
+        default="tfrecord",
+        show_default=True,
+        help="Format of the shards; arrayrecord has random access, as Grain reads it.",
+    ),
     click.option("--skip-bad", is_flag=True, help="Skip bad records, and list them in the manifest."),
 )
 
@@ -132,7 +140,7 @@ def upload_request(
     channels: str | None, label: str,
     types: Iterable[str],
     tokens: TokenKind | None, vocabulary: str | None, length: int | None, text: str | None,
-    kind: str | None, skip_bad: bool,
+    kind: str | None, skip_bad: bool, file_format: FileFormat,
 ) -> UploadRequest:  # fmt: skip
     """Return the typed options as a request; raises UsageError for one that cannot be read."""
     return requests.upload_request(
@@ -140,6 +148,7 @@ def upload_request(
         shard_size=_bytes(shard_size), seed=seed, resize=_resize(resize),
         channels=CHANNELS[channels] if channels else None, label=label, types=_types(types),
         tokens=token_options(tokens, vocabulary, length, text), kind=kind, skip_bad=skip_bad,
+        file_format=file_format,
     )  # fmt: skip
 
 

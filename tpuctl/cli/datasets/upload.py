@@ -49,7 +49,7 @@ def upload(
     runner: str,
     beam_options: tuple[str, ...],
 ) -> None:
-    """Convert a dataset to TFRecord shards in the bucket; run again, it converts only missing shards.
+    """Convert a dataset to shards in the bucket; run again, it converts only missing shards.
 
     SOURCE is a folder of pictures (any format), sounds or texts, one folder per class, optionally below
     train/ and test/; pictures with a COCO JSON, masks or a metadata file; CSV, TSV, JSON Lines or
@@ -59,6 +59,8 @@ def upload(
 
     --tokens replaces text by a vector of token ids. The vocabulary is built from the training split, unless
     --vocabulary names a file, and is stored beside the shards as vocabulary.txt.
+
+    Shards are TFRecord files, or with --file-format arrayrecord those that Grain reads at any place.
 
     SOURCE may be in a bucket: gs://BUCKET/FOLDER or gs://BUCKET/OBJECT, in every format.
 

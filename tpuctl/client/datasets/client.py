@@ -13,6 +13,7 @@ from tpuctl.client.datasets.records import DatasetInfo
 from tpuctl.client.options import check_options
 from tpuctl.client.records import Progress, ProgressCallback
 from tpuctl.data.options import Channels, TokenKind
+from tpuctl.data.output.manifest import FileFormat
 from tpuctl.datasets import DatasetRef
 from tpuctl.display.listing import Listing
 from tpuctl.flows.datasets.request import UploadRequest
@@ -63,6 +64,8 @@ class UploadOptions(TypedDict, total=False):
     """Column with the text."""
     format: str
     """Of the source, where names of files do not tell."""
+    file_format: FileFormat
+    """Of the shards: `arrayrecord` for random access, as Grain reads; by default `tfrecord`."""
     skip_bad: bool
     keep: str | Path
     """Folder that gets a copy of the shards."""
@@ -77,7 +80,7 @@ class DatasetClient:
         self, name: str, source: str | Path, *, progress: ProgressCallback | None = None,
         stop: Stop | None = None, **options: Unpack[UploadOptions],
     ) -> Dataset:  # fmt: skip
-        """Convert a source, here or `gs://`, to TFRecord shards in the bucket, and return the dataset.
+        """Convert a source, here or `gs://`, to shards in the bucket, and return the dataset.
 
         The dataset appears when all of it is there. After a stop or a failure the same call converts only
         what is missing. Raises ConflictError where this version is there with other content, UsageError and
@@ -122,4 +125,5 @@ def _request(name: str, source: str | Path, options: UploadOptions) -> UploadReq
             options.get("tokens"), options.get("vocabulary"), options.get("length"), options.get("text")
         ),
         kind=options.get("format"), skip_bad=options.get("skip_bad", False),
+        file_format=options.get("file_format", "tfrecord"),
     )  # fmt: skip

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tpuctl import accelerators
 from tpuctl.data.options import Channels, Options, TokenKind, TokenOptions
+from tpuctl.data.output.manifest import FileFormat
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError
 from tpuctl.flows.datasets.request import UploadRequest
@@ -25,6 +26,7 @@ def upload_request(
     shard_size: int | None = None, seed: int = 0, resize: tuple[int, int] | None = None,
     channels: Channels | None = None, label: str = "", types: Mapping[str, str] | None = None,
     tokens: Tokens = NO_TOKENS, kind: str | None = None, skip_bad: bool = False,
+    file_format: FileFormat = "tfrecord",
 ) -> UploadRequest:  # fmt: skip
     """Return the request; `splits` is `train=0.8,test=0.2`. Raises UsageError."""
     made_of_text, vocabulary = tokens
@@ -40,6 +42,7 @@ def upload_request(
         seed=seed,
         skip_bad=skip_bad,
         vocabulary=vocabulary,
+        file_format=file_format,
     )
 
 

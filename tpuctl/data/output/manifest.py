@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -20,9 +20,14 @@ from tpuctl.object_content import Content
 FILE = "manifest.json"
 MOST_BAD = 10_000
 """Bad records that are listed one by one; the others are only counted."""
-SCHEMA = 3
+SCHEMA = 4
+_SCHEMA_OF_TFRECORD = 3
 _SCHEMA_OF_VALUES = 2
 """That of a dataset without lists of features, objects and audio: earlier versions of tpuctl read it too."""
+FileFormat = Literal["tfrecord", "arrayrecord"]
+"""Of the shards."""
+SUFFIXES: dict[FileFormat, str] = {"tfrecord": "tfrecord", "arrayrecord": "array_record"}
+"""What TFDS calls them, also in the names of files (tensorflow_datasets/core/file_adapters.py)."""
 LARGEST = 64 << 20
 """Most bytes of a manifest: 100,000 shards or a million class names take about 20 MB."""
 
@@ -45,7 +50,7 @@ class FileEntry(msgspec.Struct, frozen=True):
 
 
 class ShardEntry(msgspec.Struct, frozen=True):
-    """One TFRecord file."""
+    """One file with records."""
 
     file: FileName
     """Object name below the dataset's folder."""
@@ -96,6 +101,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     files: Annotated[dict[ObjectName, FileEntry], Meta(max_length=100_000)]
     tpuctl: Label
     """Version of the program that wrote it."""
+    file_format: FileFormat = "tfrecord"
 
     @property
     def ref(self) -> DatasetRef:
@@ -125,10 +131,12 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
         return sha256(encode_manifest(msgspec.structs.replace(self, source=source, tpuctl=""))).hexdigest()
 
 
-def schema_of(features: Mapping[str, Feature]) -> int:
-    """Return the schema of a manifest with these features."""
+def schema_of(features: Mapping[str, Feature], file_format: FileFormat) -> int:
+    """Return the schema of a manifest with these features and this format of shards."""
+    if file_format != "tfrecord":
+        return SCHEMA
     later = any(isinstance(feature, Several | Objects | Audio) for feature in features.values())
-    return SCHEMA if later else _SCHEMA_OF_VALUES
+    return _SCHEMA_OF_TFRECORD if later else _SCHEMA_OF_VALUES
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

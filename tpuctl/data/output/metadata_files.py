@@ -11,7 +11,9 @@ from tpuctl.data.options import Options
 from tpuctl.data.output.manifest import (
     FILE,
     MOST_BAD,
+    SUFFIXES,
     FileEntry,
+    FileFormat,
     Manifest,
     ShardEntry,
     SourceEntry,
@@ -35,7 +37,6 @@ from tpuctl.data.schema.features import (
     labels_of,
 )
 from tpuctl.data.source import Observations, Source
-from tpuctl.data.tfrecord.framing import OVERHEAD
 from tpuctl.data.tokens import FILE as VOCABULARY
 from tpuctl.data.tokens import Vocabulary
 from tpuctl.object_content import Content
@@ -101,6 +102,7 @@ def _dimensions(shape: tuple[int | None, ...]) -> dict[str, list[str]]:
 def small_files(
     name: str, version: str, source: Source, seed: int, options: Options,
     splits: Mapping[str, Sequence[ShardResult]], vocabulary: Vocabulary | None = None,
+    file_format: FileFormat = "tfrecord",
 ) -> dict[str, bytes]:  # fmt: skip
     """Return file name -> content, the manifest last.
 
@@ -109,20 +111,20 @@ def small_files(
     """
     results = [result for split in splits.values() for result in split]
     features = dict(source.final_features(_all_observations(results)))
-    shards = {name: [result.entry for result in split] for name, split in splits.items()}
     files = _text_files(features, vocabulary)
     files["features.json"] = _json(tfds_features(features))
-    files["dataset_info.json"] = _json(_dataset_info(name, version, source, shards))
+    files["dataset_info.json"] = _json(_dataset_info(name, version, source, splits, file_format))
     manifest = Manifest(
-        schema=schema_of(features),
+        schema=schema_of(features, file_format),
         name=name,
         version=version,
         features=features,
         classes=classes_of(source, features),
-        splits={split: _split_entry(entries) for split, entries in shards.items()},
+        splits={split: _split_entry([result.entry for result in made]) for split, made in splits.items()},
         source=_source_entry(source, seed, options, results),
         files={file: FileEntry.of(Content.of(data)) for file, data in files.items()},
         tpuctl=__version__,
+        file_format=file_format,
     )
     return {**files, FILE: encode_manifest(manifest)}
 
@@ -159,26 +161,26 @@ def _source_entry(source: Source, seed: int, options: Options, results: Sequence
 
 
 def _dataset_info(
-    name: str, version: str, source: Source, splits: Mapping[str, Sequence[ShardEntry]]
-) -> dict[str, object]:
+    name: str, version: str, source: Source, splits: Mapping[str, Sequence[ShardResult]],
+    file_format: FileFormat,
+) -> dict[str, object]:  # fmt: skip
     info: dict[str, object] = {
         "name": name,
         "version": version,
-        "fileFormat": "tfrecord",
-        "splits": [_split_info(split, shards) for split, shards in splits.items()],
+        "fileFormat": SUFFIXES[file_format],
+        "splits": [_split_info(split, results) for split, results in splits.items()],
     }
     if source.supervised:
         info["supervisedKeys"] = {"tuple": {"items": [{"featureKey": key} for key in source.supervised]}}
     return info
 
 
-def _split_info(split: str, shards: Sequence[ShardEntry]) -> dict[str, object]:
+def _split_info(split: str, results: Sequence[ShardResult]) -> dict[str, object]:
     return {
         "name": split,
         "filepathTemplate": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
-        "shardLengths": [str(shard.records) for shard in shards],
-        # TFDS counts the examples without their framing
-        "numBytes": str(sum(shard.bytes - OVERHEAD * shard.records for shard in shards)),
+        "shardLengths": [str(result.entry.records) for result in results],
+        "numBytes": str(sum(result.bytes_of_records for result in results)),
     }
 
 

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
+from importlib.metadata import version
 from math import ceil
+from types import ModuleType
+from typing import IO
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from tpuctl.data.options import BadRecord, BadRecordsError
 from tpuctl.data.order import Members
-from tpuctl.data.output.manifest import MOST_BAD, ShardEntry
+from tpuctl.data.output.manifest import MOST_BAD, SUFFIXES, FileFormat, ShardEntry
 from tpuctl.data.source import Indices, Observations, Source
 from tpuctl.data.tfrecord.frames import Frames
-from tpuctl.data.tfrecord.framing import OVERHEAD, Readable, frame_parts, read_records
-from tpuctl.errors import UsageError
+from tpuctl.data.tfrecord.framing import LONGEST, OVERHEAD, Readable, frame_parts, read_frames, read_records
+from tpuctl.errors import ConfigError, StateError, UsageError
 from tpuctl.object_content import ContentDigest
 
 MIN_SIZE = 64 << 20
@@ -35,9 +42,9 @@ class ShardCount:
     why: str
 
 
-def shard_file(name: str, split: str, index: int, count: int) -> str:
+def shard_file(name: str, split: str, index: int, count: int, file_format: FileFormat = "tfrecord") -> str:
     """Return the file name that TFDS gives a shard."""
-    return f"{name}-{split}.tfrecord-{index:05d}-of-{count:05d}"
+    return f"{name}-{split}.{SUFFIXES[file_format]}-{index:05d}-of-{count:05d}"
 
 
 def framed_size(members: Members) -> int:
@@ -129,11 +136,20 @@ class ShardResult(
     """The bad records that were skipped, the first `MOST_BAD` of them."""
     observed: dict[str, list[int | str]] = {}
     """`Observations.values`."""
+    examples: int | None = None
+    """Bytes of the records without what the format adds; None for TFRecord, where the file's size tells."""
+
+    @property
+    def bytes_of_records(self) -> int:
+        """Bytes of the records without what the format adds, as TFDS counts them."""
+        if self.examples is not None:
+            return self.examples
+        return self.entry.bytes - OVERHEAD * self.entry.records
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One TFRecord file to be written: records `start` to before `stop` of a split."""
+    """One file to be written: records `start` to before `stop` of a split."""
 
     file: str
     """Object name below the dataset's folder."""
@@ -144,6 +160,7 @@ class Shard:
     stop: int
     plan: str
     """Identity of all else that decides on the bytes: options, seed, features."""
+    file_format: FileFormat = "tfrecord"
 
     @property
     def records(self) -> int:
@@ -183,6 +200,7 @@ class ShardStream:
         self._skip_bad = skip_bad
         self._report = report
         self._records = 0
+        self._examples: int | None = None
         self._observations = Observations()
         self._result: ShardResult | None = None
         self._chunks = self._read()
@@ -206,7 +224,8 @@ class ShardStream:
     def _read(self) -> Iterator[bytes]:
         digest, written, skipped, reported = ContentDigest(), 0, 0, 0
         listed: list[BadRecord] = []
-        for chunk, records, bad in self._pieces():
+        pieces = self._pieces if self._shard.file_format == "tfrecord" else self._pieces_of_array_record
+        for chunk, records, bad in pieces():
             if bad and not self._skip_bad:
                 raise BadRecordsError(bad)
             skipped += len(bad)
@@ -218,7 +237,9 @@ class ShardStream:
             yield chunk
         shard, content = self._shard, digest.content()
         entry = ShardEntry(shard.file, written, content.size, content.crc32c)
-        self._result = ShardResult(entry, shard.identity, skipped, tuple(listed), self._observations.values)
+        self._result = ShardResult(
+            entry, shard.identity, skipped, tuple(listed), self._observations.values, self._examples
+        )
         self._report(self._records - reported, 0)
 
     def _pieces(self) -> Iterator[tuple[bytes, int, list[BadRecord]]]:
@@ -252,17 +273,157 @@ class ShardStream:
         if parts or bad:
             yield b"".join(parts), records, bad
 
+    def _pieces_of_array_record(self) -> Iterator[tuple[bytes, int, list[BadRecord]]]:
+        """Yield nothing but counts until the whole file is written: its library writes files only."""
+        library, self._examples = array_record(), 0
+        with _temporary_file() as (file, path):
+            with _disk_errors():
+                writer = library.ArrayRecordWriter(path, _ARRAY_RECORD)
+            for indices in self._shard.indices():
+                records, bad = 0, list[BadRecord]()
+                for record in self._unframed(indices):
+                    self._records += 1
+                    if isinstance(record, BadRecord):
+                        bad.append(record)
+                        if not self._skip_bad:
+                            break
+                        continue
+                    with _disk_errors():
+                        writer.write(record)
+                    records += 1
+                    self._examples += len(record)
+                yield b"", records, bad
+            with _disk_errors():
+                writer.close()
+            while piece := file.read(_CHUNK):
+                yield piece, 0, []
+
+    def _unframed(self, indices: Indices) -> Iterator[bytes | BadRecord]:
+        for record in self._shard.source.blocks(indices, self._observations):
+            if isinstance(record, Frames):
+                yield from record.records()
+            else:
+                yield record
+
     def _framed(self, frames: Frames) -> Iterator[tuple[bytes, int, list[BadRecord]]]:
         for piece, records in frames.pieces(_CHUNK):
             self._records += records
             yield piece, records, []
 
 
-def verify_shard(stream: Readable, entry: ShardEntry) -> None:
+_ARRAY_RECORD = "group_size:1"
+"""Each record for itself, as random access wants it, compressed by Zstandard: what TFDS writes."""
+_AT_ONCE = 256
+"""Records that are read at once."""
+
+
+def array_record() -> ModuleType:
+    """Return the library that writes and reads ArrayRecord; raises ConfigError where it is not installed."""
+    try:
+        from array_record.python import array_record_module  # noqa: PLC0415  only for ArrayRecord
+    except ImportError as error:
+        raise ConfigError(
+            "ArrayRecord needs array_record, which is not installed.",
+            hint="Install it, on Linux or macOS: pip install array-record.",
+        ) from error
+    module: ModuleType = array_record_module
+    return module
+
+
+def writer_version(file_format: FileFormat) -> tuple[str, ...]:
+    """Return what decides on the bytes of a shard besides its records; nothing for TFRecord."""
+    if file_format == "tfrecord":
+        return ()
+    array_record()
+    return (file_format, _ARRAY_RECORD, version("array-record"))
+
+
+def shard_records(stream: Readable, file_format: FileFormat, size: int = LONGEST) -> Iterator[bytes]:
+    """Yield the records of a shard of at most `size` bytes; raises UsageError for damage.
+
+    An ArrayRecord is copied to a temporary file first, as a whole: it is read from its end.
+    """
+    return read_records(stream, size) if file_format == "tfrecord" else _array_records(stream)
+
+
+def shard_frames(
+    stream: Readable, file_format: FileFormat, size: int, part: int
+) -> Iterator[tuple[bytes, NDArray[np.int64]]]:
+    """Yield the same many at a time, about `part` bytes, each with where its records begin and end."""
+    return (
+        read_frames(stream, size, part)
+        if file_format == "tfrecord"
+        else _joined(_array_records(stream), part)
+    )
+
+
+def _joined(records: Iterator[bytes], part: int) -> Iterator[tuple[bytes, NDArray[np.int64]]]:
+    batch: list[bytes] = []
+    size = 0
+    for record in records:
+        batch.append(record)
+        size += len(record)
+        if size >= part:
+            yield _with_bounds(batch)
+            batch, size = [], 0
+    if batch:
+        yield _with_bounds(batch)
+
+
+def _with_bounds(batch: list[bytes]) -> tuple[bytes, NDArray[np.int64]]:
+    bounds = np.cumsum([0, *map(len, batch)], dtype=np.int64)
+    return b"".join(batch), np.stack((bounds[:-1], bounds[1:]), axis=1)
+
+
+def _array_records(stream: Readable) -> Iterator[bytes]:
+    library = array_record()
+    with _temporary_file() as (file, path):
+        while block := stream.read(_CHUNK):
+            with _disk_errors():
+                file.write(block)
+        try:
+            reader = library.ArrayRecordReader(path)
+            count = reader.num_records()
+            for start in range(0, count, _AT_ONCE):
+                yield from reader.read(start, min(start + _AT_ONCE, count))
+            reader.close()
+        except (RuntimeError, ValueError, IndexError) as error:
+            why = str(error).splitlines()[0].rstrip(".")
+            raise UsageError(f"It is not an ArrayRecord, or a damaged one: {why}.") from error
+
+
+@contextmanager
+def _temporary_file() -> Iterator[tuple[IO[bytes], str]]:
+    """Yield a file, not buffered, and a path by which this process opens it.
+
+    It has no other name: the system removes it when the process ends, however it ends.
+    """
+    with ExitStack() as stack:
+        with _disk_errors():
+            file = stack.enter_context(tempfile.TemporaryFile(prefix="tpuctl-", buffering=0))
+        yield file, f"/dev/fd/{file.fileno()}"
+
+
+@contextmanager
+def _disk_errors() -> Iterator[None]:
+    """Raise StateError for what Python or the library says of the disk of temporary files."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        folder = tempfile.gettempdir()
+        why = error.strerror if isinstance(error, OSError) else str(error).partition(";")[0]
+        raise StateError(
+            f"Cannot write a shard to '{folder}': {why}.",
+            hint="Free some space, or name a larger disk: TMPDIR=/large tpuctl data ...",
+            folder=folder,
+        ) from error
+
+
+def verify_shard(stream: Readable, entry: ShardEntry, file_format: FileFormat = "tfrecord") -> None:
     """Read a shard to its end; raises UsageError at the first damage or difference, with the file's name."""
     tally = _Tally(stream)
     try:
-        records = sum(1 for _record in read_records(tally))
+        records = sum(1 for _record in shard_records(tally, file_format))
     except UsageError as error:
         facts = {**error.facts, "file": entry.file}
         raise UsageError(f"{entry.file}: {error.message}", hint=error.hint, **facts) from error

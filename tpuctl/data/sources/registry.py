@@ -269,9 +269,10 @@ def _local(path: Path) -> Tree:
 
 def _named(kind: str) -> Reader:
     if kind not in READERS:
-        raise UsageError(
-            f"There is no kind of source called '{kind}'.", hint=f"One of {', '.join(READERS)}.", kind=kind
-        )
+        hint = f"One of {', '.join(READERS)}."
+        if kind == "arrayrecord":
+            hint = "Shards are written as ArrayRecord with --file-format arrayrecord."
+        raise UsageError(f"There is no kind of source called '{kind}'.", hint=hint, kind=kind)
     return READERS[kind]
 
 

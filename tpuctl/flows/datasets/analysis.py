@@ -29,13 +29,14 @@ from tpuctl.data.analysis.redraw import draw_sample, label_fields, redraw, scan
 from tpuctl.data.options import BadRecord, BadRecordsError, Options
 from tpuctl.data.order import Members, Sample, parse_splits, sample_of
 from tpuctl.data.output.manifest import Manifest
+from tpuctl.data.output.shards import shard_frames
 from tpuctl.data.plan import DatasetPlan, SplitPlan, plan_members
 from tpuctl.data.schema.features import Feature, Image, Label, example_kinds, feature_type
 from tpuctl.data.source import Observations, Source
 from tpuctl.data.sources.registry import open_source
 from tpuctl.data.tfrecord.column_decoding import ColumnDecoder
 from tpuctl.data.tfrecord.example_decoding import Values, decode
-from tpuctl.data.tfrecord.framing import Frames, read_frames
+from tpuctl.data.tfrecord.framing import Frames
 from tpuctl.data.trees.objects import object_tree
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import NotFoundError, StateError, UsageError
@@ -70,14 +71,15 @@ def split_records(bucket: Bucket, manifest: Manifest, split: str) -> Iterator[by
 
 
 def split_frames(bucket: Bucket, manifest: Manifest, split: str) -> Iterator[Frames]:
-    """Yield the same many at a time, as `read_frames`."""
+    """Yield the same many at a time, as `shard_frames`."""
     hint = f"See: tpuctl data verify {manifest.ref}"
     for entry in manifest.splits[split].shards:
         shard = bucket.stat(manifest.ref.folder + entry.file)
         if shard is None:
             raise NotFoundError(f"{entry.file} is missing.", hint=hint)
         count = 0
-        for frames in read_frames(bucket.stream(shard, _PART), shard.size, _PART):
+        stream = bucket.stream(shard, _PART)
+        for frames in shard_frames(stream, manifest.file_format, shard.size, _PART):
             yield frames
             count += len(frames[1])
         if count != entry.records:
@@ -261,7 +263,13 @@ class Origin:
 
     @contextmanager
     def opened(self) -> Iterator[Source]:
-        """Yield its records; the block's end releases them."""
+        """Yield its records; the block's end releases them. Raises UsageError for ArrayRecord."""
+        if self.manifest.file_format != "tfrecord":
+            raise UsageError(
+                f"{self.manifest.ref} is in ArrayRecord, which can be drawn from only on this machine.",
+                hint="Upload its source again, with other splits or as TFRecord.",
+                dataset=str(self.manifest.ref),
+            )
         tree = object_tree(self.open_bucket(self.bucket.name), self.manifest.ref.folder.rstrip("/"))
         source = open_source(tree, "tfds", Options(), lambda scanned, total: None)
         try:

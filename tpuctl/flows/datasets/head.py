@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpuctl.data.output.manifest import Manifest
+from tpuctl.data.output.shards import shard_records
 from tpuctl.data.tfrecord.example_decoding import Values, decode
-from tpuctl.data.tfrecord.framing import read_records
 from tpuctl.data.tokens import FILE as VOCABULARY
 from tpuctl.data.tokens import Vocabulary, parse_vocabulary
 from tpuctl.errors import NotFoundError, UsageError
@@ -32,7 +32,10 @@ class Example:
 
 
 def head(bucket: Bucket, manifest: Manifest, *, split: str, count: int) -> list[Example]:
-    """Return the first examples of a split (of the first one, where it is empty); raises UsageError."""
+    """Return the first examples of a split (of the first one, where it is empty); raises UsageError.
+
+    Of ArrayRecord the first shard is fetched as a whole.
+    """
     name = split or next(iter(manifest.splits))
     if name not in manifest.splits:
         raise UsageError(
@@ -45,24 +48,34 @@ def head(bucket: Bucket, manifest: Manifest, *, split: str, count: int) -> list[
         shard = bucket.stat(manifest.ref.folder + entry.file)
         if shard is None:
             raise NotFoundError(f"{entry.file} is missing.", hint="See: tpuctl data verify " + manifest.name)
-        records = read_records(bucket.stream(shard, _FIRST_PART), shard.size)
+        is_whole = manifest.file_format != "tfrecord"
+        stream = bucket.stream(shard) if is_whole else bucket.stream(shard, _FIRST_PART)
+        records = shard_records(stream, manifest.file_format, shard.size)
         for record in islice(records, count - len(examples)):
             held += len(record)
             examples.append(Example(name, decode(record)))
             values += sum(len(items) for items in examples[-1].values.values())
             if held > MOST_BYTES or values > MOST_VALUES:
-                raise _too_large(manifest.name, len(examples))
+                raise _too_large(manifest, len(examples))
         if len(examples) == count:
             break
     return examples
 
 
-def _too_large(dataset: str, count: int) -> UsageError:
+READERS = {
+    "tfrecord": "TensorFlow: tf.data.TFRecordDataset",
+    "arrayrecord": "Grain: grain.sources.ArrayRecordDataSource",
+}
+"""Format of shards -> what reads them."""
+
+
+def _too_large(manifest: Manifest, count: int) -> UsageError:
+    dataset = manifest.name
     fewer = f"Show fewer: tpuctl data head {dataset} -n {count - 1}" if count > 1 else ""
     number = f"{count} examples of the dataset '{dataset}' have" if count > 1 else "The first example has"
     return UsageError(
         f"{number} more than {MOST_BYTES / 1e6:.0f} MB or {MOST_VALUES} values: too much to show.",
-        hint=fewer or "Read it with TensorFlow: tf.data.TFRecordDataset.",
+        hint=fewer or f"Read it with {READERS[manifest.file_format]}.",
     )
 
 

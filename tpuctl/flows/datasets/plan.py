@@ -53,6 +53,7 @@ def make_plan(
         seed=request.seed,
         skip_bad=request.skip_bad,
         vocabulary=None if request.vocabulary is None else Vocabulary(request.vocabulary),
+        file_format=request.file_format,
         headers=request.headers,
         progress=report,
     )

@@ -217,7 +217,7 @@ def verify(bucket: Bucket, manifest: Manifest, *, deep: bool, report: Callable[[
         entry = expected[file]
         _compare(file, entry, listed.get(file))
         if deep and isinstance(entry, ShardEntry):
-            verify_shard(bucket.stream(listed[file]), entry)
+            verify_shard(bucket.stream(listed[file]), entry, manifest.file_format)
         with counting:
             checked += 1
             report(checked, len(expected))

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from tpuctl.data.options import Options
+from tpuctl.data.output.manifest import FileFormat
 from tpuctl.datasets import DatasetRef
 
 
@@ -32,6 +33,9 @@ class UploadRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Leave bad records out instead of refusing the source."""
     vocabulary: tuple[str, ...] | None = None
     """Tokens by their ids; None: no tokens, or a vocabulary made from the training split."""
+
+    file_format: FileFormat = "tfrecord"
+    """Of the shards."""
 
     headers: bytes = b""
     """`Source.headers` of its plan, so that no worker looks at every picture again."""

@@ -1,6 +1,6 @@
 """Stages shards in the bucket under a name made from their content, until the dataset is committed.
 
-    datasets/NAME/VERSION/staging/IDENTITY.tfrecord     a shard
+    datasets/NAME/VERSION/staging/IDENTITY.tfrecord     a shard; of ArrayRecord, .array_record
     datasets/NAME/VERSION/staging/IDENTITY.json         its note, written after it: the shard is complete
 
 The identity is that of the shard's records, options and layout. So the next upload can keep the shards of an
@@ -19,7 +19,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tpuctl.bucket_objects import BadObjectError, DecodeError, decode, too_large
-from tpuctl.data.output.manifest import FILE, LARGEST, FileEntry, Manifest, ShardEntry, decode_manifest
+from tpuctl.data.output.manifest import (
+    FILE,
+    LARGEST,
+    SUFFIXES,
+    FileEntry,
+    FileFormat,
+    Manifest,
+    ShardEntry,
+    decode_manifest,
+)
 from tpuctl.data.output.shards import Shard, ShardResult, ShardStream
 from tpuctl.data.plan import DatasetPlan
 from tpuctl.datasets import DatasetRef
@@ -35,7 +44,10 @@ if TYPE_CHECKING:
 
 
 FOLDER = "staging/"
-_SHARD_TYPE = "application/x-tfrecord"
+_SHARD_TYPES: dict[FileFormat, str] = {
+    "tfrecord": "application/x-tfrecord",
+    "arrayrecord": "application/octet-stream",
+}
 _ATTEMPTS = 3
 
 
@@ -46,14 +58,15 @@ class _DamagedError(DeadlineError):
 class Staging:
     """The staged shards of one version of a dataset, as the bucket listed them at the start."""
 
-    def __init__(self, bucket: Bucket, ref: DatasetRef) -> None:
+    def __init__(self, bucket: Bucket, ref: DatasetRef, file_format: FileFormat = "tfrecord") -> None:
         self._bucket = bucket
+        self._suffix, self._type = SUFFIXES[file_format], _SHARD_TYPES[file_format]
         self._prefix = ref.folder + FOLDER
         self._listed = {item.name: item for item in bucket.objects(self._prefix)}
 
     def shard_name(self, identity: str) -> str:
         """Return the name of the object that holds a staged shard."""
-        return f"{self._prefix}{identity}.tfrecord"
+        return f"{self._prefix}{identity}.{self._suffix}"
 
     def find(self, shard: Shard, *, skip_bad: bool) -> ShardResult | None:
         """Return the note of this shard if an earlier upload has staged it completely."""
@@ -97,12 +110,12 @@ class Staging:
 
     def rehearse(self, identity: str) -> tuple[Object, Object]:
         """Write a shard and its note without content, for a dry run; return both objects."""
-        staged = self._bucket.add(self.shard_name(identity), (), _SHARD_TYPE)
+        staged = self._bucket.add(self.shard_name(identity), (), self._type)
         return staged, self._add_note(identity, b"")
 
     def _add(self, name: str, chunks: Iterable[bytes]) -> Object | None:
         try:
-            return self._bucket.add(name, chunks, _SHARD_TYPE)
+            return self._bucket.add(name, chunks, self._type)
         except ConflictError:  # another upload of the same source was faster
             return self._bucket.stat(name)
 
@@ -329,7 +342,7 @@ def requests(bucket: Bucket, plan: DatasetPlan) -> list[HttpRequest]:
     Reads are not listed. A PUT stands for one request per 8 MiB of its object.
     """
     rehearsal = bucket.dry_run()
-    staging, commit = Staging(rehearsal, plan.ref), Commit(rehearsal, plan.ref)
+    staging, commit = Staging(rehearsal, plan.ref, plan.file_format), Commit(rehearsal, plan.ref)
     shards = list(plan.shards())
     staged = [staging.rehearse(shard.identity) for shard in shards]
     moved = {shard.file: data for shard, (data, _) in zip(shards, staged, strict=True)}
@@ -353,7 +366,7 @@ def upload(
     standing = commit.complete()
     if standing is not None:
         return _compare(bucket, plan, conversion, decode_manifest(standing, plan.ref))
-    staging = Staging(bucket, plan.ref)
+    staging = Staging(bucket, plan.ref, plan.file_format)
     local = LocalCopy(keep, plan.files) if keep else None
     staged_before: list[str] = []
 

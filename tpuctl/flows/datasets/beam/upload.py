@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from tpuctl.data.options import BadRecordsError
+from tpuctl.data.output.manifest import SUFFIXES
 from tpuctl.data.output.shards import Shard, ShardResult
 from tpuctl.data.plan import DatasetPlan
 from tpuctl.errors import ConfigError, TpuctlError, UsageError
@@ -78,7 +79,7 @@ def upload(
 def _stage(bucket: Bucket, plan: DatasetPlan, task: Task, options: Options, report: Report) -> int:
     """Have the missing shards staged; return how many were staged before."""
     shards = list(plan.shards())
-    staging, skip_bad = Staging(bucket, plan.ref), task.request.skip_bad
+    staging, skip_bad = Staging(bucket, plan.ref, plan.file_format), task.request.skip_bad
     results = values(fanout(lambda shard: staging.find(shard, skip_bad=skip_bad), shards, width=_WIDTH))
     missing = [(number, shards[number].identity) for number, result in enumerate(results) if result is None]
     if missing:
@@ -122,7 +123,7 @@ class _Staged:
             listed.name.removeprefix(self.folder): listed.size for listed in self.bucket.objects(self.folder)
         }
         complete = [shard for shard in self.shards if f"{shard.identity}.json" in sizes]
-        size = sum(sizes.get(f"{shard.identity}.tfrecord", 0) for shard in complete)
+        size = sum(sizes.get(f"{shard.identity}.{SUFFIXES[shard.file_format]}", 0) for shard in complete)
         return ConversionProgress(sum(shard.records for shard in complete), self.total, size)
 
 

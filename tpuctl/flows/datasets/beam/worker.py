@@ -171,6 +171,7 @@ class Worker:
             planned.start,
             planned.stop,
             planned.plan,
+            planned.file_format,
             identity,
         )
         if self._staging.find(shard, skip_bad=skip_bad) is None:
@@ -193,7 +194,7 @@ class Worker:
 
     @cached_property
     def _staging(self) -> Staging:
-        return Staging(self._cloud.data_bucket, self._plan.ref)
+        return Staging(self._cloud.data_bucket, self._plan.ref, self._plan.file_format)
 
 
 def _digest(plan: DatasetPlan) -> str:
