@@ -1,0 +1,89 @@
+"""The jobs for JAX train on a simulated TPU; an interrupted run ends with the weights of one that was not."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.data.source_trees import produce
+from tests.jobs.datasets import write_mnist
+from tests.paths import JOBS
+from tpuctl.data.plan import plan
+
+MISSING = [name for name in ("flax", "optax", "orbax", "grain", "array_record") if find_spec(name) is None]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        bool(MISSING), reason=f"not installed: {', '.join(MISSING)}; pip install 'tpuctl[jax]'"
+    ),
+]
+OPTIONS = ("--epochs", "2", "--batch", "40", "--checkpoint-every", "4")
+VALUES = """
+import json, sys, jax, orbax.checkpoint as ocp
+states = [ocp.StandardCheckpointer().restore(path) for path in sys.argv[1:]]
+values = [jax.device_get(jax.tree.leaves(state)) for state in states]
+print(json.dumps([[value.tobytes().hex() for value in state] for state in values]))
+"""
+
+
+def python(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a program on two emulated devices."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_", "TPU"))}
+    devices = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    return subprocess.run(
+        [sys.executable, *arguments], env=own | devices, capture_output=True, text=True, check=False
+    )
+
+
+def test_an_interrupted_mnist_ends_with_the_same_weights_to_the_last_bit(tmp_path: Path) -> None:
+    write_mnist(tmp_path / "mnist.npz", train=200, test=30)
+    data = tmp_path / "shards"
+    data.mkdir()
+    planned = plan(tmp_path / "mnist.npz", name="mnist", shards=2, file_format="arrayrecord")
+    for file, content in produce(planned).items():
+        (data / file).write_bytes(content)
+
+    def train(out: str, *options: str) -> subprocess.CompletedProcess[str]:
+        places = ("--data", data, "--out", tmp_path / out)
+        return python(JOBS / "jax/mnist.py", *places, *OPTIONS, *options)
+
+    whole = train("whole")
+    assert whole.returncode == 0, whole.stderr
+    assert whole.stdout.startswith("2 cpu devices, 200 images, 10 steps\n")
+    stopped = train("stopped", "--stop-after", "5")
+    assert (stopped.returncode, stopped.stdout.splitlines()[-1]) == (143, "stopped at step 5")
+    resumed = train("stopped")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "resumed at step 5\n" in resumed.stdout
+    assert (tmp_path / "whole/result.json").read_text() == (tmp_path / "stopped/result.json").read_text()
+    read = python("-c", VALUES, *(tmp_path / out / "checkpoints/10/state" for out in ("whole", "stopped")))
+    assert read.returncode == 0, read.stderr
+    first, second = json.loads(read.stdout)
+    assert len(first) > 20
+    assert first == second
+
+
+def test_mnist_trains_on_a_simulated_tpu_from_and_to_the_bucket(simulator: Any, tpuctl: Any) -> None:
+    write_mnist(Path("mnist.npz"), train=200, test=30)
+    upload = tpuctl("data", "upload", "mnist", "mnist.npz", "--file-format", "arrayrecord")
+    assert upload.code == 0, upload.err
+    up = tpuctl("up", "v5litepod-4", "--name", "n1", "--framework", "jax", "--yes")
+    assert up.code == 0, up.err
+    shutil.copytree(JOBS / "jax", "jax_jobs", ignore=shutil.ignore_patterns("__pycache__"))
+    submit = tpuctl("submit", "jax_jobs/mnist.py", "--name", "digits", "--", *OPTIONS)
+    assert submit.code == 0, submit.err
+    logs = tpuctl("logs", "-f", "digits")
+    assert logs.code == 0, logs.out[-3000:] + logs.err
+    assert re.search(r"^4 \w+ devices, 200 images, 10 steps$", logs.out, re.MULTILINE), logs.out[:2000]
+    assert tpuctl("pull", "digits", "--to", "result").code == 0
+    (result,) = Path("result").rglob("result.json")
+    assert json.loads(result.read_text())["step"] == 10
