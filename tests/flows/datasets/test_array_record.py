@@ -19,7 +19,7 @@ from tpuctl.data.output.manifest import SCHEMA, Manifest, decode_manifest
 from tpuctl.data.plan import DatasetPlan, plan
 from tpuctl.errors import ConflictError, StateError, TpuctlError, UsageError
 from tpuctl.flows.datasets.analysis import Origin, diff, split_records, stats
-from tpuctl.flows.datasets.plan import head
+from tpuctl.flows.datasets.head import head
 from tpuctl.flows.datasets.pull import pull, verify
 
 pytestmark = pytest.mark.skipif(find_spec("array_record") is None, reason="array_record is not installed")
