@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -80,7 +81,7 @@ def objects(bucket: Bucket) -> Iterator[tuple[str, bytes]]:
 
 def files(*folders: Path) -> Iterator[tuple[str, bytes]]:
     for folder in folders:
-        for path in folder.rglob("*"):
+        for path in (Path(top, name) for top, _, names in os.walk(folder) for name in names):
             if path.is_file() and not path.is_symlink():
                 with suppress(FileNotFoundError):  # who works there gives files other names
                     yield str(path), path.read_bytes()
