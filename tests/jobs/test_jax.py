@@ -54,7 +54,7 @@ def test_an_interrupted_mnist_ends_with_the_same_weights_to_the_last_bit(tmp_pat
 
     def train(out: str, *options: str) -> subprocess.CompletedProcess[str]:
         places = ("--data", data, "--out", tmp_path / out)
-        return python(JOBS / "jax/mnist.py", *places, *OPTIONS, *options)
+        return python(JOBS / "with_jax/mnist.py", *places, *OPTIONS, *options)
 
     whole = train("whole")
     assert whole.returncode == 0, whole.stderr

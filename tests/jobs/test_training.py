@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections import Counter
 from pathlib import Path
@@ -211,3 +212,22 @@ def test_a_job_declares_its_requirements(path: Path) -> None:
     assert lines[:3] == ["# /// script", '# requires-python = ">=3.10"', '# dependencies = ["tensorflow"]']
     assert '# accelerator = "v3-8"' in lines
     assert '# framework = "tensorflow"' in lines
+
+
+def test_nothing_beside_the_jobs_hides_a_package() -> None:
+    """Scripts import from their folder first: there, a folder `jax` passed for JAX where that is missing."""
+    trees = [ast.parse(path.read_text()) for path in JOBS.rglob("*.py")]
+    imported = {
+        name.partition(".")[0]
+        for tree in trees
+        for node in ast.walk(tree)
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    hidden = {path.stem for path in JOBS.iterdir()} & {*imported, "jax", "tensorflow", "torch", "keras"}
+    assert hidden == {"training"}, "the module that jobs share is theirs"

@@ -12,8 +12,8 @@
 """Train a small network to classify handwritten digits, with JAX, on the chips of one host.
 
     tpuctl data upload mnist SOURCE --file-format arrayrecord
-    tpuctl submit jobs/jax/mnist.py                           on a Cloud TPU
-    python jobs/jax/mnist.py --data FOLDER --out FOLDER       on this machine, without a TPU
+    tpuctl submit jobs/with_jax/mnist.py                      on a Cloud TPU
+    python jobs/with_jax/mnist.py --data FOLDER --out FOLDER  on this machine, without a TPU
 
 The data are ArrayRecord shards with `image` (28 x 28 x 1) and `label`. One file, for reading: the whole of a
 program that resumes at the step where it stopped, with the batches that it would have seen.
