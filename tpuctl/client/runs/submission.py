@@ -10,8 +10,7 @@ from tpuctl.errors import ConflictError
 from tpuctl.flows.hosts.way_in import patient_ssh
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.submission import access
-from tpuctl.flows.runs.submission import plan as buckets
+from tpuctl.flows.runs.submission import access, buckets
 from tpuctl.flows.runs.submission import submit as flow
 from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest, plan_submit, priced
 from tpuctl.nodes import HttpRequest, Node

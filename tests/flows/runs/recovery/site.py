@@ -27,8 +27,9 @@ from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch_values
 from tpuctl.flows.runs.submission.launch import START
-from tpuctl.flows.runs.submission.plan import Launch, SubmitPlan, attempt_on
+from tpuctl.flows.runs.submission.plan import SubmitPlan, attempt_on
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like
+from tpuctl.flows.runs.submission.specs import Launch
 from tpuctl.host.worker.main import STARTED_BEFORE
 from tpuctl.host.worker.records import FINISHED, RUNNING, StopRequest, WorkerStatus, encode
 from tpuctl.nodes import RUN_LABEL, Node, SshKey, UpdateNode

@@ -25,7 +25,8 @@ from tpuctl.flows.runs.submission.launch_values import (
     restored,
     restored_machine,
 )
-from tpuctl.flows.runs.submission.plan import Launch, SubmitPlan
+from tpuctl.flows.runs.submission.plan import SubmitPlan
+from tpuctl.flows.runs.submission.specs import Launch
 from tpuctl.nodes import NodeSpec
 from tpuctl.recovery import Machine, Restarts
 from tpuctl.runs import NOT_STORED, Run, Tpu

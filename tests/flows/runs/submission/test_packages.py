@@ -14,7 +14,8 @@ from tests.flows.runs.submission.test_plan import planned, write
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import StateError, UsageError
 from tpuctl.flows.runs.submission.packages import chosen
-from tpuctl.flows.runs.submission.plan import on_node, specs
+from tpuctl.flows.runs.submission.plan import on_node
+from tpuctl.flows.runs.submission.specs import specs
 from tpuctl.nodes import Node
 
 FOUR = tuple(f"10.0.0.{number}" for number in range(1, 5))

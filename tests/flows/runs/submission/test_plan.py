@@ -20,7 +20,6 @@ from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import NotFoundError, StateError, UsageError
 from tpuctl.flows.runs.recovery.machine import options_of
 from tpuctl.flows.runs.submission.plan import (
-    Launch,
     SubmitPlan,
     SubmitRequest,
     attempt_on,
@@ -29,9 +28,9 @@ from tpuctl.flows.runs.submission.plan import (
     own_variables,
     plan_submit,
     priced,
-    specs,
 )
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like
+from tpuctl.flows.runs.submission.specs import Launch, specs
 from tpuctl.nodes import Node, joined
 from tpuctl.recovery import Restarts
 from tpuctl.runs import NOT_STORED, Attempt, Tpu, encode, submitter

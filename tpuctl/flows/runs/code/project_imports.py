@@ -95,11 +95,12 @@ class Import:
     """Whether the file surely cannot be imported without it."""
 
 
-@lru_cache(
-    MOST_FILES * 2
-)  # the framework is looked for before the project is packed, what is missing after it
+@lru_cache(MOST_FILES * 2)
 def imports(source: bytes) -> tuple[Import, ...]:
-    """Return what a file imports; nothing of one that this Python cannot or should not parse."""
+    """Return what a file imports; nothing of one that this Python cannot or should not parse.
+
+    A plan asks twice: for the framework before the project is packed, and for what is missing after it.
+    """
     tree = parsed(source) if is_parsed(source) else None
     return tuple(_imports(tree.body, is_needed=True)) if tree else ()
 

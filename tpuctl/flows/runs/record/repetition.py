@@ -20,7 +20,6 @@ from tpuctl.flows.runs.submission import launch_values, packages, resumption
 from tpuctl.flows.runs.submission.environment import check_values
 from tpuctl.flows.runs.submission.launch_values import LaunchValues
 from tpuctl.flows.runs.submission.plan import (
-    Launch,
     SubmitPlan,
     attempt_on,
     default_name,
@@ -29,6 +28,7 @@ from tpuctl.flows.runs.submission.plan import (
     require_dataset,
 )
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like
+from tpuctl.flows.runs.submission.specs import Launch
 from tpuctl.images import TENSORFLOW
 from tpuctl.job_header import Header
 from tpuctl.masking import MASK, masked, masked_arguments

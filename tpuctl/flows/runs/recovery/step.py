@@ -40,7 +40,8 @@ from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch, launch_values, resumption
 from tpuctl.flows.runs.submission.launch_sign import LaunchSign
-from tpuctl.flows.runs.submission.plan import Launch, attempt_on, own_variables, require_dataset, specs
+from tpuctl.flows.runs.submission.plan import attempt_on, own_variables, require_dataset
+from tpuctl.flows.runs.submission.specs import Launch, specs
 from tpuctl.flows.runs.submission.submit import signed
 from tpuctl.nodes import Node, NodeState
 from tpuctl.polling import Backoff, Sleep, poll

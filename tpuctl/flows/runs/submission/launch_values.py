@@ -18,6 +18,7 @@ from tpuctl.config.files import state_folder
 from tpuctl.errors import ConfigError, UsageError, joined_hints
 from tpuctl.flows.nodes.lifetime import users_script
 from tpuctl.flows.runs.submission.restart_policy import users_metadata
+from tpuctl.flows.runs.submission.specs import Launch
 from tpuctl.local.private_folder import make_private_folder
 from tpuctl.masking import MASK
 from tpuctl.nodes import Node
@@ -25,7 +26,7 @@ from tpuctl.recovery import Machine
 from tpuctl.runs import NOT_STORED, Run, Tpu
 
 if TYPE_CHECKING:
-    from tpuctl.flows.runs.submission.plan import Launch, SubmitPlan
+    from tpuctl.flows.runs.submission.plan import SubmitPlan
 
 LARGEST = 16 << 20
 """Bytes of a file of values."""
@@ -157,8 +158,6 @@ def restored(bucket: str, run: Run, given: Mapping[str, str], own: Mapping[str, 
 
     `own` are the variables that tpuctl sets. Raises UsageError that names what nobody knows.
     """
-    from tpuctl.flows.runs.submission.plan import Launch  # noqa: PLC0415  packs code: not for readers of values
-
     values = kept(bucket, run)
     environment, missing = dict(own), []
     for name, value in run.environment.items():

@@ -1,4 +1,4 @@
-"""Looks whether a run fits its buckets: where they are, and what their rules delete or forbid."""
+"""Plans a submission, by reads alone: what is started, with which settings, packages and data, and where."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 import re
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -14,14 +14,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tpuctl import accelerators, clock, images
-from tpuctl.bucket_layout import NodePaths, RunPaths, bundle
 from tpuctl.catalogue.recorded_price import RecordedPrice
-from tpuctl.catalogue.regions import unread
 from tpuctl.config.files import FILE_NAME
 from tpuctl.datasets import DatasetRef, PinnedDataset
-from tpuctl.errors import NotFoundError, StateError, TpuctlError, UsageError
-from tpuctl.flows.datasets.lookup import find_manifest
-from tpuctl.flows.hosts import bucket_access
+from tpuctl.errors import NotFoundError, StateError, UsageError
 from tpuctl.flows.nodes.lookup import find_ready
 from tpuctl.flows.nodes.options import obstacle_to_spanning
 from tpuctl.flows.progress import Report
@@ -35,6 +31,7 @@ from tpuctl.flows.runs.code.work_tree import git_state
 from tpuctl.flows.runs.submission import packages, resumption
 from tpuctl.flows.runs.submission.environment import check_values, stored_environment
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like, moved, policy
+from tpuctl.flows.runs.submission.specs import Launch
 from tpuctl.host.worker.records import (
     COMMAND,
     MODULE,
@@ -43,146 +40,18 @@ from tpuctl.host.worker.records import (
     PLACEHOLDERS,
     SCRIPT,
     SETUP_TIMEOUT,
-    Resumption,
-    Spec,
 )
 from tpuctl.images import FRAMEWORKS, JAX, PYTORCH, TENSORFLOW
 from tpuctl.job_header import Header, ToolTable
 from tpuctl.masking import MaskedArguments, masked, masked_arguments, masked_diff
 from tpuctl.nodes import Node
 from tpuctl.provenance import seeds_of
-from tpuctl.runs import NOT_STORED, ORDERED_LOGS, Attempt, Git, Run, Tpu, check_name, submitter
+from tpuctl.runs import ORDERED_LOGS, Attempt, Git, Run, Tpu, check_name, submitter
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
     from tpuctl.cloud.storage import Bucket
 
-
-def usable(planned: SubmitPlan, bucket: Bucket) -> SubmitPlan:
-    """Return a plan that says what the bucket's rules do to its records; raises ConfigError if it cannot run.
-
-    Settings that cannot be read refuse nothing.
-    """
-    try:
-        rules = bucket.rules()
-    except TpuctlError:
-        return planned
-    found = [f"Warning: {concern.text}." for concern in rules.require_usable(bucket.now().date())]
-    if not rules.prevents_public_access:
-        found += bucket_access.public(bucket)
-    return replace(planned, notes=(*planned.notes, *found))
-
-
-def near(planned: SubmitPlan, bucket: Bucket, data_bucket: Bucket) -> SubmitPlan:
-    """Return a plan without zones of restarts in other regions than its buckets, which it says.
-
-    Raises UsageError for a node in another region, with the price of one pass over its dataset. Where it
-    cannot be read where a bucket is, nothing is refused, and that is said.
-    """
-    for each in {each.name: each for each in (bucket, data_bucket)}.values():
-        try:
-            location = each.location()
-        except TpuctlError:
-            planned = replace(planned, notes=(*planned.notes, unread(each.name)))
-            continue
-        dataset, machine, zone = planned.run.dataset, planned.run.machine, planned.node.zone
-        if dataset and each is data_bucket and not location.is_near(zone):
-            manifest = find_manifest(each, DatasetRef(dataset.name, dataset.version))
-            location.require_near(zone, data=str(dataset), size=manifest.bytes if manifest else 0)
-        location.require_near(zone)
-        far = [place for place in machine.zones if not location.is_near(place)] if machine else []
-        if machine and far:
-            machine = msgspec.structs.replace(
-                machine, zones=tuple(place for place in machine.zones if place not in far)
-            )
-            note = f"Restarts leave out {', '.join(far)}: gs://{each.name} is in another region."
-            planned = replace(
-                planned,
-                run=msgspec.structs.replace(planned.run, machine=machine),
-                notes=(*planned.notes, f"{note} --cross-region tries them, too."),
-            )
-    return planned
-
-
-@dataclass(frozen=True)
-class Launch:
-    """What a script is started with besides its record; may hold secrets, so never in the bucket."""
-
-    arguments: tuple[str, ...]
-    dependencies: tuple[str, ...]
-    environment: Mapping[str, str]
-    """Variables that the script gets on top of the host's own."""
-    setup: str = ""
-    waits: bool = False
-    """Whether it waits in the line of its node."""
-    line_timeout: float = 0.0
-    """Seconds that it waits there at most; 0 for no limit."""
-    restarts: int = 0
-    """So often its hosts resume it by themselves after a reboot; -1 without end."""
-
-
-def specs(bucket: str, run: Run, attempt: Attempt, launch: Launch, bundle_size: int, key: str) -> list[Spec]:
-    """Return the spec of each worker that runs the script, all with one secret `key`."""
-    return [_spec(bucket, run, attempt, launch, bundle_size, worker, key) for worker in attempt.workers]
-
-
-def _spec(
-    bucket: str, run: Run, attempt: Attempt, launch: Launch, bundle_size: int, worker: int, key: str
-) -> Spec:
-    node = attempt.tpu.id.host(worker)[0]
-    parts = attempt.tpu.id.parts
-    line, number = NodePaths.of(node).runs, parts.index(node)
-    others = tuple(NodePaths.of(part).runs for part in parts if part != node)
-    of_slice = {"TPUCTL_SLICE": str(number), "TPUCTL_SLICES": str(len(parts))}
-    if "MEGASCALE_NUM_SLICES" in launch.environment:
-        of_slice["MEGASCALE_SLICE_ID"] = str(number)
-    environment = {**of_slice, **launch.environment}
-    installed = packages.chosen(run, attempt.tpu, launch.dependencies)
-
-    kind = accelerators.catalogue().get(attempt.tpu.accelerator)
-    return Spec(
-        **{name: getattr(run, name) for name in AS_RECORDED},
-        bucket=bucket,
-        attempt=attempt.attempt,
-        token=attempt.token,
-        worker=worker,
-        workers=attempt.tpu.hosts,
-        tpu_uid=node.uid,
-        arguments=launch.arguments,
-        dependencies=installed.requirements,
-        choice=installed.reason,
-        bundle=bundle(run.bundle_sha256),
-        bundle_size=bundle_size,
-        key=key,
-        folder=RunPaths(run.run).worker(attempt.attempt, worker),
-        environment=environment,
-        stored=tuple(
-            name for name in environment if run.environment.get(name) != NOT_STORED or name in run.of_header
-        ),
-        sources=()
-        if run.wheelhouse
-        else (*run.sources, *(f"--find-links {page}" for page in installed.find_links)),
-        participants=attempt.workers,
-        line=line if launch.waits else "",
-        line_timeout=launch.line_timeout,
-        setup=launch.setup,
-        chips=kind.chips_per_host if kind else 0,
-        pins=tuple(f"{name}=={version}" for name, version in run.pins.items()),
-        resumption=Resumption(launch.restarts, line, others) if launch.restarts else None,
-    )
-
-
-AS_RECORDED = ({field.name for field in fields(Spec)} & set(Run.__struct_fields__)) - {
-    "arguments",
-    "dependencies",
-    "environment",
-    "pins",
-    "schema",
-    "setup",
-    "sources",
-    "token",
-}
-"""Fields of a spec that are those of the record; it may lack what is secret in the others."""
 
 MEGASCALE_PORT = "8081"
 NO_VARIABLES: Mapping[str, str] = {}
@@ -294,7 +163,7 @@ def plan_submit(
     name = check_name(request.name) if request.name else default_name(request, at)
     dataset = _pinned(data_bucket, request.dataset, warn) if request.dataset else None
     node = node or find_ready(provider, request.tpu, types, owner)
-    sources = [source for each in _started(program, request, lists) for source in _sources(each)]
+    sources = _sources(program, request, lists)
     imported = "" if request.setup else _framework(sources)
     is_imported = imported == header.tpuctl.framework
     locked = bundles.locked(program.root, header)
@@ -349,7 +218,7 @@ def _settled(program: Program, request: SubmitRequest) -> tuple[Header, ProjectL
     header = lists.applied(header).with_python(request.python, place)
     if header.tpuctl.framework:
         return header, lists
-    sources = [source for each in _started(program, request, lists) for source in _sources(each)]
+    sources = _sources(program, request, lists)
     environment = {**header.tpuctl.env, **request.environment}
     found = project_files.framework((), header.dependencies) or _framework(sources, environment)
     table = msgspec.structs.replace(header.tpuctl, framework=found)
@@ -357,16 +226,14 @@ def _settled(program: Program, request: SubmitRequest) -> tuple[Header, ProjectL
     return msgspec.structs.replace(header, tpuctl=table, origins=origins), lists
 
 
-def _started(program: Program, request: SubmitRequest, lists: ProjectLists) -> list[Program]:
-    """Return the Python programs that a program starts: itself, or those that a command line names."""
-    return list(programs.started(program, request.arguments, lists.entry_points))
-
-
-def _sources(program: Program) -> list[Source]:
-    """Return what a program and the modules of its project import."""
-    if program.file is None:
-        return []
-    return project_imports.follow([(program.file, program.source())], programs.roots(program))
+def _sources(program: Program, request: SubmitRequest, lists: ProjectLists) -> list[Source]:
+    """Return what a program, or those that its command line starts, and the project's modules import."""
+    return [
+        source
+        for started in programs.started(program, request.arguments, lists.entry_points)
+        if started.file
+        for source in project_imports.follow([(started.file, started.source())], programs.roots(started))
+    ]
 
 
 _KERAS = re.compile(rb"""KERAS_BACKEND["']\]?\s*[=,]\s*["'](jax|tensorflow|torch)["']""")

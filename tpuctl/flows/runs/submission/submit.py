@@ -27,7 +27,8 @@ from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch, launch_sign, launch_values, resumption
 from tpuctl.flows.runs.submission.launch import BusyHostError
 from tpuctl.flows.runs.submission.launch_sign import LaunchSign
-from tpuctl.flows.runs.submission.plan import SubmitPlan, specs
+from tpuctl.flows.runs.submission.plan import SubmitPlan
+from tpuctl.flows.runs.submission.specs import specs
 from tpuctl.flows.runs.submission.turn import take_turn
 from tpuctl.masking import masked
 from tpuctl.nodes import HttpRequest
