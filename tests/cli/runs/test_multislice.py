@@ -150,7 +150,8 @@ def test_a_run_on_all_slices_is_on_each_of_them(slices: str, tpuctl: Command, cl
 def test_the_loss_of_one_slice_ends_the_attempt_and_all_are_made_again(
     simulator: RunningSimulator, tpuctl: Command, cloud: Cloud
 ) -> None:
-    up = tpuctl("up", "v4-16", "--slices", "2", "--spot", "--name", "ms", "--zone", ZONE, "--yes")
+    machine = ("v4-16", "--slices", "2", "--spot", "--framework", "jax")
+    up = tpuctl("up", *machine, "--name", "ms", "--zone", ZONE, "--yes")
     assert up.code == 0, up.err
     submit(tpuctl, STAY, "--tpu", "ms")
     run = await_running(cloud)

@@ -455,6 +455,8 @@ class TestBeforeItBills:
         plain = node(runtime="tpu-ubuntu2204-base")
         (note,) = planned(Path("b.py"), plain, here=project).notes
         assert note.startswith("Warning: nothing provides optax (b.py, line 2), wandb (b.py, line 3).")
+        notes = planned(Path("b.py"), plain, here=project, python="3.12").notes
+        assert any("yaml (b.py, line 2)" in note for note in notes), "another Python has nothing of the image"
         assert planned(Path("b.py"), plain, here=project, setup="pip install optax wandb").notes == ()
         assert planned(Path("b.py"), here=project).notes == (), "nobody knows what this image has"
 

@@ -10,7 +10,7 @@ from tpuctl import accelerators, images
 from tpuctl.errors import StateError, UsageError
 from tpuctl.host.worker import requirements
 from tpuctl.host.worker.records import OWN
-from tpuctl.images import JAX, TENSORFLOW, Distributions, Place
+from tpuctl.images import JAX, TENSORFLOW, Distributions, Image, Place
 from tpuctl.job_header import Header
 from tpuctl.nodes import Node
 from tpuctl.runs import Run, Tpu
@@ -75,9 +75,14 @@ def present(
         return None
     asked = (table.python, header.requires_python)
     wanted = _chosen(tpu, header.dependencies, table.framework, asked, table.packages).requirements
-    return {requirements.parse(text).name for text in wanted}.union(locked), (
-        () if table.packages == OWN else image.packages
-    )
+    seen = image.packages if _is_seen(image, asked, table.packages) else ()
+    return {requirements.parse(text).name for text in wanted}.union(locked), seen
+
+
+def _is_seen(image: Image, asked: tuple[str, str], packages: str) -> bool:
+    """Return whether a script sees the packages of an image: not with its own, nor with another Python."""
+    versions = (image.python, f"{image.python}.99")
+    return packages != OWN and any(requirements.accepts_python(*asked, version) for version in versions)
 
 
 def _chosen(
@@ -85,11 +90,8 @@ def _chosen(
     pins: Mapping[str, str] = MappingProxyType({}),
 ) -> Distributions:  # fmt: skip
     image, (python, requires_python) = images.image(tpu.runtime), asked
-    if image and not image.several_hosts:
-        versions = (image.python, f"{image.python}.99")
-        is_its_python = any(requirements.accepts_python(*asked, version) for version in versions)
-        if packages == OWN or not is_its_python:
-            image = replace(image, framework="")  # what it has is not used
+    if image and not image.several_hosts and not _is_seen(image, asked, packages):
+        image = replace(image, framework="")
     wanted = f"=={python}.*" if python else requires_python
     place = Place(image, accelerators.accelerator(tpu.accelerator), wanted)
     return images.distributions(dependencies, framework, place, pins)

@@ -163,6 +163,7 @@ def plan_submit(
     name = check_name(request.name) if request.name else default_name(request, at)
     dataset = _pinned(data_bucket, request.dataset, warn) if request.dataset else None
     node = node or find_ready(provider, request.tpu, types, owner)
+    _check_slices(node, framework)
     sources = _sources(program, request, lists)
     imported = "" if request.setup else _framework(sources)
     is_imported = imported == header.tpuctl.framework
