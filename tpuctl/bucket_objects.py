@@ -1,4 +1,10 @@
-"""Defines the one error of an object that holds something else than tpuctl writes there."""
+"""Reads objects of the bucket as input from strangers: bounded, strictly typed, refused with one error.
+
+- Defines the one error of an object that holds something else than tpuctl writes there.
+- Types of fields in records of the bucket, each with its bounds; `Meta` is checked when a record is read.
+- Defines what a bucket lists of its objects, a page at a time.
+- Decodes JSON from the bucket into typed records: bounded in size and depth, UTF-8, without surprises.
+"""
 
 from __future__ import annotations
 

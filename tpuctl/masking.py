@@ -1,4 +1,16 @@
-"""Decides by the name of an option or a variable whether its value is a secret."""
+"""Recognises secrets, and masks them: in texts, arguments, diffs and files.
+
+- Decides by the name of an option or a variable whether its value is a secret.
+- Finds secrets in a text by the shapes of known tokens and by the names of values, and masks them.
+
+  A secret without a known shape and a telling name, such as a password alone, is not recognised.
+  Formats of tokens:
+  https://docs.github.com/en/code-security/secret-scanning/introduction/supported-secret-scanning-patterns and
+  https://github.com/gitleaks/gitleaks/blob/master/config/gitleaks.toml
+- Masks secrets among the arguments of a program.
+- Recognises files that hold credentials, by their names and their first bytes.
+- Leaves lines with secrets out of a diff as git prints it.
+"""
 
 from __future__ import annotations
 

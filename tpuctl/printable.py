@@ -1,4 +1,18 @@
-"""Says sizes as people read them."""
+"""Makes text from elsewhere safe to show: what would steer a terminal or mislead a reader becomes visible.
+
+Buckets, services, hosts, files and the environment hold text that anybody may have written. Escaped are
+control characters (with them every escape sequence, 7-bit and 8-bit), bidirectional controls
+(https://trojansource.codes), characters that show nothing, lone surrogates, and marks piled on a letter.
+
+Kept is what people write: every letter, combining marks, emoji, and invisible characters where a script
+needs them: joiners after letters that join and between emoji, a variation selector after what it varies,
+directional marks beside right-to-left letters, word breaks between letters of scripts without spaces, the
+flags of England, Scotland and Wales. https://unicode.org/reports/tr31/ (2.3) and tr51/
+
+- Says sizes as people read them.
+- Cuts a stream of bytes into whole lines, with memory for one line of a bounded length.
+- Writes the numbers of workers as `--worker` reads them: ranges, since there may be hundreds.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Finds the seeds of random numbers in what a script is started with."""
+"""What makes the result of a run again, besides what was asked.
+
+- Finds the seeds of random numbers in what a script is started with.
+- Defines what a run's hosts and its end add to its record: packages, and results by checksum.
+"""
 
 from __future__ import annotations
 

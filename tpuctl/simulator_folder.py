@@ -1,4 +1,7 @@
-"""Names the files of a simulator's folder: the simulator writes them, its clients read them."""
+"""Names the files of a simulator's folder: the simulator writes them, its clients read them.
+
+- Checks that the packages of the `sim` extra are installed.
+"""
 
 from __future__ import annotations
 

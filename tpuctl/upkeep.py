@@ -1,4 +1,8 @@
-"""Defines what stands in the place of run.json while a run is removed: the run is none from then on."""
+"""Records of what people do with runs after their end: tags, notes, removal.
+
+- Defines what stands in the place of run.json while a run is removed: the run is none from then on.
+- Defines notes.json, which people may change at any time: the tags of a run, and sentences about it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Defines how many cores or chips a project may use at a time in a zone."""
+"""Defines how many cores or chips a project may use at a time in a zone.
+
+- Records of what a project pays for beside its TPUs: disks, static addresses, and what is in its buckets.
+"""
 
 from __future__ import annotations
 

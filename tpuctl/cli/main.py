@@ -1,4 +1,7 @@
-"""The command help."""
+"""Runs the command line: imports the module of one command, and turns errors into text and exit codes.
+
+- The command help.
+"""
 
 from __future__ import annotations
 

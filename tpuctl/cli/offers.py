@@ -1,4 +1,12 @@
-"""Shows what the commands of this folder share: silent zones, what is offered where, quotas."""
+"""The commands zones, types, runtimes and price.
+
+- Shows what the commands of this folder share: silent zones, what is offered where, quotas.
+- The command types.
+- The command runtimes.
+- The command zones.
+- The command price.
+- The command cost.
+"""
 
 from __future__ import annotations
 

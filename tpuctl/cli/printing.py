@@ -1,4 +1,9 @@
-"""Builds the JSON form of a price."""
+"""Writes to stdout and stderr: nothing else of the command line does, so that nothing unprintable gets there.
+
+Own colours are added here, after the text was made printable: no text can carry its own, but a line of a log.
+
+- Builds the JSON form of a price.
+"""
 
 from __future__ import annotations
 

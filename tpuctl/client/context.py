@@ -1,4 +1,8 @@
-"""Holds what every call works with: configuration and clients, each built at its first use."""
+"""Holds what every call works with: configuration and clients, each built at its first use.
+
+- Runs one call of the API: passes its progress on, and lets other threads stop it.
+- Reads spans of time as Python has them: seconds, or a timedelta.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Adapts streams to Google's client: a file object to upload an iterator from, and one to read an object."""
+"""Downloads files over HTTP and resumes interrupted downloads. Callers check the content.
+
+- Adapts streams to Google's client: a file object to upload an iterator from, and one to read an object.
+- Downloads objects into files: ranges side by side, checksums on the way in, resumed inside a range.
+"""
 
 from __future__ import annotations
 

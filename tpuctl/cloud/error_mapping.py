@@ -1,6 +1,8 @@
-"""Defines rows of what a service of Google answers and what a user reads; `docs/errors.md` shows them.
+"""Maps errors of Google's clients to tpuctl's, by a table: status code and reason first, text last.
 
-Sources of codes, reasons and texts: https://cloud.google.com/apis/design/errors and the rows' own.
+- Defines rows of what a service of Google answers and what a user reads; `docs/errors.md` shows them.
+
+  Sources of codes, reasons and texts: https://cloud.google.com/apis/design/errors and the rows' own.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 The logger `tpuctl.requests` takes the lines at level DEBUG; `--debug` shows them. Bodies, headers, arguments
 of commands on hosts, and the values of unknown parameters of a URL are never in one.
+
+- Requests the bytes of objects over the client's own connections, without the client's copies of them.
+- Records the requests of Google's clients that change something, instead of sending them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,13 @@
-"""Reads the text of files that editors and shells of other systems have written."""
+"""Finds configuration files and folders, and reads tpuctl.toml.
+
+- Reads the text of files that editors and shells of other systems have written.
+- Keeps Google's protobuf right in Turkish locales.
+
+  It derives the JSON names of fields by the C library's `toupper`, which leaves `i` alone where its capital
+  has a dot: `node_id` becomes `nodeid`, which no REST API knows. Python sets LC_CTYPE at its start.
+- Reads TOML that anybody may have written: refused with one error, in a time that grows with its size.
+- Reads a project's file only if it belongs to the user, as git does since CVE-2022-24765.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Reads project, zone and account from gcloud's own configuration."""
+"""Reads the layers of settings once and merges them; each value knows its origin.
+
+- Reads project, zone and account from gcloud's own configuration.
+"""
 
 from __future__ import annotations
 

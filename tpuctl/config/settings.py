@@ -1,4 +1,7 @@
-"""Checks the format of setting values, so that a typing error is found before a request is sent."""
+"""Lists the settings that can be configured, and their defaults.
+
+- Checks the format of setting values, so that a typing error is found before a request is sent.
+"""
 
 from __future__ import annotations
 

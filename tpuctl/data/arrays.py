@@ -1,4 +1,8 @@
-"""Infers field and split from an array's name: `x_train`, `test_labels`, `t10k-images-idx3-ubyte`."""
+"""Reads arrays (NumPy, IDX) as records.
+
+- Infers field and split from an array's name: `x_train`, `test_labels`, `t10k-images-idx3-ubyte`.
+- Reads arrays as a source: row i of each array of a split belongs to record i.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Finds the last scalars of an event file near its end: files grow to gigabytes, and new values come last."""
+"""Reads the event files of TensorBoard, without TensorFlow.
+
+- Finds the last scalars of an event file near its end: files grow to gigabytes, and new values come last.
+- Decodes the scalars of an event: numbers as TensorFlow 1 and PyTorch write them, or tensors of one
+  number.
+
+  Source: tensorflow/core/util/event.proto, tensorflow/core/framework/{summary,tensor}.proto.
+- Reads all scalars of an event file in blocks; of a very large file those near its end.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Defines the options of a source: types, label, image size, tokens."""
+"""Defines the options of a source: types, label, image size, tokens.
+
+- Defines bad records, and the error that names the first few of them.
+"""
 
 from __future__ import annotations
 

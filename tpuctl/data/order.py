@@ -1,4 +1,9 @@
-"""Computes a seeded permutation without storing it, for any number of records."""
+"""Decides which split each record is in, and its position there.
+
+- Computes a seeded permutation without storing it, for any number of records.
+- Parses the shares of splits, and lists the records of each split in the order of writing.
+- Draws a random sample of records that are read in their order.
+"""
 
 from __future__ import annotations
 

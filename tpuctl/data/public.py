@@ -1,4 +1,8 @@
-"""Lists public datasets for `tpuctl data fetch`: URLs, checksums, and how each is unpacked."""
+"""Public datasets for `tpuctl data fetch`.
+
+- Lists public datasets for `tpuctl data fetch`: URLs, checksums, and how each is unpacked.
+- Unpacks chosen members of an archive; refuses members that would leave the folder.
+"""
 
 from __future__ import annotations
 

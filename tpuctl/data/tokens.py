@@ -1,8 +1,12 @@
-"""Splits texts into words, learns vocabularies, and looks up ids, as BERT's own tokenizer does.
+"""Texts as token ids: tokenizers, vocabularies, and the source that holds ids in place of text.
 
-Devlin et al., "BERT" (2018), `BasicTokenizer` and `WordpieceTokenizer`. Hugging Face's `tokenizers` 0.23.3 is
-not used, as it learns another vocabulary of the same text in each process: `tokenize_words` of its BpeTrainer
-numbers the `##` characters in the order of a hash map. Conversions with it take longer, too.
+- Splits texts into words, learns vocabularies, and looks up ids, as BERT's own tokenizer does.
+
+  Devlin et al., "BERT" (2018), `BasicTokenizer` and `WordpieceTokenizer`. Hugging Face's `tokenizers` 0.23.3
+  is not used, as it learns another vocabulary of the same text in each process: `tokenize_words` of its
+  BpeTrainer numbers the `##` characters in the order of a hash map. Conversions with it take longer, too.
+- Defines a vocabulary: the id of each token, and its file, one token a line.
+- Checks token options, and builds the vocabulary if none is given.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Shows values and records of the API as HTML: every text is escaped, most comes from the bucket or cloud."""
+"""Shows values and records of the API as HTML: every text is escaped, most comes from the bucket or cloud.
+
+- Shows the metrics of a run: in a notebook as a table with small curves, elsewhere as lines.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Parses a requested fault: its kind and options, checked against the table of kinds."""
+"""Reads scenario files: a list of faults in TOML. Errors name the line.
+
+- Parses a requested fault: its kind and options, checked against the table of kinds.
+- Generates docs/faults.md from the table of kinds: `python -m tpuctl.faults.document > docs/faults.md`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Counts the bytes that arrive in all threads, and ends the downloads when the command ends."""
+"""Defines how a flow reports its steps, and what keeps it from the next one for a while.
+
+- Counts the bytes that arrive in all threads, and ends the downloads when the command ends.
+"""
 
 from __future__ import annotations
 

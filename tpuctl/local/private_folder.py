@@ -1,4 +1,8 @@
-"""Gives each path below a folder to one file, also where the disk takes two names for the same."""
+"""Makes folders and files that only their user can read, under any umask and beside planted links.
+
+- Gives each path below a folder to one file, also where the disk takes two names for the same.
+- Lets one process at a time write to a folder: the lock is the folder's own, and ends with its holder.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Defines what a provider remembers, and what it announces: past changes and upcoming maintenance."""
+"""Defines what a provider remembers, and what it announces: past changes and upcoming maintenance.
+
+- Defines the changes that a provider carries out; `--dry-run` shows them, `Provider.begin` sends them.
+"""
 
 from __future__ import annotations
 

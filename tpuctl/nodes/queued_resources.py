@@ -1,4 +1,7 @@
-"""Defines the records of a queued resource: a request for nodes that waits until there is capacity."""
+"""Defines the records of a queued resource: a request for nodes that waits until there is capacity.
+
+- Decides whether a node can be used.
+"""
 
 from __future__ import annotations
 

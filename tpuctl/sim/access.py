@@ -1,7 +1,21 @@
-"""Refuses bodies of the types that a web page may send anywhere without asking, where an API takes JSON.
+"""Who may talk to the simulator: its own user, and nobody's web page.
 
-These are the types of https://fetch.spec.whatwg.org/#cors-safelisted-request-header. Google's APIs refuse
-them with these messages.
+- Refuses bodies of the types that a web page may send anywhere without asking, where an API takes JSON.
+
+  These are the types of https://fetch.spec.whatwg.org/#cors-safelisted-request-header. Google's APIs refuse
+  them with these messages.
+- Tells the requests of web pages from those of programs, by headers that a page cannot change.
+
+  A browser runs as the simulator's user, so the user says nothing about it. The simulator serves no pages, so
+  every request that a page made is a foreign one. A host name that an attacker owns can be made to resolve to
+  127.0.0.1 (DNS rebinding): such a request looks like one of the same origin, and its Host gives it away.
+- The secret of one simulator: what proves that a request is from its user, where nothing else does.
+- Tells which user owns the other end of a TCP connection on loopback.
+
+  NETLINK_SOCK_DIAG looks one socket up by its addresses in microseconds (man 7 sock_diag); /proc/net/tcp is
+  read where a container forbids it. A socket that its process has closed has uid 0 and inode 0 in both: it is
+  nobody's. macOS shows a user without root the connections of the user's own processes, which is enough.
+- Decides at every door of the simulator who may come in: one rule for HTTP, gRPC, the proxy and SSH.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Defines an event: a request, a state transition, a fault or a notice."""
+"""Logs the simulator's events in order: requests, transitions, faults, notices.
+
+- Defines an event: a request, a state transition, a fault or a notice.
+- Keeps the latest events in memory; older ones are in the simulator's folder.
+"""
 
 from __future__ import annotations
 

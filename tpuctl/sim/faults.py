@@ -1,4 +1,15 @@
-"""Defines one injected fault: its options, its counters, and whether it matches an event and fires."""
+"""Keeps the injected faults; every server of the simulator asks the registry whether one fires.
+
+- Defines one injected fault: its options, its counters, and whether it matches an event and fires.
+- Waits while a fault holds something up: until the fault is over or removed.
+- Makes a fault for tests: a method fails with a gRPC status, given by number.
+- Resets a connection, as a fault on the way does.
+- Limits the bandwidth that all transfers of one fault share.
+- The faults in force. `FaultRegistry.fire` matches them to a request, an operation or a transfer.
+
+  A preemption, a maintenance or a broken host has no request: `sim/fault_executor.py` looks for these and
+  asks `fire_on`.
+"""
 
 from __future__ import annotations
 

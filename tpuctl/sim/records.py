@@ -1,4 +1,7 @@
-"""Defines the records of a node's hosts, which the world and the host pool exchange."""
+"""Defines the records of a node's hosts, which the world and the host pool exchange.
+
+- Serves the control API of a running simulator: lists, adds and removes faults; needs its token.
+"""
 
 from __future__ import annotations
 

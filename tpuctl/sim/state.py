@@ -1,4 +1,10 @@
-"""Locks a simulator's folder: one simulator serves it at a time."""
+"""Stores the simulator's state on disk: records and counters, private files, the folder's lock.
+
+- Locks a simulator's folder: one simulator serves it at a time.
+- Writes a file that only this user can read, in one step: a killed simulator leaves no partial file.
+- Stores JSON records by kind and name, and counters, in one SQLite file.
+- Runs transactions on one SQLite file, and actions after a commit or a rollback.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Derives a project's number and its default service account from its name: the same on every run."""
+"""Serves OAuth 2.0 tokens of a simulated service account, in place of oauth2.googleapis.com.
+
+- Derives a project's number and its default service account from its name: the same on every run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Stores the names that commands list, for the completion, by target and by project or bucket."""
+"""Answers a shell that asks for completions, without importing a command and without the network.
+
+- Stores the names that commands list, for the completion, by target and by project or bucket.
+- Builds click commands from `tree.json`, which has what completion needs: importing the commands is slow.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""The command data stats."""
+"""The commands data stats, diff, split and sample.
+
+- The command data stats.
+- What data split and data sample share: the plan, the upload and what is shown of them.
+- The command data diff.
+- The command data sample.
+- The command data split.
+"""
 
 from __future__ import annotations
 

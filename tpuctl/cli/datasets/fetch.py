@@ -1,4 +1,7 @@
-"""The command data fetch."""
+"""The command data fetch.
+
+- The command data pull.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Defines the arguments and options that data commands share, and makes an UploadRequest of them."""
+"""Defines the arguments and options that data commands share, and makes an UploadRequest of them.
+
+- Defines --tokens and its options, and describes a dataset's token ids.
+"""
 
 from __future__ import annotations
 

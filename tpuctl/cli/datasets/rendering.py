@@ -1,4 +1,7 @@
-"""Formats a dataset for all data commands: a table row, facts, JSON, a sentence."""
+"""Formats a dataset for all data commands: a table row, facts, JSON, a sentence.
+
+- The command data plan, and how a plan is printed.
+"""
 
 from __future__ import annotations
 

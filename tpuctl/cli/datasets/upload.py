@@ -1,4 +1,7 @@
-"""The command data upload."""
+"""The command data upload.
+
+- The command data dataflow: what an upload by Dataflow takes, and how to run it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The command down."""
+"""The command reap.
+
+- The command down.
+- The commands stop and start.
+- The command extend.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Shows in which zones `up` looks for capacity, what that costs, and what else it means."""
+"""The options that say which TPU `up` creates, and what they mean together with the configuration.
+
+- Shows in which zones `up` looks for capacity, what that costs, and what else it means.
+- The options --ttl, --idle and --max-cost: when a TPU ends by itself.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The command init: writes tpuctl.toml from options, Terraform's outputs, or answers."""
+"""The command init: writes tpuctl.toml from options, Terraform's outputs, or answers.
+
+- The command config show.
+- Prints the text of `tpuctl` without a command.
+"""
 
 from __future__ import annotations
 

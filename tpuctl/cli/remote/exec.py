@@ -1,4 +1,9 @@
-"""A command whose last words, after --, are those of another program."""
+"""The command exec.
+
+- A command whose last words, after --, are those of another program.
+- Finds the one worker that a command reaches, and says how OpenSSH gets there.
+- Finds the hosts that a command names, and lets our key log in on them.
+"""
 
 from __future__ import annotations
 

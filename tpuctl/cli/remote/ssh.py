@@ -1,4 +1,9 @@
-"""The command ssh."""
+"""The command ssh.
+
+- The command ssh-config.
+- The command ssh-proxy, which OpenSSH runs: see `tpuctl ssh-config`.
+- The command forward.
+"""
 
 from __future__ import annotations
 

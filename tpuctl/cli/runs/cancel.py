@@ -1,4 +1,7 @@
-"""The command cancel."""
+"""The command cancel.
+
+- The command wait.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Defines the columns of `tpuctl runs`, and those that are shown unless --columns says otherwise."""
+"""The command runs.
+
+- Defines the columns of `tpuctl runs`, and those that are shown unless --columns says otherwise.
+"""
 
 from __future__ import annotations
 

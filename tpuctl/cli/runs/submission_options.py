@@ -1,4 +1,8 @@
-"""The options that say how often a run is started again, on what machine, and with which values."""
+"""What `submit` and `run` start, and the options that say what is sent to the hosts.
+
+- The options that say how often a run is started again, on what machine, and with which values.
+- Decides what a submission does about the runs that its TPU is busy with.
+"""
 
 from __future__ import annotations
 

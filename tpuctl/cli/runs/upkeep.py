@@ -1,4 +1,9 @@
-"""The command runs gc."""
+"""Commands for runs that have ended: tag, note, rm, runs gc.
+
+- The command runs gc.
+- The command rm, and what it shares with runs gc: the table, the question, and the result.
+- The commands tag and note.
+"""
 
 from __future__ import annotations
 

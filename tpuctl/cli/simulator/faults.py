@@ -1,4 +1,7 @@
-"""The commands sim fault add, ls and rm."""
+"""The commands sim fault add, ls and rm.
+
+- Builds the command `sim fault add KIND` of each kind of fault, with options from the table of kinds.
+"""
 
 from __future__ import annotations
 

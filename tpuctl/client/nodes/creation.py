@@ -1,4 +1,7 @@
-"""What a creation or a deletion of TPUs would do, to be looked at before it is done."""
+"""Turns options and configuration into the plan of a TPU, and creates it.
+
+- What a creation or a deletion of TPUs would do, to be looked at before it is done.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The handle of one TPU."""
+"""The handle of one TPU.
+
+- Runs commands on the workers of a TPU, and copies files to and from them.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,11 @@
-"""Explains how tunnels end: the relay's codes, and the answers to a request for one.
+"""Encodes and decodes the frames of the relay's protocol; pure.
 
-Codes: `SshRelayCloseCode` of Google's IAP Desktop, and gcloud's `iap_tunnel_websocket.py`.
+All numbers are big-endian. The facts are those of gcloud's `iap_tunnel_websocket_utils.py` and of Google's
+IAP Desktop (`SshRelayFormat`, which alone has the long close).
+
+- Explains how tunnels end: the relay's codes, and the answers to a request for one.
+
+  Codes: `SshRelayCloseCode` of Google's IAP Desktop, and gcloud's `iap_tunnel_websocket.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Reads the events of a simulator from its folder, also after it has stopped."""
+"""Reads the events of a simulator from its folder, also after it has stopped.
+
+- Reads a growing file of lines: each complete line once, also when the file is rotated.
+- Reads the simulator's log: stdout and stderr of its process, such as tracebacks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""File locks (flock) that the kernel releases when their process ends, however it ends."""
+"""Finds the simulator's process, starts it if it does not run, and stops it.
+
+- File locks (flock) that the kernel releases when their process ends, however it ends.
+- Reads the addresses that a simulator publishes in its folder.
+- The client of a running simulator's control server: adds, lists and removes faults.
+- Ends the programs of a killed simulator, and deletes a simulator's state.
+"""
 
 from __future__ import annotations
 

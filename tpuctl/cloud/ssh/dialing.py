@@ -1,4 +1,10 @@
-"""Makes and reads the SSH key that logs in on hosts."""
+"""Opens the stream of bytes to a worker's port 22.
+
+- Makes and reads the SSH key that logs in on hosts.
+- Makes an authenticated SSH connection of an open stream, in a bounded time.
+- Keeps the host keys of first contact, for projects whose policy forbids hosts to publish theirs.
+- Turns errors of the SSH libraries into a HostError that names the worker.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A program that runs on a worker while its streams are read and written, over an open connection."""
+"""A program that runs on a worker while its streams are read and written, over an open connection.
+
+- Opens ports of a host over an open connection, and notices when the connection is dead.
+- Asks the SSH server at the other end of a connection for a sign of life.
+"""
 
 from __future__ import annotations
 

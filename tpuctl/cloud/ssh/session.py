@@ -1,4 +1,11 @@
-"""Makes fabric's connections of logins, as copies of one: making each costs as much as logging in."""
+"""Runs commands and writes files on one worker, over an open connection.
+
+- Makes fabric's connections of logins, as copies of one: making each costs as much as logging in.
+- Connects to TPU hosts by SSH: with our key and their published host keys only.
+- Keeps the connections to workers while a command needs them, opened side by side.
+
+  Of very many workers none is kept: a process may open 256 files on macOS.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Builds the request messages for the Cloud TPU API, and their HTTP form for --dry-run."""
+"""Builds the request messages for the Cloud TPU API, and their HTTP form for --dry-run.
+
+- Sends requests of the Cloud TPU API, again where that helps, and fetches every page of a list.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Maps the states of nodes and queued resources in the Cloud TPU API to tpuctl's."""
+"""Converts nodes and queued resources of the Cloud TPU API to tpuctl's own records.
+
+- Maps the states of nodes and queued resources in the Cloud TPU API to tpuctl's.
+"""
 
 from __future__ import annotations
 

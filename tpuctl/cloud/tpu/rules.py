@@ -1,6 +1,14 @@
-"""Builds and parses resource names of the Cloud TPU API.
+"""The rules of Google Cloud for what a request names, checked before it is sent.
 
-The only such code of the client; the simulator has its own, `tpuctl/sim/resource_names.py`.
+- Builds and parses resource names of the Cloud TPU API.
+
+  The only such code of the client; the simulator has its own, `tpuctl/sim/resource_names.py`.
+- The rules of the names of nodes, reservations and network tags.
+- The rules of metadata:
+  https://cloud.google.com/compute/docs/metadata/setting-custom-metadata#limitations.
+- The rules of data disks: persistent disks of Compute Engine, in the zone of the TPU.
+- The OAuth scopes of a service account: full URLs, or the aliases of gcloud.
+- Checks a request for a node or a queued resource as a whole.
 """
 
 from __future__ import annotations

@@ -1,6 +1,10 @@
-"""Stores a hash of every record's content, and finds the records that have the same.
+"""Compares the records of two datasets by their content.
 
-The hashes lie in a temporary file, and are compared a part at a time: memory does not grow with the records.
+- Stores a hash of every record's content, and finds the records that have the same.
+
+  The hashes lie in a temporary file, and are compared a part at a time: memory does not grow with the
+  records.
+- Counts records that have the same content: within a split, and in two splits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Adds up means and standard deviations piece by piece, without losing digits."""
+"""Adds up what the records of a split hold, field by field.
+
+- Adds up means and standard deviations piece by piece, without losing digits.
+"""
 
 from __future__ import annotations
 

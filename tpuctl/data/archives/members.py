@@ -1,4 +1,7 @@
-"""Tells archives by the ends of their names, in small letters."""
+"""Stores what an archive holds: names, sizes and places of its files, and why a member cannot be read.
+
+- Tells archives by the ends of their names, in small letters.
+"""
 
 from __future__ import annotations
 

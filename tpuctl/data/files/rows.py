@@ -1,4 +1,8 @@
-"""Reads a source's files at any offset from many threads; those packed or far away are copied first."""
+"""Finds the rows of several files in one pass, and reads the bytes of each by index.
+
+- Reads a source's files at any offset from many threads; those packed or far away are copied first.
+- Finds where the lines of a text file begin; a quoted line break does not end one; skips blank lines.
+"""
 
 from __future__ import annotations
 

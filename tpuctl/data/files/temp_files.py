@@ -1,6 +1,8 @@
 """Creates temporary files on the local disk for unpacked data and offsets.
 
 They have no name: the system removes them when the process ends, however it ends.
+
+- Caches a source that can only be streamed in a temporary file, to read records by index.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Converts images on all cores, ahead of the thread that writes them and in its order."""
+"""Decodes images in bounded memory: sizes are checked before a pixel is decoded.
+
+- Converts images on all cores, ahead of the thread that writes them and in its order.
+- Writes pixels as a PNG image without compression, which gives the same bytes with every zlib.
+"""
 
 from __future__ import annotations
 

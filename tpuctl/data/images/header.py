@@ -1,7 +1,13 @@
-"""Recognizes images of all formats by their content, and opens them: PNG, JPEG, what Pillow reads besides.
+"""Reads the headers of PNG and JPEG images: the shape that TensorFlow decodes them to, what has to change.
 
-TensorFlow reads PNG and JPEG; images of the other formats are converted. A file's name says nothing: scrapers
-and colleagues give wrong ones.
+No pixel is decoded. `inspect_image` checks as well that an image is complete: of a PNG every chunk and its
+checksum are read; of a JPEG the segments up to the first scan, and the end marker, which the compressed data
+itself cannot contain. `inspect_head` reads the beginning of a file alone.
+
+- Recognizes images of all formats by their content, and opens them: PNG, JPEG, what Pillow reads besides.
+
+  TensorFlow reads PNG and JPEG; images of the other formats are converted. A file's name says nothing:
+  scrapers and colleagues give wrong ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Writes into a converted image why it was converted, and reads it there."""
+"""Defines the report on the images of a source: what they are, and what becomes of them.
+
+- Writes into a converted image why it was converted, and reads it there.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Chooses the number of shards of a split by size and hosts, and checks a number that the user gives."""
+"""Defines a shard, streams the bytes of its TFRecord file, and records the result of writing it.
+
+- Chooses the number of shards of a split by size and hosts, and checks a number that the user gives.
+- Verifies a shard: framing, checksums, and the size in the manifest.
+"""
 
 from __future__ import annotations
 

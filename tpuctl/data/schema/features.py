@@ -1,4 +1,7 @@
-"""Says in words what the features of a record are: `png image, 28 × 28 × 1, uint8`."""
+"""Defines the features of a record's fields, as in TFDS's `features.json`, and the types users can name.
+
+- Says in words what the features of a record are: `png image, 28 × 28 × 1, uint8`.
+"""
 
 from __future__ import annotations
 

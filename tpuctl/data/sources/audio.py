@@ -1,4 +1,8 @@
-"""Reads the headers of WAV and FLAC files: samples a second, channels, bits; decodes nothing."""
+"""Reads sounds: WAV by its own header, FLAC by libsndfile.
+
+- Reads the headers of WAV and FLAC files: samples a second, channels, bits; decodes nothing.
+- Defines the rule that all sounds of a field follow: the rate and the channels that most of them have.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Decides which fields of a source hold images, and by which rule: for every reader of images."""
+"""Reads texts in class folders: one record a file, with its `text` and its `label`.
+
+- Decides which fields of a source hold images, and by which rule: for every reader of images.
+- Reads image trees with one folder per class: records with the encoded `image` and its `label`.
+"""
 
 from __future__ import annotations
 

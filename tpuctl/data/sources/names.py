@@ -1,4 +1,9 @@
-"""Says which files belong to which kind of source, by their names."""
+"""Kinds of sources told apart by the names of their files, for which no reader is imported.
+
+- Says which files belong to which kind of source, by their names.
+- Tells masks from the pictures that they belong to, by the paths of both.
+- Tells the members of WebDataset's samples by their names.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Converts the columns of Parquet files: which feature an Arrow type becomes (images too), and its cells."""
+"""Reads Parquet files: types from the schema, records streamed by row group.
+
+- Converts the columns of Parquet files: which feature an Arrow type becomes (images too), and its cells.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Decides how many rows of a Parquet file are held in memory at once."""
+"""Chooses the reader of a source, by the names of its files or by --format, and imports it alone.
+
+- Decides how many rows of a Parquet file are held in memory at once.
+"""
 
 from __future__ import annotations
 

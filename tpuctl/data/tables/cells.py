@@ -1,6 +1,8 @@
-"""Converts many cells of a text column at once, to exactly the values that they have one by one.
+"""Infers a column's type from typed cells (JSON, Parquet), and converts the cells.
 
-Plain digits of all rows are computed together; a cell written in another way is converted by itself.
+- Converts many cells of a text column at once, to exactly the values that they have one by one.
+
+  Plain digits of all rows are computed together; a cell written in another way is converted by itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,13 @@
-"""Reads the footer of a Parquet file: sizes and nulls of its columns.
+"""Reads the headers of a Parquet file's pages: what a row takes in memory, whatever its footer says.
 
-pyarrow's own accessors of a column's metadata end the process where the footer is damaged: an exception of
-C++ that nothing translates. The footer is FileMetaData of parquet.thrift in Thrift's compact protocol.
+A footer says sizes and which columns have dictionaries; Arrow's readers believe neither, and go by the
+pages. A header says what its page unpacks to, and Arrow unpacks no page to more. Source: PageHeader of
+parquet.thrift, and `SerializedPageReader` of cpp/src/parquet/column_reader.cc.
+
+- Reads the footer of a Parquet file: sizes and nulls of its columns.
+
+  pyarrow's own accessors of a column's metadata end the process where the footer is damaged: an exception of
+  C++ that nothing translates. The footer is FileMetaData of parquet.thrift in Thrift's compact protocol.
 """
 
 from __future__ import annotations

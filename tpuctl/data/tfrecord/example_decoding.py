@@ -1,6 +1,8 @@
-"""Makes classes of protobuf messages from tables of their fields, without generated code.
+"""Decodes a tf.train.Example with protobuf's own parser.
 
-In pools of their own: TensorFlow has the same file names in the default one.
+- Makes classes of protobuf messages from tables of their fields, without generated code.
+
+  In pools of their own: TensorFlow has the same file names in the default one.
 """
 
 from __future__ import annotations

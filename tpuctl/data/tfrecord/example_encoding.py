@@ -3,6 +3,11 @@
 Example { features = 1: Features { feature = 1: map of name -> Feature { bytes_list = 1 | float_list = 2 |
 int64_list = 3 } } }, each list with its values, packed, in field 1. Source: tensorflow/core/example/*.proto.
 The entries of the map are sorted by name, as protobuf's deterministic serialisation does.
+
+- Encodes many tf.train.Examples a column at a time, in the bytes that `Encoder` writes for each.
+
+  All records of a table have the same fields. What stands before a value depends on the value's size alone:
+  a few heads serve all rows, and sums of sizes say where each part goes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Offers some files of a folder as a tree: those whose names a pattern with *, ?, [] or {0..9} means."""
+"""Reads files of this machine's disks as a tree.
+
+- Offers some files of a folder as a tree: those whose names a pattern with *, ?, [] or {0..9} means.
+"""
 
 from __future__ import annotations
 

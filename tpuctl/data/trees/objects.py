@@ -1,4 +1,7 @@
-"""Fetches what will be asked for next by several requests at once, in bounded memory."""
+"""Reads the objects of a bucket as a tree: listed by folder, fetched by many requests at once.
+
+- Fetches what will be asked for next by several requests at once, in bounded memory.
+"""
 
 from __future__ import annotations
 

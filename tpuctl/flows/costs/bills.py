@@ -1,4 +1,7 @@
-"""Defines what a cost is made of: spans of time on one node, and their sums by run, node, user or label."""
+"""Lists what bills in a project now, whoever made it, and what could not be looked at.
+
+- Defines what a cost is made of: spans of time on one node, and their sums by run, node, user or label.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""Reads the records of a dataset in the bucket in their order, and works on some of them at once."""
+"""Reads datasets in the bucket to say what they hold, and makes others of their records.
+
+- Reads the records of a dataset in the bucket in their order, and works on some of them at once.
+- Says what a dataset holds, from its records: classes, numbers, pictures, duplicates, leaks.
+- Plans a dataset of the records of another: with other splits, or a sample of it.
+- Says in what two datasets differ: features, classes, splits, and records by their content.
+- Writes the records of a plan as files to look at: pictures in class folders, others as JSON Lines.
+
+  The folder has a list of what a sample wrote there, and the next sample replaces those files.
+"""
 
 from __future__ import annotations
 

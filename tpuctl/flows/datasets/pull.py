@@ -1,4 +1,8 @@
-"""Writes each shard to a local folder first (`--keep`), and uploads it from there."""
+"""Copies a dataset to a folder of this machine: every file verified by the manifest, which comes last.
+
+- Writes each shard to a local folder first (`--keep`), and uploads it from there.
+- Compares the objects of a dataset in the bucket with its manifest.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Changes the metadata of a node, which other clients may change at the same time."""
+"""Says whether the service account of TPUs may use a bucket, and which command lets it.
+
+- Changes the metadata of a node, which other clients may change at the same time.
+"""
 
 from __future__ import annotations
 

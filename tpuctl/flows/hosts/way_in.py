@@ -1,4 +1,9 @@
-"""Knows OS Login: where it is on, hosts ignore the keys in metadata, and with them those of tpuctl."""
+"""Says whether hosts can be reached, through IAP or from outside, before any of them bills.
+
+- Knows OS Login: where it is on, hosts ignore the keys in metadata, and with them those of tpuctl.
+- Reads the published host keys of a node's workers: no other key is trusted.
+- Adds our SSH key to a node, and waits until every host answers.
+"""
 
 from __future__ import annotations
 

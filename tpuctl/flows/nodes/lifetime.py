@@ -1,4 +1,7 @@
-"""Reads and moves the end of a TPU's --ttl."""
+"""Gives a TPU an end: its metadata, and the startup script by which its hosts start the keeper.
+
+- Reads and moves the end of a TPU's --ttl.
+"""
 
 from __future__ import annotations
 

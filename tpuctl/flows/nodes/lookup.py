@@ -1,4 +1,7 @@
-"""Finds the node that a command means. A zone that did not answer is never taken for an empty one."""
+"""Finds the node that a command means. A zone that did not answer is never taken for an empty one.
+
+- Lists what bills or may come to bill: nodes, and queued resources with the nodes they make.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Looks up what a TPU costs per hour: in the configuration, then in the price list of the provider."""
+"""Plans `up`: checks the options against the catalogue, the zones and what exists of the name.
+
+- Looks up what a TPU costs per hour: in the configuration, then in the price list of the provider.
+"""
 
 from __future__ import annotations
 

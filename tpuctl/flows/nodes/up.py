@@ -1,4 +1,7 @@
-"""Waits for a TPU that was requested before; changes nothing."""
+"""Finds or creates a TPU, in any of several zones, and waits until every host answers over SSH.
+
+- Waits for a TPU that was requested before; changes nothing.
+"""
 
 from __future__ import annotations
 

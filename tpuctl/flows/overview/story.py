@@ -1,4 +1,7 @@
-"""Compares two looks at the TPUs: what has changed, in one line each."""
+"""Tells the story of a TPU: what was asked, what the provider answered, what ran there, how it ended.
+
+- Compares two looks at the TPUs: what has changed, in one line each.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Remembers in which folders this user had tpuctl run terraform.
+"""Runs the checks of `tpuctl doctor`, in the order in which a first run needs them.
 
-A tpuctl.toml that came with somebody's repository can name a folder whose backend block runs programs,
-such as `credential_process` of S3 and `exec` of Kubernetes:
-https://developer.hashicorp.com/terraform/language/backend
+- Remembers in which folders this user had tpuctl run terraform.
+
+  A tpuctl.toml that came with somebody's repository can name a folder whose backend block runs programs,
+  such as `credential_process` of S3 and `exec` of Kubernetes:
+  https://developer.hashicorp.com/terraform/language/backend
 """
 
 from __future__ import annotations

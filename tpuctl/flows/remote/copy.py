@@ -1,4 +1,8 @@
-"""Copies bytes between two descriptors and a stream to a host, as OpenSSH wants of a proxy command."""
+"""Copies files between this machine and workers, to or from all of them at once.
+
+- Copies bytes between two descriptors and a stream to a host, as OpenSSH wants of a proxy command.
+- Reads the paths of a copy: `file`, `NAME:path`, `NAME@3:path`, and `:path` for the only TPU.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Runs a user's command on workers to its end, and says which worker had the worst one."""
+"""Runs one command on many workers at once: output as it comes, and an end that reaches the hosts.
+
+- Runs a user's command on workers to its end, and says which worker had the worst one.
+"""
 
 from __future__ import annotations
 

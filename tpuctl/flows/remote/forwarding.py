@@ -1,4 +1,8 @@
-"""Listens on ports of this machine, on loopback alone."""
+"""Forwards ports of this machine to a host, through connections that are opened again when they are lost.
+
+- Listens on ports of this machine, on loopback alone.
+- Keeps a connection to a worker open for forwarded ports, until the user ends it or the node ends.
+"""
 
 from __future__ import annotations
 

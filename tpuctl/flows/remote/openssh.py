@@ -1,4 +1,9 @@
-"""Builds command lines and options of the system's OpenSSH: our key, and published host keys only."""
+"""Builds command lines and options of the system's OpenSSH: our key, and published host keys only.
+
+- Writes the host keys that a node has published into a file for OpenSSH, apart from the user's own.
+- Writes entries of ssh_config(5), by which programs that use OpenSSH reach the workers of a node.
+- Adds entries to the user's ~/.ssh/config and takes them away: all else in it stays byte for byte.
+"""
 
 from __future__ import annotations
 

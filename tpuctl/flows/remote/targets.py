@@ -1,4 +1,7 @@
-"""Reads which workers of a node are meant: `all`, `0`, `1,3`, `0-7`, and `NAME@3`."""
+"""Finds the hosts that a command is to reach, and lets our key log in on them.
+
+- Reads which workers of a node are meant: `all`, `0`, `1,3`, `0-7`, and `NAME@3`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,37 @@
-"""Defines a checkpoint as a reader finds it in a listing, and its step."""
+"""Reads which checkpoints of a run are complete, each format by the rule of the library that writes it.
+
+- Defines a checkpoint as a reader finds it in a listing, and its step.
+- Reads checkpoints of whole files, alone or with an index that names its parts.
+
+  A bucket shows an object once all of it was written, so that a file alone is complete. Of several, the index
+  is written after the parts: huggingface_hub/serialization/_torch.py, `save_torch_state_dict`;
+  keras/src/saving/saving_lib.py, `ShardedH5IOStore.close`.
+- Reads TensorFlow's checkpoints: one counts once the state file `checkpoint`, written last, names it.
+
+  `tf.train.CheckpointManager` writes the files, then the state file, then deletes old checkpoints, then
+  writes the state file again (tensorflow/python/checkpoint/checkpoint_management.py,
+  `_record_and_sweep_state`): one that is named may lack files. How many there are is in their names
+  (`data-00000-of-00002`).
+- Reads Orbax's checkpoints, also those that Flax and MaxText write by it.
+
+  In a bucket a checkpoint is written at its place and counts once it has `commit_success.txt`
+  (orbax/checkpoint/_src/path/atomicity.py, `CommitFileTemporaryPath.validate_final`). With
+  AtomicityMode.ATOMIC_RENAME it is written as NAME.orbax-checkpoint-tmp*, then renamed
+  (`validate_atomic_rename_final_path`): such a name never counts, and as a bucket renames file by file,
+  neither does the final name while the other is there. Both modes write `commit_timestamp_nsecs` into
+  `_CHECKPOINT_METADATA` once everything else is written.
+- Reads distributed checkpoints of PyTorch: a folder of `.distcp` files, whose `.metadata` is written
+  last.
+
+  torch/distributed/checkpoint/filesystem.py, `_FileSystemWriter.finish`: the coordinator writes it once every
+  rank has written. One that is older than a part is that of the checkpoint which the folder had before.
+- Reads SavedModels: the variables come first, saved_model.pb after them.
+
+  tensorflow/python/saved_model/save.py, `save_and_return_nodes`; what loads one needs saved_model.pb and, if
+  there are variables, all of their files.
+- Finds all checkpoints of a run: each reader gets what those before it left.
+- Holds what one listing has of a bucket, and reads small objects in the generations that it lists.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Gives each object of a run a path in its copy, or says why it has none."""
+"""Copies what one listing has of a run to a folder: which objects, to which paths, whole or not at all.
+
+- Gives each object of a run a path in its copy, or says why it has none.
+- Selects what of a run is fetched.
+- Lists a run, and decides which of its objects a copy of it has.
+- Names the pieces of a run's logs, and the files that join them for people.
+- Makes a folder the copy of a look at a run, a checkpoint whole or not at all.
+"""
 
 from __future__ import annotations
 

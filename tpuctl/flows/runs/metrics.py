@@ -1,4 +1,9 @@
-"""Says which metric a curve of TensorBoard is: programs and libraries name the same thing differently."""
+"""The last values of what a run reports while it trains.
+
+- Says which metric a curve of TensorBoard is: programs and libraries name the same thing differently.
+- Reads the curves of a run's metrics from its event files, which need no TensorFlow.
+- Reads the last values of a run's metrics from the ends of its event files, which need no TensorFlow.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Says what the end of a run means for who waited for it: an error, its exit code, and the next command."""
+"""Settles how a run ended: gathers what its workers and machine say, and writes its verdict.
+
+- Says what the end of a run means for who waited for it: an error, its exit code, and the next command.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Defines what a reader knows of a run: its verdict, or the states of its workers."""
+"""Defines what a reader knows of a run: its verdict, or the states of its workers.
+
+- Says how many steps an attempt has lost that the next does again, by their logs and the checkpoint.
+
+  A log tells steps as `step 120`, `Step: 120/1000` or `global_step=120`; a checkpoint's name ends in its
+  step.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Says of a whole run that stops in the middle what goes on, what bills, and which command does what."""
+"""From nothing to results by one command: which step of it is next, which node is its own, what is left.
+
+- Says of a whole run that stops in the middle what goes on, what bills, and which command does what.
+- Says which step of a whole run is next, by what the bucket has under its name.
+- Starts a run again for who waits for its end: repeats a watcher's step until it goes on.
+- Makes the node of a whole run, and says which node may be deleted with its end.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Reads the metadata server of this VM, which also tells the time, and writes guest attributes."""
+"""Watches over one TPU: decides when it ends, deletes it, and records that.
+
+Only the end of its own node ends it, and what fails elsewhere delays no deletion: it needs no disk, asks at
+least once a minute while something does not answer, and writes its record after the deletion.
+
+- Reads the metadata server of this VM, which also tells the time, and writes guest attributes.
+- Reads and deletes this VM's own TPU through the Cloud TPU API, as the VM's service account.
+"""
 
 from __future__ import annotations
 

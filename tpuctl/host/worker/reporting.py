@@ -1,4 +1,12 @@
-"""Ships a growing local log to the bucket as numbered, immutable chunks."""
+"""What a worker tells the bucket: status, log, reports.
+
+- Ships a growing local log to the bucket as numbered, immutable chunks.
+- Writes this worker's status and heartbeat into the bucket; no other program's write stops it.
+
+  Whoever can write to the bucket can write a status. Only the supervisors of one attempt know its key, so
+  only a status that is sealed with it is another supervisor's, and ends this one; any other is replaced.
+- Tells the bucket of one worker: heartbeats and the log while the script runs, and the last word.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Keeps on a host what a run needs after a reboot: the spec of its attempt, and the command to resume it."""
+"""Resumes a run after a reboot of its hosts, with nobody watching: docs/runs.md.
+
+- Keeps on a host what a run needs after a reboot: the spec of its attempt, and the command to resume it.
+- Brings the hosts of an attempt together after a reboot: all of them start the next one, or none.
+
+  Each host writes an object again and again while it waits. Once all are there, the first worker makes the
+  next attempt; the others look for it. A run that has ended, or that somebody asks to stop, has none.
+- Resumes one attempt of a run on this host: after a reboot of this host, or of another one of the run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Stores the rules of the firewall of each project's network; they filter SSH from outside alone."""
+"""Serves what a project keeps and pays for beside its TPUs: persistent disks and static addresses.
+
+- Stores the rules of the firewall of each project's network; they filter SSH from outside alone.
+"""
 
 from __future__ import annotations
 

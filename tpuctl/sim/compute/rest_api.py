@@ -1,4 +1,7 @@
-"""Stores the metadata that all hosts of a project share."""
+"""Serves the Compute Engine API over REST: a project, its metadata and firewall, no instances, operations.
+
+- Stores the metadata that all hosts of a project share.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Returns the scheme and host that a client used, for the URLs in responses."""
+"""Refuses operations that the caller's roles do not allow, in the words of Cloud Storage.
+
+Which permission a method needs: https://cloud.google.com/storage/docs/access-control/iam-json and iam-xml.
+
+- Returns the scheme and host that a client used, for the URLs in responses.
+- Checks signed URLs: their expiry, and their signature by the key of the account that they name.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Builds the response headers that describe an object."""
+"""Downloads of objects' bytes through the JSON API and the XML API.
+
+- Builds the response headers that describe an object.
+- Sends an object's bytes: in one piece, by sendfile, with faults, or gunzipped.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The timestamps of the API: RFC 3339, the dates of HTTP headers, and generations in microseconds."""
+"""Defines the errors of Cloud Storage: status, reason, and their JSON and XML documents.
+
+- The timestamps of the API: RFC 3339, the dates of HTTP headers, and generations in microseconds.
+"""
 
 from __future__ import annotations
 

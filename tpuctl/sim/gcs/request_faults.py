@@ -1,4 +1,8 @@
-"""Handles exceptions that no operation handles: a full disk becomes 507, a bug is logged and becomes 500."""
+"""Injects the faults of one request: an error in place of the operation or response, a reset, a bad body.
+
+- Handles exceptions that no operation handles: a full disk becomes 507, a bug is logged and becomes 500.
+- Applies faults to the bytes of one request or response: cut, corrupted, stalled or slow.
+"""
 
 from __future__ import annotations
 

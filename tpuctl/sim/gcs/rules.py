@@ -1,4 +1,15 @@
-"""Parses numbers and flags in query parameters and headers."""
+"""The rules for requests: names, fields, patterns and preconditions. No state, no HTTP.
+
+- Parses numbers and flags in query parameters and headers.
+- Checks names of buckets and objects, https://cloud.google.com/storage/docs/buckets#naming.
+- Checks the fields of an object that callers may set.
+- JSON merge patch, RFC 7396, over the fields that a caller may set.
+- Checks changes of ACLs and policies against a bucket's uniform access and public access prevention.
+- Checks the entries of access control lists that callers send.
+- Refuses encryption keys of callers: an object that ignored its key would be readable without it.
+- Defines the filters of a listing of objects, and the page token of its next page.
+- Checks preconditions of requests: ifGeneration*, ifMetageneration*, If-Match and If-None-Match.
+"""
 
 from __future__ import annotations
 

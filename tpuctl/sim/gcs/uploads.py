@@ -1,4 +1,14 @@
-"""Reads the body of a multipart/related upload as a stream: first the metadata, then the bytes."""
+"""Uploads of objects' bytes: in one request, or resumable in several.
+
+- Reads the body of a multipart/related upload as a stream: first the metadata, then the bytes.
+- Writes the body of an upload to a blob: files and hashes in threads, constant memory.
+- Builds the responses to uploads: the resource of the new object, or 308 with the bytes stored so far.
+- Stores an object from the body of one request, for the JSON API and the XML API.
+- Handles requests to a resumable upload: a chunk, a status query or a cancellation.
+
+  https://cloud.google.com/storage/docs/performing-resumable-uploads
+- Uploads through the JSON API by `uploadType`: media, multipart, or the start of a resumable upload.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Creates the folder of a simulated host: its home, tmp, devices, keys and guest attributes."""
+"""Opens the sockets of the hosts' servers: always on loopback, one socket a server.
+
+- Creates the folder of a simulated host: its home, tmp, devices, keys and guest attributes.
+- Simulates network loss: holds up and cuts connections of programs, found in /proc.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Reads the SSH keys that a host accepts from the metadata of its node and its project."""
+"""The SSH server of a simulated host: connections, sessions, accepted keys, SFTP.
+
+- Reads the SSH keys that a host accepts from the metadata of its node and its project.
+- Connects to ports of a host for clients that forward them, and refuses to feed a forward with itself.
+- Runs one SSH session on a host: a command, a shell, with or without a terminal, or SFTP.
+- Serves SSH for one host: public keys only; sessions, SFTP, and forwarding within the node.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Decides whether the caller of the current request has a permission; nothing is decided without `--iam`."""
+"""Finds out who sent a request: programs on a host call as the node's service account, others as the user.
+
+- Decides whether the caller of the current request has a permission; nothing is decided without `--iam`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""IAM policies: who has which role where, and whether that allows a permission."""
+"""What `sim start --iam` enforces: the policies that Terraform applied, and the user of the shell.
+
+- IAM policies: who has which role where, and whether that allows a permission.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
-"""The codes with which the relay closes a WebSocket, as in IAP Desktop's `SshRelayConstants.cs`.
+"""Finds the host and port that a client names, and whether it may have a tunnel to them.
 
-Users have reported the reasons of 4003, 4033 and 4047 (such as hashicorp/packer-plugin-googlecompute#195 and
-google-github-actions/ssh-compute#44). The other reasons are ours.
+- The codes with which the relay closes a WebSocket, as in IAP Desktop's `SshRelayConstants.cs`.
+
+  Users have reported the reasons of 4003, 4033 and 4047 (such as hashicorp/packer-plugin-googlecompute#195
+  and google-github-actions/ssh-compute#44). The other reasons are ours.
+- Applies faults to one connection of a client to the relay: refused, cut, silent or slow.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Maps Google's host names to simulated services, for the proxy."""
+"""Serves a CONNECT proxy that routes by host name: serve in this process, tunnel, refuse, or pass through.
+
+- Maps Google's host names to simulated services, for the proxy.
+"""
 
 from __future__ import annotations
 

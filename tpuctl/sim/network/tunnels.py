@@ -1,4 +1,8 @@
-"""Chooses the ports of the simulator's servers: the same after a restart, so that clients find them."""
+"""Forwards a connection: the client's first bytes decide where to.
+
+- Chooses the ports of the simulator's servers: the same after a restart, so that clients find them.
+- Starts the simulator's HTTP servers, each on its loopback port of before a restart, if that is free.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Reads the table of RPCs from the official client, since proto-plus keeps no service descriptors."""
+"""Serves the Cloud TPU API over gRPC, by generic handlers for a `grpc.aio` server.
+
+- Reads the table of RPCs from the official client, since proto-plus keeps no service descriptors.
+"""
 
 from __future__ import annotations
 

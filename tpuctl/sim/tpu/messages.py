@@ -1,4 +1,7 @@
-"""Converts the world's records to protobuf messages of one version of the API."""
+"""Converts the world's records to protobuf messages of one version of the API.
+
+- Converts JSON between versions of the API; the world uses v2 with v2alpha1's own fields.
+"""
 
 from __future__ import annotations
 

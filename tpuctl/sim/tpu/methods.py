@@ -1,4 +1,8 @@
-"""Types the fields of each request that the service reads; the client's own messages have no types."""
+"""The methods of the API by subject: each takes a request message, calls the world, returns a response.
+
+- Types the fields of each request that the service reads; the client's own messages have no types.
+- The base of the methods by subject: the world, the version's messages, pages with a filter.
+"""
 
 from __future__ import annotations
 

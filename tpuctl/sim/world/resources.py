@@ -1,4 +1,13 @@
-"""Parses, checks and makes resource names in requests; a bad name is INVALID_ARGUMENT."""
+"""Defines the stored records of nodes, queued resources and operations: frozen, replaced on change.
+
+- Parses, checks and makes resource names in requests; a bad name is INVALID_ARGUMENT.
+- Parses filters of lists, in the simple form that tools send: `field=value`, `field:part`, AND.
+- Pages lists by the last name shown, so that pages are stable while resources come and go.
+- The fields of nodes and queued resources that a request may set, in the API's JSON form.
+
+  API v2 with v2alpha1's own fields added. Fields that are not here are written by the service alone.
+  Enums are their names; a number is one that this version of the API does not know.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Defines the states of nodes and queued resources: allowed calls, and the states that may follow."""
+"""The state that the parts of the simulated Cloud TPU share: the stored records, and how they change.
+
+- Defines the states of nodes and queued resources: allowed calls, and the states that may follow.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Stores the values of each record beside its files, in a temporary file once they are many."""
+"""Turns the files of a field into its values: pictures by the rule of the dataset.
+
+- Stores the values of each record beside its files, in a temporary file once they are many.
+"""
 
 from __future__ import annotations
 

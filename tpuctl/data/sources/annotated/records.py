@@ -1,4 +1,8 @@
-"""Where the records of annotated files come from: tables or annotations, and the files of each record."""
+"""Makes a source of records that are listed first: the files of each, and the values beside them.
+
+- Where the records of annotated files come from: tables or annotations, and the files of each record.
+- Offers records of files and of the values beside them, by index.
+"""
 
 from __future__ import annotations
 

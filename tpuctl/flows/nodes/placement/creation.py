@@ -1,8 +1,10 @@
-"""Says what there is of one name in several zones, and which of several candidates stays.
+"""Begins a creation, once, and waits until its nodes are READY.
 
-The oldest of a search's candidates stays. A candidate that is made later finds the older one when it looks
-after its create, so that of two commands that create at the same time exactly one keeps its own. Candidates
-are looked for in every zone: two commands may have some zones in common, or none.
+- Says what there is of one name in several zones, and which of several candidates stays.
+
+  The oldest of a search's candidates stays. A candidate that is made later finds the older one when it looks
+  after its create, so that of two commands that create at the same time exactly one keeps its own. Candidates
+  are looked for in every zone: two commands may have some zones in common, or none.
 """
 
 from __future__ import annotations

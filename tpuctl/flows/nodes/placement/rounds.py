@@ -1,4 +1,7 @@
-"""Defines how `up` looks for capacity: in which zones, in one after the other or in all at once, how long."""
+"""Tries one zone after another, and again for as long as the user waits.
+
+- Defines how `up` looks for capacity: in which zones, in one after the other or in all at once, how long.
+"""
 
 from __future__ import annotations
 

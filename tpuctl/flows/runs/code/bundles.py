@@ -1,4 +1,8 @@
-"""Checks lock file and wheels, and names packages that come from elsewhere than the index."""
+"""Packs the code of a run into one archive, named by the hash of its content, in flat memory.
+
+- Checks lock file and wheels, and names packages that come from elsewhere than the index.
+- Finds secrets in the files of a bundle: credentials that came along with a folder are refused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Finds the modules that a script imports from its own folder, for the bundle."""
+"""Lists and reads the files of a script's folder or project; no symbolic link out of it is followed.
+
+- Finds the modules that a script imports from its own folder, for the bundle.
+- Finds a script that no Python can run before it is sent to one.
+"""
 
 from __future__ import annotations
 

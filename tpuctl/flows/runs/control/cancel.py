@@ -1,4 +1,8 @@
-"""Writes the request to stop a run into the bucket, where every worker of the run reads it."""
+"""Stops a run: asks its workers, on their hosts and through the bucket, and waits for their last words.
+
+- Writes the request to stop a run into the bucket, where every worker of the run reads it.
+- Waits for the end of a run; changes nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Stops a run whether or not the bucket has a record of it: its hosts know it, and read the request there."""
+"""Says which runs a TPU is busy with: those that go on there, and those that wait in its line.
+
+- Stops a run whether or not the bucket has a record of it: its hosts know it, and read the request there.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Defines what is known of a run's workers: their own words, and those of their machine."""
+"""Decides from what workers and machine say whether a run has ended, and how: a function of its evidence.
+
+Ages are by the bucket's clock. The order of the rules is that of docs/runs.md.
+
+- Defines what is known of a run's workers: their own words, and those of their machine.
+"""
 
 from __future__ import annotations
 

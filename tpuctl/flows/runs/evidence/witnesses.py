@@ -1,6 +1,8 @@
-"""Finds what works of runs whose records are missing: a lifecycle rule or a colleague deleted them.
+"""Asks the machine what became of workers that are silent: the provider, and their hosts over SSH.
 
-A worker writes its status every 10 seconds, also after it was deleted.
+- Finds what works of runs whose records are missing: a lifecycle rule or a colleague deleted them.
+
+  A worker writes its status every 10 seconds, also after it was deleted.
 """
 
 from __future__ import annotations

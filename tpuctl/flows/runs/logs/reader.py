@@ -1,4 +1,7 @@
-"""The informational lines that TensorFlow's C++ code logs at its start, at every TF_CPP_MIN_LOG_LEVEL."""
+"""Merges the logs of a run's workers from the bucket, also after the node was deleted.
+
+- The informational lines that TensorFlow's C++ code logs at its start, at every TF_CPP_MIN_LOG_LEVEL.
+"""
 
 from __future__ import annotations
 

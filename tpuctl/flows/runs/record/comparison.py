@@ -1,4 +1,7 @@
-"""Changes the arguments of a script: `--lr 0.1` replaces the value of `--lr`, or is added."""
+"""Compares two runs: all that their records have of them, and their code file by file.
+
+- Changes the arguments of a script: `--lr 0.1` replaces the value of `--lr`, or is added.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Shows the requests by which the next step of a watcher would change something, for --dry-run."""
+"""Drills: a maintenance of a TPU, or the loss of the TPU of a run, which is restarted, and what that cost.
+
+Times are the bucket's: of the objects that the run's workers and watchers write.
+
+- Shows the requests by which the next step of a watcher would change something, for --dry-run.
+"""
 
 from __future__ import annotations
 

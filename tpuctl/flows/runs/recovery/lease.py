@@ -1,4 +1,9 @@
-"""Defines what a step of a watcher tells about a run."""
+"""Holds the lease of an attempt: of many who would start it one does; if it is killed, another goes on.
+
+Times are the bucket's: when the lease was written, and when the bucket is asked.
+
+- Defines what a step of a watcher tells about a run.
+"""
 
 from __future__ import annotations
 

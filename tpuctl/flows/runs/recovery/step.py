@@ -1,4 +1,10 @@
-"""Ends a run that was asked to stop while it was, or was to be, started again: what was made for it goes."""
+"""Takes a run one step on, from wherever the last watcher was when it ended: watchers repeat it.
+
+Each act is one that can be repeated: objects are created once, the machine has a name of its own, and a host
+starts an attempt once.
+
+- Ends a run that was asked to stop while it was, or was to be, started again: what was made for it goes.
+"""
 
 from __future__ import annotations
 

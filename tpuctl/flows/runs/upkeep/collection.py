@@ -1,4 +1,7 @@
-"""Chooses old runs to remove: all but the newest, those with the tag `keep`, and those that go on."""
+"""Chooses old runs to remove: all but the newest, those with the tag `keep`, and those that go on.
+
+- Changes the tags and notes of a run: of two changes at once none is lost.
+"""
 
 from __future__ import annotations
 

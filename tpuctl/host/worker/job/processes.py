@@ -1,4 +1,7 @@
-"""Ends what a script leaves behind: it would go on, and hold the chips that the next run needs."""
+"""Finds processes in /proc: what stems from one, what has a variable, and what holds TPU chips.
+
+- Ends what a script leaves behind: it would go on, and hold the chips that the next run needs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Recognizes why a script ended: what the host announced, no memory, no space on the disk, no chips."""
+"""Runs the program as a process group: stops it by SIGTERM, kills it if it ignores that.
+
+- Recognizes why a script ended: what the host announced, no memory, no space on the disk, no chips.
+"""
 
 from __future__ import annotations
 

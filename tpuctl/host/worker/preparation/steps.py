@@ -1,7 +1,10 @@
-"""Builds the environment of a script on a host.
+"""Prepares a host for the script: room on the disk, code, packages, and the user's set-up command.
 
-TPUCTL_DATA_DIR, TPUCTL_ACCELERATOR, those of slices and the TPU_NAME of several hosts come from the laptop,
-in `Spec.environment`: flows/runs/submission sets them.
+- Builds the environment of a script on a host.
+
+  TPUCTL_DATA_DIR, TPUCTL_ACCELERATOR, those of slices and the TPU_NAME of several hosts come from the laptop,
+  in `Spec.environment`: flows/runs/submission sets them.
+- Deletes the files of old runs from a host's disk: the newest few stay, and each that is not over.
 """
 
 from __future__ import annotations

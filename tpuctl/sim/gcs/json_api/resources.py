@@ -1,4 +1,10 @@
-"""Partial responses: the `fields` parameter, https://cloud.google.com/storage/docs/json_api#partial-response."""
+"""The resources of buckets and objects in responses of the JSON API, and their etags.
+
+- Partial responses: the `fields` parameter,
+  https://cloud.google.com/storage/docs/json_api#partial-response.
+- The `projection` of a response: a bucket or object alone, or with `full` also its ACLs and owner.
+- The JSON API's operations on ACLs: of buckets, of their new objects (the default), of objects.
+"""
 
 from __future__ import annotations
 

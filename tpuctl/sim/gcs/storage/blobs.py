@@ -1,4 +1,7 @@
-"""The tables of the store, in one SQLite file."""
+"""The files with objects' bytes: immutable, and named by a uuid, never by the object.
+
+- The tables of the store, in one SQLite file.
+"""
 
 from __future__ import annotations
 

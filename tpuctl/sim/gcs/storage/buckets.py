@@ -1,4 +1,7 @@
-"""The IAM policies of buckets: that of a new bucket, and what Terraform applied to it."""
+"""Buckets as rows of the database, with IAM policies; json_api/ and xml_api/ have the operations.
+
+- The IAM policies of buckets: that of a new bucket, and what Terraform applied to it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Decides until when holds and retention keep an object from being deleted or replaced."""
+"""Objects as rows of the database, changed by transactions; json_api/ and xml_api/ have the operations.
+
+- Decides until when holds and retention keep an object from being deleted or replaced.
+- Deleted objects that can still be restored, https://cloud.google.com/storage/docs/soft-delete.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One generation of an object, as a row of the database."""
+"""One generation of an object, as a row of the database.
+
+- Access control lists, stored but not enforced: defaults, predefined ACLs, changes of an entry.
+"""
 
 from __future__ import annotations
 

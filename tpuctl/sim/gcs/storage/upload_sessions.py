@@ -1,4 +1,7 @@
-"""Sessions of resumable uploads: their rows, which survive a restart."""
+"""Sessions of resumable uploads: their rows, which survive a restart.
+
+- Multipart uploads of the XML API: the rows of uploads and their parts, which survive a restart.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""XML documents: written from pairs of element and content, parsed without entities and namespaces."""
+"""XML documents: written from pairs of element and content, parsed without entities and namespaces.
+
+- One request to the XML API: bucket and object by path or host, fields by headers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Stores guest attributes: facts that a host publishes, readable through the Cloud TPU API."""
+"""Serves the metadata of one host, in place of `metadata.google.internal`.
+
+- Stores guest attributes: facts that a host publishes, readable through the Cloud TPU API.
+- Builds the content of a TPU VM's metadata server: the tree below `/computeMetadata/v1`.
+"""
 
 from __future__ import annotations
 

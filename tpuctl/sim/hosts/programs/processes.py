@@ -1,4 +1,8 @@
-"""Reads and writes raw file descriptors (pipes, terminals, pidfds) without blocking the event loop."""
+"""Finds, stops and ends every process of a host, also detached ones, by a mark in their environment.
+
+- Reads and writes raw file descriptors (pipes, terminals, pidfds) without blocking the event loop.
+- Simulates a full disk: by a file that servers and Python programs check, by a kernel limit for others.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Computes the capacity that nodes and queued resources request, and lists the nodes that use it."""
+"""Limits the nodes of each zone. Stockouts that a fault injects are in sim/world/injected_faults.py.
+
+- Computes the capacity that nodes and queued resources request, and lists the nodes that use it.
+- Stores the capacity that a project has reserved, and computes how much of it nodes use.
+"""
 
 from __future__ import annotations
 
