@@ -239,5 +239,5 @@ def is_script(pid: int) -> bool:
 
 
 def clean_up(folder: Path, pid: str) -> str:
-    command = [sys.executable, "-m", "tpuctl.sim.simulator", str(folder), pid]
+    command = [sys.executable, "-m", "tpuctl.sim.orphan_cleanup", str(folder), pid]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=240).stdout

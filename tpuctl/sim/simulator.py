@@ -1,14 +1,14 @@
-"""Ends processes of a killed simulator's hosts: `python -m tpuctl.sim.simulator FOLDER`."""
+"""Builds every service of the simulator, starts them in order, and publishes their addresses.
+
+`_host_environment` says where the environment of a host comes from, `FaultExecutor` carries out preemptions.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import secrets
 import stat
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,7 +18,6 @@ from typing import TypedDict
 
 from aiohttp import web
 
-from tpuctl.errors import StateError
 from tpuctl.sim.access import Guard, Secret, system_owner
 from tpuctl.sim.catalogue import billing, quotas
 from tpuctl.sim.client_environment import ClientEnvironment
@@ -37,7 +36,7 @@ from tpuctl.sim.hosts.connections import can_tell
 from tpuctl.sim.hosts.network import NetworkIsolation
 from tpuctl.sim.hosts.pool import HostPool
 from tpuctl.sim.hosts.programs import login
-from tpuctl.sim.hosts.programs.processes import belonging, end_processes, node_uid_of, snapshot, world_mark
+from tpuctl.sim.hosts.programs.processes import node_uid_of
 from tpuctl.sim.iam.callers import Access, Callers
 from tpuctl.sim.iam.enforcement import Enforcement
 from tpuctl.sim.iap.relay import Relay
@@ -45,6 +44,7 @@ from tpuctl.sim.iap.targets import Targets
 from tpuctl.sim.network.certificate_authority import CertificateAuthority
 from tpuctl.sim.network.proxy import TPU_API, ConnectProxy, google_routes
 from tpuctl.sim.network.tunnels import LOOPBACK, Ports, WebServers, bound, sent_json
+from tpuctl.sim.orphan_cleanup import OrphanWatch
 from tpuctl.sim.records import ControlApi, Host
 from tpuctl.sim.settings import IMAGE, MACHINE, PASS, profile
 from tpuctl.sim.state import Database, lock_folder, write_private
@@ -52,72 +52,6 @@ from tpuctl.sim.tpu.grpc_api import Context
 from tpuctl.sim.tpu_servers import TpuServers
 from tpuctl.sim.world import World, resources
 from tpuctl.simulator_folder import SimulatorFolder
-
-GRACE = 2.0
-"""Seconds between SIGTERM and SIGKILL."""
-WATCH = 'read -r _; sleep "$1"; shift; exec "$@"'
-"""A script of sh whose standard input ends with the simulator's process."""
-
-
-class OrphanWatch:
-    """Kills the hosts' processes `delay` seconds after this process was killed, as a power cut does.
-
-    They live on where another simulator serves the folder by then or has done so, with a watch of its own.
-    """
-
-    def __init__(self, folder: Path, delay: int) -> None:
-        pid = str(os.getpid())
-        SimulatorFolder(folder).lock.write_text(pid)
-        cleanup = [sys.executable, "-m", "tpuctl.sim.simulator", str(folder), pid]
-        self._shell = subprocess.Popen(
-            ["/bin/sh", "-c", WATCH, "sh", str(delay), *cleanup],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a signal to the group of this process is not for the watch
-        )
-
-    def close(self) -> None:
-        """End the watch, and nothing else."""
-        with self._shell:
-            self._shell.kill()
-
-
-def main() -> None:
-    """End them and print their number; 0 while a simulator serves the folder, as they belong to it.
-
-    A watch adds the PID of its simulator: 0, too, if another one has served the folder since.
-    """
-    folder, *watched = sys.argv[1:]
-    ended = asyncio.run(end_orphans(Path(folder), 0 if watched else GRACE)) if _claim(folder, watched) else 0
-    sys.stdout.write(f"{ended}\n")
-
-
-def _claim(folder: str, watched: list[str]) -> bool:
-    """Return whether nobody serves the folder, nor can until this process has ended."""
-    files = SimulatorFolder(Path(folder))
-    if not files.path.exists():  # deleted with its processes running
-        return True
-    try:
-        lock_folder(files.lock)  # the kernel may be about to unlock it for a process just killed
-    except StateError:
-        return False
-    files.endpoints.unlink(missing_ok=True)  # of a locked folder they would be a running simulator's
-    return not watched or files.lock.read_text() == watched[0]
-
-
-async def end_orphans(folder: Path, grace: float) -> int:
-    """End all processes of the hosts in `folder`; returns how many there were."""
-    mark = world_mark(SimulatorFolder(folder).hosts)
-    orphans = belonging(snapshot(), lambda other: other.startswith(mark), set())
-    if orphans:
-        await end_processes(lambda other: other.startswith(mark), set, grace)
-    return len(orphans - {os.getpid()})
-
-
-if __name__ == "__main__":
-    main()
-
 
 PROJECT = "sim-project"
 BUCKET = "sim-project-tpuctl"

@@ -10,9 +10,9 @@ import pytest
 from tests.paths import ROOT
 from tpuctl.errors import UsageError
 from tpuctl.faults import KINDS, LIMITS, request
+from tpuctl.faults.document import document
 from tpuctl.faults.fields import TYPES
 from tpuctl.faults.methods import GCS, TPU
-from tpuctl.faults.scenarios import document
 from tpuctl.sim.fault_executor import HOST_KINDS, NODE_KINDS
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs import request_faults
@@ -22,7 +22,7 @@ from tpuctl.sim.world import injected_faults
 
 
 def test_the_document_is_what_the_table_says() -> None:
-    assert (ROOT / "docs" / "faults.md").read_text() == document(), "python -m tpuctl.faults.scenarios"
+    assert (ROOT / "docs" / "faults.md").read_text() == document(), "python -m tpuctl.faults.document"
 
 
 def test_every_kind_is_acted_on_by_somebody() -> None:

@@ -357,7 +357,7 @@ def end_orphans(folder: Path) -> int:
     """
     if not SimulatorFolder(folder).hosts.is_dir():
         return 0
-    command = [sys.executable, "-m", "tpuctl.sim.simulator", str(folder)]
+    command = [sys.executable, "-m", "tpuctl.sim.orphan_cleanup", str(folder)]
     cleanup = subprocess.run(command, capture_output=True, text=True, check=False)
     if cleanup.returncode:
         reason = (cleanup.stderr.strip().splitlines() or ["no message"])[-1].rstrip(".")

@@ -12,6 +12,7 @@ from socket import AF_UNIX, SOCK_SEQPACKET, socketpair
 import fabric
 import pytest
 
+from tests.isolation.ports import free_port
 from tests.sim.hosts.site import Site, hosts_of, wait_until
 from tpuctl.sim.hosts.programs import own_ports
 from tpuctl.sim.hosts.programs.own_ports import OwnPorts
@@ -63,16 +64,15 @@ def listening(site: Site, host: Host, address: str, port: int, name: str) -> Ite
 
 
 @pytest.mark.parametrize(
-    ("address", "port", "reached"),
+    ("address", "reached"),
     [
-        ("0.0.0.0", 8431, ["one", "one", "two"]),
-        ("::", 8432, ["one", "one", "two"]),
-        ("127.0.0.1", 8433, ["one", "ConnectionRefusedError", "ConnectionRefusedError"]),
+        ("0.0.0.0", ["one", "one", "two"]),
+        ("::", ["one", "one", "two"]),
+        ("127.0.0.1", ["one", "ConnectionRefusedError", "ConnectionRefusedError"]),
     ],
 )
-def test_both_listen_on_a_port(
-    site: Site, hosts: list[Host], address: str, port: int, reached: list[str]
-) -> None:
+def test_both_listen_on_a_port(site: Site, hosts: list[Host], address: str, reached: list[str]) -> None:
+    port = free_port("0.0.0.0")
     with ExitStack() as stack:
         first, second = (
             stack.enter_context(listening(site, host, address, port, name))
@@ -98,8 +98,9 @@ def test_hosts_share_the_ports_of_the_machine_where_the_system_refuses(
 
     monkeypatch.setattr(own_ports, "_install", refuse)
     first, second = site.up(hosts_of(2, "v4-16"))
-    with listening(site, first, "0.0.0.0", 8434, "one"), site.fabric(second) as other:
-        asked = other.run(f"python3 -c '{SERVER}' 0.0.0.0 8434 two", warn=True)
+    port = free_port("0.0.0.0")
+    with listening(site, first, "0.0.0.0", port, "one"), site.fabric(second) as other:
+        asked = other.run(f"python3 -c '{SERVER}' 0.0.0.0 {port} two", warn=True)
         assert "Address already in use" in asked.stderr
 
 
@@ -116,7 +117,7 @@ def test_its_process_ends_with_the_last_program(tmp_path: Path) -> None:
         pytest.skip("this system refuses filters of system calls")
     program = host.call(
         lambda: subprocess.Popen(
-            [sys.executable, "-c", CLIENT.replace("for", "input()\nfor"), "8435", "127.0.0.1"],
+            [sys.executable, "-c", CLIENT.replace("for", "input()\nfor"), str(free_port()), "127.0.0.1"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )
     )  # fmt: skip
