@@ -1,4 +1,4 @@
-"""Which list of a tf.train.Example holds a feature, and which file holds the classes of a label."""
+"""Which list of a tf.train.Example holds a feature, which file a label's classes, and what a type is called."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tpuctl.data.schema.features import (
     check_labels,
     example_kind,
     example_kinds,
+    feature_type,
     flat,
     labels_file,
     labels_of,
@@ -98,3 +99,19 @@ def test_two_labels_may_share_a_file_if_they_have_the_same_classes() -> None:
     assert refused.value.facts["columns"] == ["a/b", "a.b"]
     with pytest.raises(UsageError, match=r"The classes of 'o/k' and 'o-k' would"):
         check_labels({"o": Objects({"k": PETS}), "o-k": COLOURS})
+
+
+def test_the_type_of_a_field_is_short() -> None:
+    assert feature_type(Image((None, 8, 3))) == "PNG or JPEG image, ? × 8 × 3, uint8"
+    assert feature_type(Label(tuple("abcdef"))) == "label, 6 classes: a, b, c, d, e, f"
+    assert feature_type(Label(tuple("abcdefg"))) == "label, 7 classes: a, b, c, d, e, f, ..."
+    assert feature_type(Label(("a",))) == "label, 1 class: a"
+    assert feature_type(Tensor("float32", (2, 3))) == "float32, 2 × 3"
+    assert feature_type(Tensor("int64", ())) == "int64"
+    assert feature_type(Text()) == "text"
+    assert feature_type(Several(Label(("a", "b")))) == "list of label, 2 classes: a, b"
+    objects = Objects({"bbox": Box(), "area": Tensor("int64")})
+    assert feature_type(objects) == "objects: bbox (box: ymin, xmin, ymax, xmax); area (int64)"
+    assert feature_type(Audio(8000)) == "WAV or FLAC audio, 8000 samples a second, 1 channel"
+    assert feature_type(Audio(44100, 2, "wav")) == "wav audio, 44100 samples a second, 2 channels"
+    assert feature_type(Other({"pythonClassName": "x.Video"})) == "Video"
