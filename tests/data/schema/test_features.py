@@ -1,4 +1,4 @@
-"""Which list of a tf.train.Example holds a feature, which file a label's classes, and what a type is called."""
+"""Which list of an Example holds a feature, which file a label's classes, and what a type is called."""
 
 from __future__ import annotations
 
