@@ -12,7 +12,7 @@ import pytest
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs.code.bundles import pack
 from tpuctl.flows.runs.code.programs import find, header_of, lone
-from tpuctl.flows.runs.code.project_files import check_syntax, import_statements, local_modules
+from tpuctl.flows.runs.code.project_imports import check_syntax, imported_names, local_modules
 from tpuctl.job_header import Header
 
 AT_ONCE = """
@@ -20,7 +20,7 @@ import gc
 import sys
 import threading
 from tpuctl.flows.runs.code.programs import lone
-from tpuctl.flows.runs.code.project_files import import_statements
+from tpuctl.flows.runs.code.project_imports import imported_names
 
 sys.setswitchinterval(1e-6)
 gc.set_threshold(50)
@@ -34,11 +34,11 @@ class Garbage:
 
 
 def read():
-    for _ in range(60):
+    for number in range(60):
         for _ in range(20):
             garbage = Garbage()
             garbage.own = garbage
-        counts.append(len(list(import_statements(SOURCE))))
+        counts.append(len(list(imported_names(SOURCE + b"#%d of %d" % (number, threading.get_ident())))))
 
 
 threads = [threading.Thread(target=read) for _ in range(4)]
@@ -69,7 +69,7 @@ def test_what_takes_too_much_to_be_parsed_imports_nothing_and_it_is_said(
     source: bytes, tmp_path: Path
 ) -> None:
     """A syntax tree takes hundreds of times the memory, these encodings a time like the square."""
-    assert list(import_statements(source)) == []
+    assert list(imported_names(source)) == []
     (tmp_path / "job.py").write_bytes(source)
     (note,) = check_syntax([tmp_path / "job.py"], Header())
     assert note.endswith("What it imports is not looked for: pass it with --include.")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.flows.runs.code.project_imports import distribution_of, follow, missing
+from tpuctl.flows.runs.code.project_imports import distribution_of, follow, imports, missing
 
 TRAIN = """
 import os, jax, PIL.Image, wandb
@@ -62,3 +62,8 @@ def test_the_place_of_the_first_import_and_what_has_it_are_known(tmp_path: Path)
     assert [distribution_of(name) for name in ("cv2", "yaml", "google", "my_own")] == [
         "opencv-python", "pyyaml", "protobuf", "my-own",
     ]  # fmt: skip
+
+
+def test_an_expression_of_two_thousand_terms_is_no_obstacle() -> None:
+    source = b"x = " + b"+".join([b"1"] * 2000) + b"\ndef f():\n  match x:\n    case 1:\n      import jax\n"
+    assert [(each.name, each.is_needed) for each in imports(source)] == [("jax", False)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.errors import UsageError
-from tpuctl.flows.runs.code.project_files import check_syntax
+from tpuctl.flows.runs.code.project_imports import check_syntax
 from tpuctl.job_header import Header
 
 NEXT = f">={sys.version_info.major}.{sys.version_info.minor + 1}"

@@ -18,7 +18,7 @@ import msgspec
 from tpuctl import job_header
 from tpuctl.config.files import FILE_NAME
 from tpuctl.errors import UsageError
-from tpuctl.flows.runs.code import project_files
+from tpuctl.flows.runs.code import project_imports
 from tpuctl.flows.runs.code.project_files import ProjectFiles, is_credential, read_source
 from tpuctl.host.worker import requirements
 from tpuctl.host.worker.records import COMMAND, MODULE, NOTEBOOK, SCRIPT, SHELL
@@ -83,12 +83,12 @@ class Program:
         if self.file is None or self.kind == SHELL:
             return []
         if self.kind == SCRIPT:
-            return project_files.local_modules(self.file)
+            return project_imports.local_modules(self.file)
         names = [
-            *project_files.imported_names(self.source()),
+            *project_imports.imported_names(self.source()),
             *([self.script] if self.kind == MODULE else []),
         ]
-        modules = project_files.local_modules(self.file, self.root, names) if names else []
+        modules = project_imports.local_modules(self.file, self.root, names) if names else []
         return [*modules, self.file] if self.kind == MODULE else modules
 
     def source(self) -> bytes:

@@ -1,4 +1,6 @@
-"""Follows what a program imports through its project, and tells which imports nothing on a host provides.
+"""Parses programs before they are sent: their syntax, what they import, and which of it nothing provides.
+
+Imports are followed through the project: to send what a script needs, and to see its framework.
 
 It is read, never run. What is imported in a function, a condition or a `try` may be absent.
 """
@@ -6,14 +8,43 @@ It is read, never run. What is imported in a function, a condition or a `try` ma
 from __future__ import annotations
 
 import ast
+import codecs
+import io
+import platform
 import sys
+import threading
+import tokenize
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from tpuctl.flows.runs.code.project_files import is_parsed, parsed, read_source
+from tpuctl.errors import UsageError
+from tpuctl.flows.runs.code.project_files import read_source
+from tpuctl.host.worker import requirements
 from tpuctl.host.worker.requirements import normalized
+from tpuctl.images import JAX, PYTORCH, TENSORFLOW
+from tpuctl.job_header import Header
+
+LONGEST = 1 << 18
+"""Bytes of a source that is parsed: its syntax tree takes some hundred times as many.
+
+Python 3.11 takes a time that grows with the square of the expressions in an f-string.
+"""
+_FRAMEWORKS = {
+    # distribution or module: the framework that has the chips. The first counts where several are there: a
+    # program of JAX may read its data with TensorFlow, and one of TensorFlow take a tokenizer of torch.
+    **dict.fromkeys(("torch-xla", "torch-tpu"), PYTORCH),
+    **dict.fromkeys(("jax", "flax"), JAX),
+    "tensorflow": TENSORFLOW, "tensorflow-tpu": TENSORFLOW,
+    "torch": PYTORCH,
+}  # fmt: skip
+_SLOW = frozenset({"punycode", "idna"})
+"""Encodings that Python decodes in a time that grows with the square."""
+_PARSING = threading.Lock()
+"""Held while Python parses: of two threads that do in 3.11, one may get a SystemError."""
+
 
 MOST_FILES, MOST_BYTES = 150, 400_000
 """Files of a project that are read for their imports, the nearest first, and their bytes."""
@@ -82,6 +113,27 @@ _SHORTEST = 4
 _OPTIONAL = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 
 
+def is_parsed(source: bytes) -> bool:
+    """Return whether a source is one that Python parses in a time and a memory that grow with its size."""
+    if len(source) > LONGEST:
+        return False
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+        return codecs.lookup(encoding).name not in _SLOW
+    except SyntaxError:
+        return True  # Python says what is wrong
+
+
+def parsed(source: bytes) -> ast.Module | None:
+    """Return a source's syntax tree; None where this Python cannot parse it."""
+    try:
+        with _PARSING, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # those of the script are for its own run
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
 @dataclass(frozen=True)
 class Import:
     """One imported name of a file."""
@@ -105,7 +157,13 @@ def imports(source: bytes) -> tuple[Import, ...]:
     return tuple(_imports(tree.body, is_needed=True)) if tree else ()
 
 
+def imported_names(source: bytes) -> Iterator[str]:
+    """Yield each absolute name that a file imports, with its dots; the last part may be no module."""
+    return (each.name for each in imports(source) if not each.level)
+
+
 def _imports(nodes: Iterable[ast.AST], *, is_needed: bool) -> Iterator[Import]:
+    """Yield what statements import; expressions, which may be nested deep, are not looked into."""
     for node in nodes:
         if isinstance(node, ast.Import):
             yield from (Import(alias.name, node.lineno, is_needed=is_needed) for alias in node.names)
@@ -119,12 +177,77 @@ def _imports(nodes: Iterable[ast.AST], *, is_needed: bool) -> Iterator[Import]:
             yield from _imports([*node.handlers, *node.orelse, *node.finalbody], is_needed=False)
         else:
             is_block = isinstance(node, (ast.With, ast.ClassDef))
-            yield from _imports(ast.iter_child_nodes(node), is_needed=is_needed and is_block)
+            inner = [each for name in _BODIES for each in getattr(node, name, ())]
+            yield from _imports(inner, is_needed=is_needed and is_block)
+
+
+_BODIES = ("body", "orelse", "finalbody", "handlers", "cases")
+"""Fields of statements that have statements."""
 
 
 def _catches_imports(handler: ast.ExceptHandler) -> bool:
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     return any(kind is None or getattr(kind, "id", "") in _OPTIONAL for kind in kinds)
+
+
+def local_modules(script: Path, root: Path | None = None, names: Iterable[str] = ()) -> list[Path]:
+    """Return the modules and packages in the script's folder that it imports, directly or through another.
+
+    `root` is another folder to import from, and `names` are imported in place of what the script imports.
+
+    A module is a file `name.py`, a package a folder with an `__init__.py`, or without one a folder in which a
+    module is that is imported by name: all files of it count. A script that this Python cannot parse imports
+    nothing: the host's Python may be newer.
+    """
+    root = (root or script.parent).resolve()
+    own = script.parent.resolve() / script.name
+    modules, pending = {own}, list(names) or list(imported_names(read_source(own)))
+    while pending:
+        module = _module(root, pending.pop())
+        if module is None or module in modules:
+            continue
+        modules.add(module)
+        if module.resolve().is_relative_to(root):  # else a link, which is refused when the files are listed
+            files = filter(Path.is_file, module.rglob("*.py")) if module.is_dir() else [module]
+            pending += (name for file in files for name in imported_names(read_source(file)))
+    return sorted(modules - {own})
+
+
+def imported_files(script: Path, root: Path | None = None) -> list[Path]:
+    """Return the files in the script's folder that Python surely reads: of a package, its `__init__.py`."""
+    modules = local_modules(script, root)
+    files = (module / "__init__.py" if module.is_dir() else module for module in modules)
+    return [file for file in files if file.is_file()]
+
+
+def _module(root: Path, name: str) -> Path | None:
+    try:
+        return _named(root, name)
+    except (OSError, ValueError):  # a name that no file can have
+        return None
+
+
+def _named(root: Path, name: str) -> Path | None:
+    first, *inner = name.split(".")
+    folder, module = root / first, root / f"{first}.py"
+    if (folder / "__init__.py").is_file():
+        return folder
+    if module.is_file():
+        return module
+    # A folder of an installed package's name, such as `wandb`, often holds what that package wrote.
+    return folder if inner and first not in sys.stdlib_module_names and _holds(folder, inner[0]) else None
+
+
+def _holds(folder: Path, name: str) -> bool:
+    """Return whether a module or a package, with an `__init__.py` or without, is in a folder."""
+    return (folder / f"{name}.py").is_file() or any(path.is_file() for path in (folder / name).glob("*.py"))
+
+
+def framework(imported: Iterable[str], dependencies: Iterable[str] = ()) -> str:
+    """Return the framework of imported names or of requirements; '' where they name none."""
+    named = {requirements.parse(text).name for text in dependencies}
+    named |= {requirements.normalized(name.partition(".")[0]) for name in imported}
+    return next((found for name, found in _FRAMEWORKS.items() if name in named), "")
 
 
 @dataclass(frozen=True)
@@ -222,3 +345,54 @@ def distribution_of(module: str) -> str:
         part: name for name, parts in reversed(_MODULES.items()) for part in parts.split()
     }
     return "protobuf" if module == "google" else names.get(module, module.replace("_", "-"))
+
+
+def check_syntax(files: Sequence[Path], header: Header) -> list[str]:
+    """Compile Python files and return notes on those that only another Python could compile, if any can.
+
+    Raises UsageError with the line of an error, unless the header excludes this Python.
+    """
+    notes, version = [], platform.python_version()
+    for file in files:
+        source = read_source(file)
+        if not is_parsed(source):
+            notes.append(
+                f"{file} is too long, or in an encoding that takes too long, to be checked for syntax errors."
+                " What it imports is not looked for: pass it with --include."
+            )
+            continue
+        try:
+            error = _syntax_error(source, file)
+        except (RecursionError, MemoryError):  # the compiler's own limits
+            notes.append(f"{file} is nested too deep to be checked for syntax errors.")
+            continue
+        if error and header.accepts_python(version):
+            raise UsageError(f"{_sentence(file, error)}.", hint=_HINT, file=str(file), line=error.lineno)
+        if error:
+            pythons = f"it asks for Python {header.asked_python}, and this is {version}"
+            notes.append(f"{_sentence(file, error)}. The run is submitted anyway: {pythons}.")
+    return notes
+
+
+_HINT = (
+    f"Nothing was sent. This is Python {platform.python_version()}; a script for a newer one says so in its "
+    'header, such as requires-python = ">=3.13".'
+)
+
+
+def _syntax_error(source: bytes, file: Path) -> SyntaxError | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those of the script are for its own run
+        try:
+            compile(source, str(file), "exec", dont_inherit=True)
+        except SyntaxError as error:
+            return error
+        except ValueError as error:  # a null byte, before Python 3.12
+            return SyntaxError(str(error))
+    return None
+
+
+def _sentence(file: Path, error: SyntaxError) -> str:
+    line = f"line {error.lineno}: " if error.lineno else ""
+    text = f": {error.text.strip()}" if error.text and error.text.strip() else ""
+    return f"{file} has a syntax error, {line}{error.msg}{text}"

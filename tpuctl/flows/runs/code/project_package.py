@@ -18,7 +18,7 @@ from typing import Any
 
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs.code import bundles
-from tpuctl.flows.runs.code.project_files import is_parsed
+from tpuctl.flows.runs.code.project_imports import is_parsed, parsed
 from tpuctl.host.worker.records import INSTALLED
 from tpuctl.host.worker.requirements import normalized
 
@@ -147,11 +147,8 @@ def _called(folder: Path) -> dict[str, Any]:
     if not (folder / SETUP).is_file():
         return {}
     text = bundles.text(folder / SETUP, "file")
-    if not is_parsed(text.encode()):
-        return {}
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = parsed(text.encode()) if is_parsed(text.encode()) else None
+    if tree is None:
         return {}
     bound = {
         target.id: node.value

@@ -40,11 +40,10 @@ if TYPE_CHECKING:
     from tpuctl.data.output.manifest import Manifest
 
 
-import ast
 import re
 from collections.abc import Iterable
 
-from tpuctl.flows.runs.code.project_files import import_statements
+from tpuctl.flows.runs.code.project_imports import imported_names
 from tpuctl.flows.runs.record.stored_code import is_pin
 from tpuctl.host.worker import requirements
 from tpuctl.host.worker.records import CELLS_FILE, NOTEBOOK
@@ -331,11 +330,6 @@ def _pinned(requirement: Requirement, versions: dict[str, str]) -> str:
 def _imported(sources: Iterable[bytes]) -> Iterator[str]:
     """Yield the packages that code imports, by the names of its modules."""
     for source in sources:
-        for statement in import_statements(source):
-            if isinstance(statement, ast.Import):
-                names = [alias.name for alias in statement.names]
-            else:
-                names = [statement.module or ""]
-            for name in names:
-                module = normalized(name.partition(".")[0])
-                yield OTHER_NAMES.get(module, module)
+        for name in imported_names(source):
+            module = normalized(name.partition(".")[0])
+            yield OTHER_NAMES.get(module, module)

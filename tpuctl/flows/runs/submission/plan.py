@@ -21,10 +21,10 @@ from tpuctl.errors import NotFoundError, StateError, UsageError
 from tpuctl.flows.nodes.lookup import find_ready
 from tpuctl.flows.nodes.options import obstacle_to_spanning
 from tpuctl.flows.progress import Report
-from tpuctl.flows.runs.code import bundles, programs, project_files, project_imports, project_lists
+from tpuctl.flows.runs.code import bundles, programs, project_imports, project_lists
 from tpuctl.flows.runs.code.bundles import check_bundle
 from tpuctl.flows.runs.code.programs import Program
-from tpuctl.flows.runs.code.project_files import check_syntax, read_source
+from tpuctl.flows.runs.code.project_files import read_source
 from tpuctl.flows.runs.code.project_imports import Source
 from tpuctl.flows.runs.code.project_lists import ProjectLists
 from tpuctl.flows.runs.code.work_tree import git_state
@@ -221,7 +221,7 @@ def _settled(program: Program, request: SubmitRequest) -> tuple[Header, ProjectL
         return header, lists
     sources = _sources(program, request, lists)
     environment = {**header.tpuctl.env, **request.environment}
-    found = project_files.framework((), header.dependencies) or _framework(sources, environment)
+    found = project_imports.framework((), header.dependencies) or _framework(sources, environment)
     table = msgspec.structs.replace(header.tpuctl, framework=found)
     origins = {**header.origins, "framework": "imports and requirements"}
     return msgspec.structs.replace(header, tpuctl=table, origins=origins), lists
@@ -252,9 +252,9 @@ def _framework(sources: Sequence[Source], environment: Mapping[str, str] = NO_VA
     own = [each.name for source in sources[:1] for each in source.imports]
     backends = [match[1].decode() for source in sources[:1] for match in _KERAS.finditer(source.data)]
     backend = next(iter(backends), environment.get("KERAS_BACKEND", ""))
-    if found := _BACKENDS.get(backend) or project_files.framework(needed) or project_files.framework(own):
+    if found := _BACKENDS.get(backend) or project_imports.framework(needed) or project_imports.framework(own):
         return found
-    rest = {project_files.framework([each.name]) for source in sources for each in source.imports} - {""}
+    rest = {project_imports.framework([each.name]) for source in sources for each in source.imports} - {""}
     return rest.pop() if len(rest) == 1 else ""
 
 
@@ -334,7 +334,9 @@ def _syntax_notes(program: Program, header: Header) -> list[str]:
     if program.file is None or program.kind not in (SCRIPT, MODULE):
         return []
     root = program.here if program.kind == MODULE else None
-    return check_syntax([program.file, *project_files.imported_files(program.file, root)], header)
+    return project_imports.check_syntax(
+        [program.file, *project_imports.imported_files(program.file, root)], header
+    )
 
 
 def _project_note(header: Header, request: SubmitRequest) -> list[str]:
