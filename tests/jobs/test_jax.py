@@ -23,7 +23,7 @@ MISSING = [name for name in ("flax", "optax", "orbax", "grain", "array_record") 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        bool(MISSING), reason=f"not installed: {', '.join(MISSING)}; pip install 'tpuctl[jax]'"
+        bool(MISSING), reason=f"not installed: {', '.join(MISSING)}; pip install '.[jax]'"
     ),
 ]
 OPTIONS = ("--epochs", "2", "--batch", "40", "--checkpoint-every", "4")

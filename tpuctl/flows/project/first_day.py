@@ -27,7 +27,7 @@ OF_THE_MACHINE = ("system", "pip", "docker")
 """Facts that simulated hosts have of the machine that they are on."""
 SHORTEST = 3
 """Fewest characters of a value that is taken out of the report."""
-ACCOUNT = re.compile(r"[\w.+-]+@[\w-]+[\w.-]*")
+ACCOUNT = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+[\w.-]*")
 ADDRESS = re.compile(
     r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.])|(?<![\w:])(?:[0-9a-f]{1,4}:){4,7}[0-9a-f]{1,4}"
 )

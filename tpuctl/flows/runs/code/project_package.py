@@ -276,7 +276,7 @@ def _specifier(text: str, name: str, place: str) -> str:
             f"{place}: {name} = '{text}' has alternatives, which pip does not know.",
             hint="List what the program needs in requirements.txt, or in its header: dependencies = [...]",
         )
-    clauses = [clause.strip() for clause in re.split(r",|\s+(?=[<>=!~^])", text) if clause.strip(" *")]
+    clauses = [clause.strip() for clause in re.split(r",|(?<!\s)\s+(?=[<>=!~^])", text) if clause.strip(" *")]
     return ",".join(map(_clause, clauses))
 
 
