@@ -22,9 +22,7 @@ from tpuctl.data.plan import plan
 MISSING = [name for name in ("flax", "optax", "orbax", "grain", "array_record") if find_spec(name) is None]
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        bool(MISSING), reason=f"not installed: {', '.join(MISSING)}; pip install '.[jax]'"
-    ),
+    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}; pip install '.[jax]'"),
 ]
 OPTIONS = ("--epochs", "2", "--batch", "40", "--checkpoint-every", "4")
 VALUES = """
@@ -78,8 +76,8 @@ def test_mnist_trains_on_a_simulated_tpu_from_and_to_the_bucket(simulator: Any, 
     assert upload.code == 0, upload.err
     up = tpuctl("up", "v5litepod-4", "--name", "n1", "--framework", "jax", "--yes")
     assert up.code == 0, up.err
-    shutil.copytree(JOBS / "jax", "jax_jobs", ignore=shutil.ignore_patterns("__pycache__"))
-    submit = tpuctl("submit", "jax_jobs/mnist.py", "--name", "digits", "--", *OPTIONS)
+    shutil.copytree(JOBS / "with_jax", "with_jax", ignore=shutil.ignore_patterns("__pycache__"))
+    submit = tpuctl("submit", "with_jax/mnist.py", "--name", "digits", "--", *OPTIONS)
     assert submit.code == 0, submit.err
     logs = tpuctl("logs", "-f", "digits")
     assert logs.code == 0, logs.out[-3000:] + logs.err
