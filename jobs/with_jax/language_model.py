@@ -15,8 +15,8 @@
     tpuctl submit jobs/with_jax/language_model.py -- --size base       on a slice of several hosts
     python jobs/with_jax/language_model.py --data FOLDER --out FOLDER  on this machine, without a TPU
 
-The records have `tokens`, integers of a fixed length, 0 for padding. The model has rotary positions, fewer
-heads for keys and values than for queries, RMS norms and gated layers. Products are in bfloat16, activations are
+The records have `tokens`, integers of a fixed length, 0 for padding. The model has rotary positions, fewer heads
+for keys and values than for queries, RMS norms and gated layers. Products are in bfloat16, activations are
 computed again in the backward pass, and all chips share parameters and the optimizer's state.
 """
 

@@ -94,7 +94,7 @@ def say(line: str) -> None:
 
 
 Load = Callable[[dict[str, Any], np.random.Generator | None], tuple[np.ndarray, ...]]
-"""Makes the arrays of an example from its features; in training with a generator, to change them at random."""
+"""Makes the arrays of an example from its features; in training it may change them by the generator."""
 
 
 class Data:

@@ -176,7 +176,7 @@ def test_a_run_of_an_earlier_version_is_repeated_as_far_as_its_record_goes(
 
 
 def test_another_type_and_another_runtime_are_said(tpuctl: Tpuctl, submitted: str, bucket: Bucket) -> None:
-    assert tpuctl("up", "v2-8", "--name", "other", "--runtime", "tpu-ubuntu2204-base", "--yes").code == 0
+    assert tpuctl("up", "v2-8", "--name", "other", "--runtime", "tpu-vm-tf-2.17.0-pjrt", "--yes").code == 0
     shown = tpuctl("resubmit", submitted, "--on", "other", *SECRETS, "--dry-run")
     assert shown.code == 0, shown.err
     assert "run 'r1' was on v3-8, and this is v2-8" in shown.err

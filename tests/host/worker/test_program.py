@@ -601,8 +601,8 @@ class TestBucketTrouble:
             "import os, time\nopen('../pid', 'w').write(str(os.getpid()))\n"
             "while True:\n  print('x' * 999, flush=True)\n  time.sleep(0.05)\n"
         )
-        constants = f"{FAST}; timing.STOP_GRACE = 0.2\nfrom tpuctl.host.worker.reporting import logs"
-        constants += "\nlogs.CHUNK = 1000"
+        constants = f"{FAST}; timing.STOP_GRACE = 0.2\nfrom tpuctl.host.worker import reporting"
+        constants += "\nreporting.CHUNK = 1000"
         with host.supervise(script, constants) as process:
             poll(lambda: host.chunks() or None, awaiting="a chunk", timeout=60, backoff=Backoff(0.05))
             for number in range(3):
