@@ -15,9 +15,9 @@
     tpuctl submit jobs/with_jax/language_model.py -- --size base       on a slice of several hosts
     python jobs/with_jax/language_model.py --data FOLDER --out FOLDER  on this machine, without a TPU
 
-The records have `tokens`, integers of a fixed length, 0 for padding. The model has rotary positions, fewer heads
-for keys and values than for queries, RMS norms and gated layers. Products are in bfloat16, activations are
-computed again in the backward pass, and all chips share parameters and the optimizer's state.
+The records have `tokens`, integers of a fixed length, 0 for padding. The model has rotary positions, fewer
+heads for keys and values than for queries, RMS norms and gated layers. Products are in bfloat16, activations
+are computed again in the backward pass, and all chips share parameters and the optimizer's state.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def main() -> None:
     created = shared.create(lambda rngs: Decoder(size, vocabulary, rngs), tx, options)
     shared.say(f"{created.parameters:,} parameters")
 
-    @partial(jax.jit, donate_argnums=0)
+    @partial(jax.jit, donate_argnums=0, out_shardings=(created.places, None))
     def step(arrays: shared.Arrays, batch: Any) -> tuple[shared.Arrays, jax.Array]:
         model, optimizer = nnx.merge(created.graph, arrays)
 

@@ -152,7 +152,7 @@ def main() -> None:
     )
     shared.say(f"{created.parameters:,} parameters")
 
-    @partial(jax.jit, donate_argnums=0)
+    @partial(jax.jit, donate_argnums=0, out_shardings=(created.places, None))
     def step(arrays: shared.Arrays, batch: Any) -> tuple[shared.Arrays, jax.Array]:
         model, optimizer = nnx.merge(created.graph, arrays)
         images, labels = batch

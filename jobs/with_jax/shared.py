@@ -48,7 +48,7 @@ Step = Callable[[Arrays, Any], tuple[Arrays, jax.Array]]
 
 def start(description: str | None, **defaults: Any) -> argparse.ArgumentParser:
     """Join the other hosts of the slice, and return a parser with the options of every program."""
-    if "," in os.environ.get("TPU_WORKER_HOSTNAMES", "") or "MEGASCALE_NUM_SLICES" in os.environ:
+    if int(os.environ.get("TPUCTL_WORKERS", "1")) > 1:
         jax.distributed.initialize()
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -148,6 +148,11 @@ class Created(NamedTuple):
         """Number of parameters of the model."""
         model, _ = nnx.merge(self.graph, self.arrays)
         return sum(int(array.size) for array in jax.tree.leaves(nnx.state(model, nnx.Param)))
+
+    @property
+    def places(self) -> Any:
+        """Where each array is; a step leaves them there, or the next one would be compiled again."""
+        return jax.tree.map(lambda array: array.sharding, self.arrays)
 
 
 def create(
@@ -284,7 +289,7 @@ class Time:
             seconds = (now - self._began) / (step - self._step)
             figures = {"step_ms": 1000 * seconds, "examples_per_second": batch / seconds}
             figures["waiting_for_input"] = min(self._waited / (now - self._began), 1.0)
-            peak = PEAK.get(os.environ.get("TPU_ACCELERATOR_TYPE", "").partition("-")[0], 0)
+            peak = PEAK.get(os.environ.get("TPUCTL_ACCELERATOR", "").partition("-")[0], 0)
             if flops and peak:
                 figures["flop_utilisation"] = flops / seconds / (1e12 * peak * chips())
         self._began, self._step, self._waited = now, step, 0.0
@@ -293,7 +298,7 @@ class Time:
 
 def chips() -> int:
     """Return the number of chips: up to v3 JAX has a device for each of the two cores of a chip."""
-    generation = os.environ.get("TPU_ACCELERATOR_TYPE", "").partition("-")[0]
+    generation = os.environ.get("TPUCTL_ACCELERATOR", "").partition("-")[0]
     return jax.device_count() // (2 if generation in ("v2", "v3", "tpu7x") else 1)
 
 
