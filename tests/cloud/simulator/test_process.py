@@ -127,7 +127,8 @@ def test_what_a_killed_one_left_is_not_believed_while_the_next_one_starts(
 
 def test_a_stop_beside_a_start_stops_what_is_started(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It found none, and the simulator ran on."""
-    start_one, launched, stops = process.launch, threading.Event(), threading.Event()
+    start_one, held = process.launch, process.exclusive
+    launched, stops = threading.Event(), threading.Event()
 
     def launch_late(*arguments: Any) -> PublishedEndpoints:
         launched.set()
@@ -138,7 +139,7 @@ def test_a_stop_beside_a_start_stops_what_is_started(folder: Path, monkeypatch: 
     def exclusive(path: Path) -> Iterator[None]:
         if launched.is_set():
             stops.set()
-        with process.exclusive(path):
+        with held(path):
             yield
 
     monkeypatch.setattr(process, "launch", launch_late)
@@ -205,7 +206,9 @@ def test_one_that_cannot_start_says_why(folder: Path) -> None:
         HostError, match=r"The simulator did not start: .*unrecognized arguments: --nonsense"
     ) as failure:
         simulator_process.ensure(folder, "--nonsense")
-    assert failure.value.hint == f"Its log is {folder / 'simulator.log'}."
+    assert failure.value.hint == (
+        f"Its log is {folder / 'simulator.log'}. The next command starts it without --nonsense."
+    )
 
 
 def test_missing_packages_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

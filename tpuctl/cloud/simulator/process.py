@@ -190,7 +190,10 @@ def launch(folder: SimulatorFolder, options: tuple[str, ...]) -> PublishedEndpoi
             other = started(folder)
             if other:
                 return other
-            raise HostError(f"The simulator did not start: {_last_line(folder)}.", hint=_hint(folder))
+            without = f" The next command starts it without {' '.join(options)}." if options else ""
+            raise HostError(
+                f"The simulator did not start: {_last_line(folder)}.", hint=_hint(folder) + without
+            )
         endpoints = read_endpoints(folder)  # checking the lock instead could keep the new process from it
         return endpoints if endpoints and endpoints.pid == process.pid else None
 
