@@ -110,6 +110,9 @@ class Site:
         self.done.append("free node")
         return plan
 
+    def begins(self) -> None:
+        """Notes nothing."""
+
     def made(self, kind: str, name: str) -> None:
         self.listed.append((kind, name))
 

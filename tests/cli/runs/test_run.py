@@ -363,6 +363,7 @@ def test_what_cannot_be_meant_is_refused(
 ) -> None:
     result = tpuctl("run", *arguments, "--yes")
     assert (result.code, text in result.err, creates(simulator)) == (2, True, 0), result.err
+    assert "continues it" not in result.err
 
 
 def test_a_type_without_capacity_gives_way_to_the_next(tpuctl: Command, simulator: RunningSimulator) -> None:

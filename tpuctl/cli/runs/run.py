@@ -132,8 +132,6 @@ def run(
     if dry_run:
         output.requests(steps.requests(), as_json=session.as_json)
         return
-    if not request.name:
-        output.note(f"Run '{name}'. After an interruption this continues it: {again(typed)}")
     ending = steps.go()
     session.listed.remove("nodes", ending.deleted)
     _show_end(session, ending)
@@ -180,6 +178,12 @@ class Screen:
     def follow(self, run: StoredRun) -> Verdict:
         """Show the log until the run ends, and return how it ended."""
         return follow_to_end(self._session, run)
+
+    def begins(self) -> None:
+        """Say how to continue a run whose name the user does not know."""
+        if not self._whole.is_named:
+            command = again(self._whole.typed)
+            output.note(f"Run '{self._whole.run}'. After an interruption this continues it: {command}")
 
     def made(self, kind: str, name: str) -> None:
         """Keep a name for the shell's completion."""

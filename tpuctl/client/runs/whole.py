@@ -117,6 +117,9 @@ class Screen(Protocol):
     def follow(self, run: StoredRun) -> Verdict:
         """Show the log of a run until it ends, and return how it ended."""
 
+    def begins(self) -> None:
+        """Say how to continue: nothing refuses the run any more, and nothing is created yet."""
+
     def made(self, kind: str, name: str) -> None:
         """Note that a node or run is there."""
 
@@ -376,6 +379,8 @@ class Steps:
 
     def _at(self, phase: Phase, node: str = "", zone: str = "", *, exists: bool = False) -> None:
         position = self._position
+        if position.phase is Phase.PLANNING:
+            self._screen.begins()
         position.phase = phase
         if node:
             position.node, position.zone, position.has_node, position.is_kept = node, zone, exists, False
@@ -425,6 +430,9 @@ class CallScreen:
                 self._output(LogLine(line.worker, moment(line.time), line.text))
 
         return follow(run, self._context.witnesses, reader, show)
+
+    def begins(self) -> None:
+        """Do nothing: who calls has the name."""
 
     def made(self, kind: str, name: str) -> None:
         """Do nothing: there is no shell to complete names."""
