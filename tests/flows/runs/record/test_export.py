@@ -41,6 +41,8 @@ class Site:
         (code / "job.py").write_text(f"{HEADER}import lib.model\n")
         (code / "lib/model.py").write_text("import numpy\n")
         (code / "lib/logo.png").write_bytes(b"\0\1")
+        (code / "lib/train.sh").write_text("python job.py\n")
+        (code / "lib/train.sh").chmod(0o755)
         packed = bundles.pack(lone(code / "job.py"), (code / "lib",))
         self.memory.put(bundle(packed.sha256), packed.data)
         record = Run("r1", CREATED, "ada@laptop", "job.py", (), packed.sha256, "jax", "v3-8", ("numpy",), {})
@@ -73,6 +75,7 @@ def test_it_holds_code_programs_and_records(site: Site) -> None:
         content = {member.name: archive.extractfile(member).read() for member in members}  # type: ignore[union-attr]
     assert modes == {
         "r1/code/job.py": 0o644, "r1/code/lib/logo.png": 0o644, "r1/code/lib/model.py": 0o644,
+        "r1/code/lib/train.sh": 0o755,
         "r1/README.md": 0o644, "r1/requirements.txt": 0o644, "r1/constraints.txt": 0o644, "r1/run.sh": 0o755,
         "r1/record/run.json": 0o644, "r1/record/verdict.json": 0o644, "r1/record/environment.json": 0o644,
         "r1/record/results.json": 0o644, "r1/record/results.md5": 0o644,
@@ -89,7 +92,7 @@ def test_it_says_what_it_is(site: Site) -> None:
     made = site.export()
     data = made.path.read_bytes()
     assert (made.size, made.sha256) == (len(data), hashlib.sha256(data).hexdigest())
-    assert (made.files, made.has_data, made.missing) == (12, False, ())
+    assert (made.files, made.has_data, made.missing) == (13, False, ())
 
 
 def test_the_same_run_gives_the_same_bytes_under_any_name(site: Site) -> None:
@@ -105,7 +108,7 @@ def test_without_records_of_packages_and_results_there_are_none(site: Site) -> N
     with tarfile.open(made.path) as archive:
         names = set(archive.getnames())
     assert not names & {"r1/record/environment.json", "r1/record/results.json", "r1/record/results.md5"}
-    assert made.files == 9
+    assert made.files == 10
 
 
 def test_what_is_not_stored_has_to_be_given(tmp_path: Path) -> None:

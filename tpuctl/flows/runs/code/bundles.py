@@ -27,7 +27,7 @@ from tpuctl.flows.runs.code import programs
 from tpuctl.flows.runs.code.programs import Program
 from tpuctl.flows.runs.code.project_files import Left, ProjectFiles
 from tpuctl.host.worker import requirements
-from tpuctl.host.worker.preparation.tar_files import TarReader
+from tpuctl.host.worker.preparation.tar_files import Member, TarReader
 from tpuctl.host.worker.records import SCRIPT
 from tpuctl.job_header import Header
 from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError
@@ -139,7 +139,8 @@ def check_bundle(code: Bundle, include: Collection[Path], root: Path) -> list[st
     named = {_name(path, root) for path in include if path.is_file()}
     warnings: list[str] = []
     places: list[str] = []
-    for name, _, stream in code.members():
+    for member, stream in code.members():
+        name = member.name
         content = stream.read(LONGEST + 1)
         kind = "" if name == code.script else credential_kind(name, content[:LONGEST])
         if kind and name not in named:
@@ -229,17 +230,17 @@ class Bundle:
         while part := self.archive.read(PART):
             yield part
 
-    def members(self) -> Iterator[tuple[str, int, BinaryIO]]:
-        """Yield name, size and content of each file; it can be read until the next one is asked for."""
+    def members(self) -> Iterator[tuple[Member, BinaryIO]]:
+        """Yield each file with its content, which can be read until the next one is asked for."""
         self.archive.seek(0)
         with gzip.GzipFile(fileobj=self.archive, mode="rb") as unpacked:
             reader = TarReader(cast(BinaryIO, unpacked))
             for member in reader:
-                yield member.name, member.size, cast(BinaryIO, reader)
+                yield member, cast(BinaryIO, reader)
 
     def files(self) -> Iterator[tuple[str, bytes]]:
         """Yield name and whole content of each file."""
-        yield from ((name, stream.read()) for name, _, stream in self.members())
+        yield from ((member.name, stream.read()) for member, stream in self.members())
 
 
 def pack(

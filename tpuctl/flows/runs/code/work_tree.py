@@ -49,8 +49,11 @@ def _diff(repository: Repository, folder: Path, code: Bundle) -> str:
     prefix = "" if prefix == "." else f"{prefix}/"
     with tempfile.TemporaryDirectory(prefix="tpuctl-git-") as place:
         git = BorrowingGit(Path(place), repository)
-        members = (member for member in code.members() if "\n" not in prefix + member[0])
-        hashes = {prefix + name: repository.hash(size, stream) for name, size, stream in members}
+        hashes = {
+            prefix + member.name: repository.hash(member.size, stream)
+            for member, stream in code.members()
+            if "\n" not in prefix + member.name
+        }
         committed = git.committed(list(hashes))
         changed = {path: blob for path, blob in committed.items() if blob.hash != hashes[path]}
         contents = _contents(code, prefix, changed)
@@ -60,9 +63,10 @@ def _diff(repository: Repository, folder: Path, code: Bundle) -> str:
 def _contents(code: Bundle, prefix: str, changed: Mapping[str, Blob]) -> Iterator[tuple[str, bytes]]:
     """Yield the contents of some files; for a big one, bytes that differ from it as from any text."""
     rest = MOST_DIFFERING
-    for name, size, stream in code.members() if changed else ():
-        if prefix + name in changed:
-            both = size + changed[prefix + name].size
-            is_big = size > BIG_FILE or both > rest
+    for member, stream in code.members() if changed else ():
+        path = prefix + member.name
+        if path in changed:
+            both = member.size + changed[path].size
+            is_big = member.size > BIG_FILE or both > rest
             rest -= 0 if is_big else both
-            yield prefix + name, b"\0big" if is_big else stream.read()
+            yield path, b"\0big" if is_big else stream.read()

@@ -344,11 +344,11 @@ def differences(first: Bundle, second: Bundle, names: tuple[str, str]) -> list[F
 def _digests(code: Bundle) -> dict[str, tuple[int, str]]:
     """Return the size and the hash of each file."""
     result = {}
-    for name, size, stream in code.members():
+    for member, stream in code.members():
         digest = hashlib.sha256()
         while part := stream.read(PART):
             digest.update(part)
-        result[name] = size, digest.hexdigest()
+        result[member.name] = member.size, digest.hexdigest()
     return result
 
 
@@ -356,13 +356,14 @@ def _texts(code: Bundle, wanted: Collection[str]) -> dict[str, list[str] | None]
     """Return the lines of some files; None for what is no text, or too long or too much."""
     result: dict[str, list[str] | None] = {}
     left = MOST_HELD
-    for name, size, stream in code.members() if wanted else ():
-        if name in wanted:
-            data = stream.read() if size <= min(LONGEST, left) else b"\0"
+    for member, stream in code.members() if wanted else ():
+        if member.name in wanted:
+            data = stream.read() if member.size <= min(LONGEST, left) else b"\0"
             left -= len(data)
             lines = data.decode("utf-8", "replace").splitlines()
-            is_text = b"\0" not in data and len(lines) <= MOST_LINES
-            result[name] = lines if is_text and max(map(len, lines), default=0) <= LONGEST_LINE else None
+            is_shown = b"\0" not in data and len(lines) <= MOST_LINES
+            is_shown = is_shown and max(map(len, lines), default=0) <= LONGEST_LINE
+            result[member.name] = lines if is_shown else None
     return result
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import stat
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -128,14 +129,15 @@ def _missing(contents: Contents) -> Iterator[str]:
 
 def _write(writer: _Writer, contents: Contents, code: Bundle) -> None:
     record, sources, left = contents.record, list[bytes](), MOST_SOURCE
-    for name, size, stream in code.members():
-        path = "/".join(("code", *_safe(name, record.run)))
-        if name.endswith(".py") and size <= min(LONGEST_SOURCE, left):
-            sources.append(stream.read())
-            left -= size
-            writer.add(path, sources[-1])
-        else:
-            writer.add_stream(path, size, stream)
+    for member, content in code.members():
+        path = "/".join(("code", *_safe(member.name, record.run)))
+        stream: IO[bytes] = content
+        if member.name.endswith(".py") and member.size <= min(LONGEST_SOURCE, left):
+            sources.append(content.read())
+            left -= member.size
+            stream = io.BytesIO(sources[-1])
+        mode = EXECUTABLE if member.mode & stat.S_IXUSR else MODE
+        writer.add_stream(path, member.size, stream, mode=mode)
     pinned = pinned_packages(record, contents.header, contents.environment, sources)
     writer.add("README.md", readme(contents, pinned.unnamed).encode())
     writer.add("requirements.txt", _lines(pinned.requirements))

@@ -119,9 +119,9 @@ def header_of(code: Bundle) -> Header:
     """Return the settings of a bundle's program; raises StateError without its file, UsageError."""
     names = list(programs.header_names(code.kind, code.script, code.directory))
     found = {
-        name: stream.read()
-        for name, size, stream in code.members()
-        if name in (*names, programs.SETTINGS) and size <= job_header.LONGEST_SCRIPT
+        member.name: stream.read()
+        for member, stream in code.members()
+        if member.name in (*names, programs.SETTINGS) and member.size <= job_header.LONGEST_SCRIPT
     }
     name = next((name for name in names if name in found), "")
     if not name and code.kind not in (MODULE, COMMAND):
@@ -133,8 +133,8 @@ def locked(code: Bundle, record: Run) -> list[str]:
     """Return the names of the distributions in a run's lock file; none without one. Raises StateError."""
     texts = (
         stream.read()
-        for name, size, stream in code.members()
-        if name == record.requirements and size <= LARGEST_LOCK
+        for member, stream in code.members()
+        if member.name == record.requirements and member.size <= LARGEST_LOCK
     )
     try:
         return [each.name for each in requirements.parse_lock(next(texts, b"").decode())]

@@ -294,7 +294,7 @@ def _missing(
             f" '{'.' * dotted[0].level}{dotted[0].name}' cannot be imported.",
             hint=f"Run it as a module: -m {module}",
         )
-    named = [name for name, _, _ in code.members()]
+    named = [member.name for member, _ in code.members()]
     of_frameworks = ("jax", "jaxlib", "tensorflow", "torch", "torch_xla", "torch_tpu", "libtpu")
     found = project_imports.missing(sources, named, *present, of_frameworks) if present else {}
     if not found:
