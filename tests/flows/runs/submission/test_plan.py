@@ -417,6 +417,20 @@ class TestHosts:
         )  # fmt: skip
         assert (plan.run.framework, plan.attempt.workers) == (framework, (0, 1, 2, 3))
 
+    @pytest.mark.parametrize(
+        ("imported", "framework"), [("jax", "jax"), ("torch", "pytorch"), ("mine", "tensorflow")]
+    )
+    def test_what_it_imports_counts_before_what_its_project_lists(
+        self, home: Path, tmp_path: Path, imported: str, framework: str
+    ) -> None:
+        """A list names all that a repository uses, such as the TensorFlow that reads its data."""
+        folder = tmp_path / "project"
+        folder.mkdir()
+        (folder / "requirements.txt").write_text("tensorflow\n")
+        (folder / "job.py").write_text(f"import {imported}\n")
+        plain = node(runtime="tpu-ubuntu2204-base")
+        assert planned(folder / "job.py", plain, setup="true").run.framework == framework
+
     @pytest.mark.parametrize("script", ["other.sh", "keras_only.py"])
     def test_one_that_nobody_can_see_is_asked_for(self, project: Path, script: str) -> None:
         plain = node(**SLICE, runtime="tpu-ubuntu2204-base")

@@ -221,7 +221,9 @@ def _settled(program: Program, request: SubmitRequest) -> tuple[Header, ProjectL
         return header, lists
     sources = _sources(program, request, lists)
     environment = {**header.tpuctl.env, **request.environment}
-    found = project_imports.framework((), header.dependencies) or _framework(sources, environment)
+    listed, imported = project_imports.framework((), header.dependencies), _framework(sources, environment)
+    # A list names all that a repository uses, a header what its script needs.
+    found = imported or listed if lists.provenance else listed or imported
     table = msgspec.structs.replace(header.tpuctl, framework=found)
     origins = {**header.origins, "framework": "imports and requirements"}
     return msgspec.structs.replace(header, tpuctl=table, origins=origins), lists
