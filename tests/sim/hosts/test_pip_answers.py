@@ -86,7 +86,8 @@ def test_a_host_says_that_its_image_has_another_python(
     said: Any = answer(machine, ["install", "one"], [])
     own = "{}.{}".format(*sys.version_info)
     assert said["lines"][1].startswith(
-        f"[tpu-sim] PYTHON: a real host of v2-alpha-tpuv6e has Python 3.10, this one has {own}."
+        f"[tpu-sim] PYTHON: a real host of v2-alpha-tpuv6e has Python 3.10, this one has {own}. "
+        "A script that requires another gets it there."
     )
     assert said["wanted"] == ["one"]
 

@@ -156,6 +156,7 @@ def _python_of_image() -> list[str]:
         return []
     return [
         f"{FINDING}: a real host of {found.name} has Python {found.python}, this one has {OWN}. "
+        "A script that requires another gets it there. "
         f"'tpuctl sim start --python image' runs {found.python}."
     ]
 

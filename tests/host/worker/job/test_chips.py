@@ -258,7 +258,7 @@ def test_a_lock_file_of_another_user_is_deleted_unless_somebody_has_locked_it(
     monkeypatch.undo()
     monkeypatch.setenv("TPUCTL_HOST_ROOT", str(root))
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    chips._remove_stale_lock(str(log))
+    chips.await_free(SPEC, str(log))
     assert not lock.exists()
     assert log.read_text() == (
         f"[tpuctl] deleted /tmp/libtpu_lockfile of user '{getpass.getuser()}', which no process had locked\n"
@@ -304,6 +304,18 @@ def test_a_script_starts_without_them_at_last(root: Path, log: Path) -> None:
         "[tpuctl] waiting for 2 of 4 TPU device files\n"
         "[tpuctl] 2 of 4 TPU device files are there after 0 s: the script starts all the same\n"
     )
+
+
+def test_a_script_starts_once_its_device_files_are_there(host: Host) -> None:
+    """On v5e and later they come after SSH: JAX without them runs on the CPU."""
+    devices = sorted(Path(host.environment["TPUCTL_HOST_ROOT"], "dev").glob("accel[0-9]*"))
+    devices[0].unlink()
+    looks = "import os; print(os.path.exists(os.environ['TPUCTL_HOST_ROOT'] + '/dev/accel0'))"
+    waits = f"waiting for 1 of {len(devices)} TPU device files\n".encode()
+    with host.supervise(looks, "", chips=len(devices)):
+        host.wait_for_output(waits)
+        devices[0].touch()
+    assert host.log() == b"[tpuctl] " + waits + b"True\n"
 
 
 def test_libtpu_logs_into_the_folder_of_the_attempt(host: Host) -> None:
