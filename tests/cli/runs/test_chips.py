@@ -57,7 +57,7 @@ def test_one_worker_of_a_slice_is_told_from_the_others(simulator: RunningSimulat
 def test_the_servers_of_a_pod_image_hold_the_chips_for_tensorflow(
     simulator: RunningSimulator, tpuctl: Command
 ) -> None:
-    assert tpuctl("up", "v3-32", "--name", "n1", "--yes", "--runtime", "tpu-vm-tf-2.16.0-pod").code == 0
+    assert tpuctl("up", "v3-32", "--name", "n1", "--yes", "--runtime", "tpu-vm-tf-2.17.1-pod-pjrt").code == 0
     take = "import os, _tpuctl_chips; print(_tpuctl_chips.take(os.environ))"  # as JAX does there
     refused = tpuctl("exec", "n1", "--worker", "1", "--", "python3", "-c", take)
     assert "TPU initialization failed: open(/dev/accel0): Device or resource busy" in refused.out
