@@ -9,7 +9,7 @@
 # dataset = "mnist"
 # framework = "jax"
 # ///
-"""Train a small network to classify handwritten digits, with JAX, on the chips of one host.
+"""Train a small network to classify handwritten digits, with JAX, on the chips of one host or of several.
 
     tpuctl data upload mnist SOURCE --file-format arrayrecord
     tpuctl submit jobs/with_jax/mnist.py                      on a Cloud TPU
@@ -32,13 +32,13 @@ from typing import Any
 
 import grain
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import orbax.checkpoint as ocp
 import tensorflow_datasets as tfds  # its data source needs no TensorFlow
 from etils import epath
 from flax import nnx
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 
@@ -82,24 +82,31 @@ def load(example: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def batches(source: Any, options: argparse.Namespace) -> grain.IterDataset:
-    """Return all epochs of the source, each in another order that only the seed decides on."""
-    dataset = grain.MapDataset.source(source).seed(options.seed).shuffle().repeat(options.epochs).map(load)
-    return dataset.batch(options.batch, drop_remainder=True).to_iter_dataset()
+    """Return this host's part of all epochs of the source, each in an order that only the seed decides on."""
+    dataset = grain.MapDataset.source(source).seed(options.seed).shuffle().repeat(options.epochs)
+    own = dataset[jax.process_index() :: jax.process_count()].map(load)
+    return own.batch(options.batch // jax.process_count(), drop_remainder=True).to_iter_dataset()
 
 
 class Stop:
     """Whether the machine asked the program to end: a preempted TPU VM has 30 seconds from SIGTERM on."""
 
     def __init__(self) -> None:
-        self.requested = False
+        self._requested = False
         signal.signal(signal.SIGTERM, self._request)
 
     def _request(self, number: int, frame: FrameType | None) -> None:
-        self.requested = True
+        self._requested = True
+
+    def is_requested(self) -> bool:
+        """Return whether a host was asked to end: all of them end at the same step, or wait for ever."""
+        return bool(multihost_utils.process_allgather(np.asarray(self._requested)).any())
 
 
 def main() -> None:
     """Train, and write checkpoints and result.json."""
+    if int(os.environ.get("TPUCTL_WORKERS", "1")) > 1:
+        jax.distributed.initialize()  # the hosts of a slice find each other
     options = parse()
     stop = Stop()
     builder = tfds.builder_from_directory(options.data)
@@ -118,8 +125,10 @@ def main() -> None:
     keep = ocp.CheckpointManagerOptions(max_to_keep=options.keep_checkpoints or None)
     with ocp.CheckpointManager(options.checkpoints, options=keep) as checkpoints:
         step = restore(checkpoints, model, optimizer, iterator)
-        while step < total and not stop.requested and step != options.stop_after:
-            images, labels = jax.device_put(next(iterator), by_device)
+        while step < total and step != options.stop_after and not stop.is_requested():
+            images, labels = (
+                jax.make_array_from_process_local_data(by_device, own) for own in next(iterator)
+            )
             loss = train_step(model, optimizer, images, labels)
             step += 1
             if step % options.checkpoint_every == 0 or step == total:
@@ -135,13 +144,13 @@ def main() -> None:
     correct = sum(int(count_correct(model, *batch)) for batch in whole(test))
     result = {"step": step, "accuracy": correct / len(test), "images": len(test)}
     say(f"measured: {result['accuracy']:.4f} of {len(test)} test images")
-    epath.Path(options.out, "result.json").write_text(json.dumps(result) + "\n")
+    if jax.process_index() == 0:
+        epath.Path(options.out, "result.json").write_text(json.dumps(result) + "\n")
 
 
-def whole(source: Any) -> Iterator[tuple[jax.Array, jax.Array]]:
-    """Yield each example once, in batches."""
-    for images, labels in grain.MapDataset.source(source).map(load).batch(1000):
-        yield jnp.asarray(images), jnp.asarray(labels)
+def whole(source: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield each example once, in batches that are the same on every host."""
+    yield from grain.MapDataset.source(source).map(load).batch(1000)
 
 
 def save(checkpoints: Any, step: int, model: Network, optimizer: nnx.Optimizer, iterator: Any) -> None:
@@ -171,8 +180,9 @@ def restore(checkpoints: Any, model: Network, optimizer: nnx.Optimizer, iterator
 
 
 def say(line: str) -> None:
-    """Print at once: the log is followed while the program runs."""
-    print(line, flush=True)
+    """Print once, and at once: the log is followed while the program runs."""
+    if jax.process_index() == 0:
+        print(line, flush=True)
 
 
 def parse() -> argparse.Namespace:
