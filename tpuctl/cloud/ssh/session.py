@@ -22,9 +22,8 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import fabric
 import paramiko
 
 from tpuctl.atomic_files import PRIVATE
@@ -46,6 +45,9 @@ from tpuctl.errors import HostError
 from tpuctl.nodes import Node, SshKey
 from tpuctl.parallel import Result, allow_open_files, fanout
 
+if TYPE_CHECKING:
+    import fabric
+
 
 class _Client(paramiko.SSHClient):  # type: ignore[misc]  # paramiko has no annotations
     """What fabric closes: a login that was made here."""
@@ -57,6 +59,8 @@ class _Client(paramiko.SSHClient):  # type: ignore[misc]  # paramiko has no anno
 
 def fabric_connection(transport: paramiko.Transport, worker: str, user: str) -> fabric.Connection:
     """Return fabric's connection over a login that was made here; it ends with that."""
+    import fabric  # noqa: PLC0415  slow, and commands need none
+
     connection = fabric.Connection.__new__(fabric.Connection)
     vars(connection).update(
         vars(_pattern()),
@@ -71,6 +75,8 @@ def _pattern() -> fabric.Connection:
 
     Its configuration changes while fabric makes a connection with it: threads must not share one then.
     """
+    import fabric  # noqa: PLC0415  slow, and commands need none
+
     return fabric.Connection(
         "nowhere", config=fabric.Config(lazy=True, overrides={"load_ssh_configs": False})
     )
