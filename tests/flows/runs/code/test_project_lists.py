@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -257,6 +258,80 @@ class TestLargeLists:
         )
         read(project, ["all"])
         assert max(calls[name] for name in (*names, *(f"q{name}" for name in names))) < 10
+
+
+WORKSPACE = """
+[project]
+name = "mine"
+dependencies = ["member"]
+[tool.uv.sources]
+member = {{ workspace = true }}
+[tool.uv.workspace]
+members = {patterns}
+"""
+
+
+class TestFolders:
+    """A project from elsewhere may name any folder."""
+
+    @pytest.mark.parametrize("pattern", ["/", "../*", "../**", "out/*", "**/../../*", "**x", "\\u0000"])
+    def test_no_pattern_of_a_workspace_leads_out_of_the_project(self, project: Path, pattern: str) -> None:
+        write(project.parent / "member", pyproject__toml="no TOML")
+        (project / "out").symlink_to(project.parent)
+        write(project, pyproject__toml=WORKSPACE.format(patterns=f'["{pattern}"]'))
+        assert read(project).notes == (
+            "Hosts do not install 'member' of pyproject.toml: it is no folder of the project.",
+        )
+
+    def test_a_pattern_looks_into_each_folder_once(
+        self, project: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        deep = project.joinpath(*["a"] * 30)
+        write(deep / "x", pyproject__toml='[project]\nname = "member"\ndependencies = ["einops"]\n')
+        for name in ("b", "c"):
+            (deep / name).symlink_to(project)
+        listed = Counter[str]()
+
+        def count(folder: Path) -> list[str]:
+            listed[str(folder)] += 1
+            return names(folder)
+
+        names = os.listdir
+        monkeypatch.setattr(os, "listdir", count)
+        write(project, pyproject__toml=WORKSPACE.format(patterns='["**/**/**/**/**/**/x"]'))
+        assert read(project).requirements == ("einops",)
+        assert max(listed.values()) <= 7
+
+    def test_packages_that_require_each_other_in_a_row_are_refused_at_a_depth(self, project: Path) -> None:
+        for number in range(200):
+            text = f'[project]\nname = "p{number}"\ndependencies = ["../p{number + 1}"]\n'
+            write(project / f"p{number}", pyproject__toml=text)
+        write(project, requirements__txt="./p0")
+        with pytest.raises(UsageError, match="p50 is required through more than 50 packages"):
+            read(project)
+
+    @pytest.mark.parametrize(
+        "files",
+        [
+            {"pyproject__toml": PYPROJECT + "[tool.setuptools]\npackage-dir = 5\n"},
+            {"pyproject__toml": PYPROJECT + "[tool.setuptools.dynamic.dependencies]\nfile = 5\n"},
+            {"pyproject__toml": PYPROJECT + "[tool.hatch.metadata.hooks.requirements_txt]\nfiles = 5\n"},
+            {"pyproject__toml": PYPROJECT + "[tool.uv.workspace]\nmembers = 5\n"},
+            {"pyproject__toml": PYPROJECT.replace("jax", "./\\u0000")},
+            {"requirements__txt": "--hash=sha256:aa"}, {"requirements__txt": "x\n\x0c"},
+            {"requirements__txt": f"-r {'x' * 300}"},
+        ],
+    )  # fmt: skip
+    def test_what_no_project_has_is_refused(self, project: Path, files: dict[str, str]) -> None:
+        write(project, **files)
+        with pytest.raises(UsageError):
+            read(project)
+
+    def test_a_name_that_is_too_long_for_a_file_is_none(self, project: Path) -> None:
+        long = "x" * 300
+        packages = f'[tool.setuptools.package-dir]\n"" = "{long}"\n'
+        write(project, pyproject__toml=f'[project]\nname = "{long}"\ndependencies = ["./{long}"]\n{packages}')
+        assert read(project).requirements == ()
 
 
 class TestIndexes:

@@ -6,6 +6,7 @@ if the user has named it, too.
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
 import shlex
@@ -34,6 +35,8 @@ _KNOWN = re.compile(
 """PyPI, and Google's own pages for JAX and libtpu: where packages come from without a word of the user."""
 MOST_FILES = 100
 """Files that a requirements.txt may include."""
+MOST_DEPTH = 50
+"""Packages of a project that require each other in a row."""
 _OPTION = re.compile(r"(-r|-c|-f|-i|-e|--[a-z-]+)(?:[ \t]*=[ \t]*|[ \t]+|$)(.*)")
 _LONG = {
     "-r": "--requirement", "-c": "--constraint", "-f": "--find-links", "-i": "--index-url", "-e": "--editable"
@@ -169,17 +172,51 @@ class _Project(msgspec.Struct, rename="kebab"):
     requires_python: str = ""
 
 
+class _Workspace(msgspec.Struct):
+    members: tuple[str, ...] = ()
+
+
 class _Uv(msgspec.Struct):
     sources: dict[str, Any] = {}
     index: tuple[dict[str, Any], ...] = ()
-    workspace: dict[str, Any] = {}
+    workspace: _Workspace = msgspec.field(default_factory=_Workspace)
+
+
+class _Files(msgspec.Struct):
+    file: str | tuple[str, ...] = ()
+
+
+class _Dynamic(msgspec.Struct):
+    dependencies: _Files = msgspec.field(default_factory=_Files)
+
+
+class _Setuptools(msgspec.Struct, rename="kebab"):
+    package_dir: dict[str, str] = {}
+    dynamic: _Dynamic = msgspec.field(default_factory=_Dynamic)
+
+
+class _Hook(msgspec.Struct, rename="kebab"):
+    files: tuple[str, ...] = ()
+    optional_dependencies: dict[str, tuple[str, ...]] = {}
+
+
+class _Hooks(msgspec.Struct):
+    requirements_txt: _Hook = msgspec.field(default_factory=_Hook)
+
+
+class _Metadata(msgspec.Struct):
+    hooks: _Hooks = msgspec.field(default_factory=_Hooks)
+
+
+class _Hatch(msgspec.Struct):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
 
 
 class _Tools(msgspec.Struct):
     uv: _Uv = msgspec.field(default_factory=_Uv)
     poetry: dict[str, Any] = {}
-    setuptools: dict[str, Any] = {}
-    hatch: dict[str, Any] = {}
+    setuptools: _Setuptools = msgspec.field(default_factory=_Setuptools)
+    hatch: _Hatch = msgspec.field(default_factory=_Hatch)
 
 
 class _PyProject(msgspec.Struct, rename="kebab"):
@@ -206,7 +243,7 @@ def _groups_in(item: str | dict[str, str]) -> Sequence[str]:
 class _Reader:
     """Reads files below one folder."""
 
-    def __init__(self, folder: Path, root: Path, seen: set[Path]) -> None:
+    def __init__(self, folder: Path, root: Path, seen: set[Path], depth: int = 0) -> None:
         self.folder = folder
         self.root = root
         self.places: list[str] = []
@@ -221,6 +258,8 @@ class _Reader:
         self._seen = seen
         """Folders whose packages are read."""
         self._files: set[Path] = set()
+        self._depth = depth
+        self._of_workspace: dict[str, str] | None = None
 
     def pyproject(self) -> _PyProject:
         """Return pyproject.toml; an empty one where there is none."""
@@ -237,7 +276,7 @@ class _Reader:
             poetry = self._of_poetry(tools.poetry)
         if project is None:
             return poetry if tools.poetry else setup
-        modules = project_package.modules_of(self.folder, tools.setuptools.get("package-dir", {}))
+        modules = project_package.modules_of(self.folder, tools.setuptools.package_dir)
         listed = Package(
             name=project.name,
             version=project.version or project_package.version_in(self.folder, modules, project.name),
@@ -289,7 +328,7 @@ class _Reader:
             ) from error
         listed = [*package.dependencies]
         files = [*self._dynamic_files(content)]
-        of_hook = self._hook(content).get("optional-dependencies", {})
+        of_hook = content.tool.hatch.metadata.hooks.requirements_txt.optional_dependencies
         for extra in extras:
             self.places.append(f"extra {extra}")
             if extra in of_hook:
@@ -303,13 +342,13 @@ class _Reader:
             own_groups = self._listed(content.dependency_groups, group, "group", _groups_in)
             listed += own_groups if of_poetry is None else of_poetry
         for name in files:
-            self.read_requirements(self.folder / str(name), self.requirements)
+            self.read_requirements(self.folder / name, self.requirements)
         if not listed and not files and of_hook:
             self.notes.append(f"{PYPROJECT} lists packages in extras only: --extra {' or '.join(of_hook)}")
         git = self._read_lock() if (self.folder / UV_LOCK).is_file() else {}
         sources = {normalized(name): source for name, source in content.tool.uv.sources.items()}
         for text in listed:
-            self._add(text, file, sources, git, content.tool.uv.workspace)
+            self._add(text, file, sources, git, content.tool.uv.workspace.members)
         for index in content.tool.uv.index:
             url = str(index.get("url", ""))
             if not _KNOWN.fullmatch(url):
@@ -317,16 +356,9 @@ class _Reader:
 
     def _dynamic_files(self, content: _PyProject) -> Sequence[str]:
         """Return the files that setuptools, or the hook hatch-requirements-txt, takes dependencies from."""
-        dynamic = content.tool.setuptools.get("dynamic", {})
-        table = dynamic.get("dependencies", {}) if isinstance(dynamic, dict) else {}
-        named = table.get("file", ()) if isinstance(table, dict) else ()
-        return [named] if isinstance(named, str) else [*named, *self._hook(content).get("files", ())]
-
-    def _hook(self, content: _PyProject) -> dict[str, Any]:
-        hook: Any = content.tool.hatch
-        for name in ("metadata", "hooks", "requirements_txt"):
-            hook = hook.get(name, {}) if isinstance(hook, dict) else {}
-        return hook if isinstance(hook, dict) else {}
+        named = content.tool.setuptools.dynamic.dependencies.file
+        of_hook = content.tool.hatch.metadata.hooks.requirements_txt.files
+        return [named] if isinstance(named, str) else [*named, *of_hook]
 
     def _listed(
         self,
@@ -359,7 +391,7 @@ class _Reader:
         return read.extras if read.name == own else ()
 
     def _add(
-        self, text: str, file: str, sources: dict[str, Any], git: dict[str, str], workspace: dict[str, Any]
+        self, text: str, file: str, sources: dict[str, Any], git: dict[str, str], members: Sequence[str]
     ) -> None:
         if text.startswith(("./", "../")):
             self._add_folder(text, self.folder, file, self.requirements)
@@ -367,7 +399,7 @@ class _Reader:
         read = self._parsed(_EGG_OF_URL.sub("", text), file)
         source = sources.get(read.name)
         if isinstance(source, dict) and ({"path", "workspace"} & source.keys()):
-            path = source.get("path") or self._member(read.name, workspace)
+            path = source.get("path") or self._members(members).get(read.name)
             self._add_folder(str(path or read.name), self.folder, file, self.requirements)
         elif read.name in git and not read.url:
             extras = f"[{','.join(read.extras)}]" if read.extras else ""
@@ -382,23 +414,53 @@ class _Reader:
         else:
             self.requirements.append(read.text)
 
-    def _member(self, name: str, workspace: dict[str, Any]) -> str:
-        """Return the folder of a workspace's member, empty for none."""
-        for pattern in workspace.get("members", ()):
-            for folder in self.folder.glob(str(pattern).lstrip("/")):
-                of_folder = _Reader(folder.resolve(), self.root, set())
-                if normalized(of_folder.package(of_folder.pyproject()).name) == name:
-                    return os.path.relpath(folder, self.folder)
-        return ""
+    def _members(self, patterns: Sequence[str]) -> dict[str, str]:
+        """Return the packages of a workspace by their names, and their folders from this one."""
+        if self._of_workspace is None:
+            self._of_workspace = {}
+            for folder in sorted(set[Path]().union(*map(self._matching, patterns))):
+                if (folder / PYPROJECT).is_file():
+                    of_folder = _Reader(folder, self.root, set())
+                    name = normalized(of_folder.package(of_folder.pyproject()).name)
+                    self._of_workspace.setdefault(name, os.path.relpath(folder, self.folder))
+        return self._of_workspace
+
+    def _matching(self, pattern: str) -> set[Path]:
+        """Return the folders of the project that a pattern names, each once however many ways lead to it."""
+        found = {self.folder}
+        for part in pattern.split("/"):
+            if part == "**":
+                pending = [*found]
+                while pending:
+                    new = self._folders(pending.pop()) - found
+                    found |= new
+                    pending += new
+            elif part == "..":
+                found = {folder.parent for folder in found if folder != self.root}
+            elif part not in ("", "."):
+                found = set[Path]().union(*(self._folders(folder, part) for folder in found))
+        return found
+
+    def _folders(self, above: Path, pattern: str = "*") -> set[Path]:
+        """Return the folders in a folder whose names match; links count that stay in the project."""
+        try:
+            names = os.listdir(above)
+        except OSError:
+            return set()
+        paths = (os.path.realpath(above / name) for name in fnmatch.filter(names, pattern))
+        found = {Path(path) for path in paths if os.path.isdir(path)}
+        return {path for path in found if path.is_relative_to(self.root)}
 
     def _add_folder(self, text: str, above: Path, file: str, target: list[str]) -> None:
         """Take the package in a folder of the project as installed, and read what it requires."""
         path, _, extras = text.partition("[")
-        folder = Path(os.path.realpath(above / path.removeprefix("file:")))
-        if not folder.is_relative_to(self.root) or not folder.is_dir():
+        folder = self._real(above / path.removeprefix("file:"))
+        if not folder.is_relative_to(self.root) or not os.path.isdir(folder):
             self.notes.append(f"Hosts do not install '{text}' of {file}: it is no folder of the project.")
             return
-        other = _Reader(folder, self.root, self._seen)
+        other = _Reader(folder, self.root, self._seen, self._depth + 1)
+        if other._depth > MOST_DEPTH:
+            raise UsageError(f"{folder} is required through more than {MOST_DEPTH} packages.", hint="")
         is_read = folder in self._seen and folder != self.folder
         content = other.pyproject()
         package = other.package(content)
@@ -443,7 +505,7 @@ class _Reader:
     def read_requirements(self, path: Path, target: list[str]) -> None:
         """Read a file in pip's format, and those that it includes, into `target`."""
         path = Path(os.path.normpath(path))
-        if not Path(os.path.realpath(path)).is_relative_to(self.folder):
+        if not self._real(path).is_relative_to(self.folder):
             raise UsageError(f"{path} is outside of the project {self.folder}.", hint="Move it there.")
         if path in self._files:
             return
@@ -459,7 +521,7 @@ class _Reader:
                     self.notes.append(
                         f"The hashes in {file} are not checked: name it as requirements in a header."
                     )
-                if words[0].startswith((".", "/", "file:")) and not words[0].endswith(".whl"):
+                if line.startswith((".", "/", "file:")) and not words[0].endswith(".whl"):
                     self._add_folder(words[0], path.parent, file, target)
                     continue
                 text = _EGG.sub(r"\2 @ \1", " ".join(words))
@@ -521,6 +583,14 @@ class _Reader:
             raise UsageError(
                 f"{self.folder / place}: {error}.",
                 hint="List what the script needs in its header: dependencies = [...]",
+            ) from error
+
+    def _real(self, path: Path) -> Path:
+        try:
+            return Path(os.path.realpath(path))
+        except ValueError as error:
+            raise UsageError(
+                f"{self.folder} names {os.fspath(path)!r}, which is no path.", hint=""
             ) from error
 
     def _toml(self, file: str, kind: Any) -> Any:

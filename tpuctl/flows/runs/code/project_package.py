@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import configparser
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -97,7 +98,7 @@ def of_setup(folder: Path) -> Package:
 def modules_of(folder: Path, package_dir: Mapping[str, Any]) -> str:
     """Return the folder of modules, of a mapping as setuptools has it; by default `src` where it is used."""
     named = str(package_dir.get("", "")).strip("./")
-    if named and ".." not in named and (folder / named).is_dir():
+    if named and ".." not in named and os.path.isdir(folder / named):
         return named
     return "src" if any((folder / "src").glob("*/*.py")) else ""
 
@@ -106,7 +107,7 @@ def version_in(folder: Path, modules: str, name: str) -> str:
     """Return the text that a package binds to `__version__`, empty where nobody can see it."""
     package = folder / modules / name.replace("-", "_")
     for file in (package / "__init__.py", package / "version.py", package / "_version.py"):
-        if file.is_file() and (match := _DUNDER.search(bundles.text(file, "file"))):
+        if os.path.isfile(file) and (match := _DUNDER.search(bundles.text(file, "file"))):
             return match[1]
     return ""
 
