@@ -226,6 +226,19 @@ class TestPaths:
         url = "https://example.com/cats.zip"
         refused(tpuctl("data", "plan", "cats", url), 2, f"{url} is a URL", f"curl -LO {url}")
 
+    @pytest.mark.parametrize(
+        "command",
+        [("submit",), ("data", "plan", "cats"), ("verify",), ("init", "--from-terraform")],
+        ids=" ".join,
+    )
+    def test_one_that_no_file_can_have(self, tpuctl, command) -> None:
+        refused(tpuctl(*command, "x" * 300), 2, "File name too long: ", "xxx")
+
+    def test_of_a_user_whom_this_machine_does_not_know(self, tpuctl, node) -> None:
+        Path("tpuctl.toml").write_text('ssh_key = "~nobody-has-this-name/key"\n')
+        refused(tpuctl("exec", node, "--", "true"), 3, "~nobody-has-this-name/key")
+        assert "~nobody-has-this-name/key" in tpuctl("doctor").out
+
 
 class TestSubmit:
     @pytest.mark.usefixtures("nothing_created")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import importlib
 import itertools
@@ -256,6 +257,9 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            shown = UsageError(f"{error.strerror}: {error.filename}", hint="Give another path.")
+            return _show(shown, as_json=as_json)
         return _show_bug(error, arguments, as_json=as_json)
 
 
