@@ -234,11 +234,6 @@ class TestPaths:
     def test_one_that_no_file_can_have(self, tpuctl, command) -> None:
         refused(tpuctl(*command, "x" * 300), 2, "File name too long: ", "xxx")
 
-    def test_of_a_user_whom_this_machine_does_not_know(self, tpuctl, node) -> None:
-        Path("tpuctl.toml").write_text('ssh_key = "~nobody-has-this-name/key"\n')
-        refused(tpuctl("exec", node, "--", "true"), 3, "~nobody-has-this-name/key")
-        assert "~nobody-has-this-name/key" in tpuctl("doctor").out
-
 
 class TestSubmit:
     @pytest.mark.usefixtures("nothing_created")

@@ -255,7 +255,7 @@ class TestFormats:
         ("host_keys", "any"), ("python_archives", "3.12=x"), ("cross_region", "maybe"),
         ("restarts", "often"), ("restarts_on_failure", "unlimited"),
         ("service_account", "tpu"), ("ssh_user", "ada lovelace"), ("owner", "ada lovelace"),
-        ("ssh_key", "-oProxyCommand=id"),
+        ("ssh_key", "-oProxyCommand=id"), ("ssh_key", "~nobody/key"),
         ("terraform", "-chdir=elsewhere"),
         ("watch_types", "v3-8 v4-8"), ("watch_zones", "europe-west4"), ("watch_max_price", "much"),
     )  # fmt: skip

@@ -6,7 +6,6 @@ The only place that knows which target a command runs on.
 from __future__ import annotations
 
 import json
-import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -128,7 +127,7 @@ class Cloud:
         """SSH to the hosts."""
         from tpuctl.cloud.ssh import Ssh  # noqa: PLC0415
 
-        key = Path(os.path.expanduser(self.config.require("ssh_key")))
+        key = Path(self.config.require("ssh_key")).expanduser()
         return Ssh(self.config.require("ssh_user"), key, self._dial)
 
     @cached_property

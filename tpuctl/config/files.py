@@ -264,7 +264,7 @@ def read_files(folder: Path, environ: Mapping[str, str]) -> list[SettingsFile]:
     path = user_file(environ)
     own = read_file(path, is_users=True) if path.is_file() else None
     named = environ.get(VARIABLE)
-    nearest_file = folder / os.path.expanduser(named) if named else find_file(folder, environ)
+    nearest_file = folder / Path(named).expanduser() if named else find_file(folder, environ)
     if nearest_file is None:
         return [own] if own else []
     content, _ = read(nearest_file) if named else (_read_found(nearest_file, own, environ), None)
@@ -309,7 +309,7 @@ def _folders(path: Path, value: object) -> tuple[Path, ...]:
             f"{path}: '{SAFE_FOLDERS}' has to be a list of folders.",
             hint=f'Write {SAFE_FOLDERS} = ["/srv/team"].',
         )
-    folders = tuple(Path(os.path.expanduser(folder)) for folder in value)
+    folders = tuple(Path(folder).expanduser() for folder in value)
     relative = [str(folder) for folder in folders if not folder.is_absolute()]
     if relative:
         raise ConfigError(

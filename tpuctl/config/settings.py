@@ -27,8 +27,8 @@ class Format:
 
 
 LOCAL_PATH = Format(
-    r"(?!-)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,4096}",
-    "a path on this machine, without control characters, that does not begin with a dash",
+    r"(?!-|~[^/])[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,4096}",
+    "a path on this machine, without control characters, that does not begin with a dash or ~NAME",
 )
 BUCKET = Format(
     r"(?!goog)(?!.*google)(?!\d+\.\d+\.\d+\.\d+$)(?=.{3,222}$)[a-z0-9][-_a-z0-9]{1,61}[a-z0-9](\.[-_a-z0-9]{1,63})*",

@@ -311,7 +311,7 @@ def _terraform(config: Config, connected: Connect) -> str:
     source = config.get("terraform")
     if source is None:
         return "not used: nothing to compare with"
-    path = Path(config.values["terraform"].origin).parent / os.path.expanduser(source)
+    path = Path(config.values["terraform"].origin).parent / Path(source).expanduser()
     command = f"tpuctl init --from-terraform {shlex.quote(source)} --force"
     if not path.exists():
         raise _not_compared(config, f"{path} is not on this machine", f"Where it is, run: {command}")
@@ -346,7 +346,7 @@ def _not_compared(config: Config, why: str, fix: str) -> CheckWarning | ConfigEr
 
 
 def _ssh_key(config: Config, connected: Connect) -> str:
-    path = Path(os.path.expanduser(config.require("ssh_key")))
+    path = Path(config.require("ssh_key")).expanduser()
     if not path.exists():
         return f"{path} will be made by the first 'tpuctl up'"
     connected().ssh.login_key()
