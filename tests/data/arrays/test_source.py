@@ -230,6 +230,27 @@ def test_a_damaged_archive_is_named(tmp_path: Path, packed: bool, damage: str) -
     assert "'data.npz' is a damaged .npz archive" in refused(file)
 
 
+@pytest.mark.parametrize("damage", [(b"PK\x05\x06", 16, b"\xff" * 4), (b"PK\x01\x02", 46, b"\xff")])
+def test_an_archive_whose_directory_is_damaged_is_named(
+    tmp_path: Path, damage: tuple[bytes, int, bytes]
+) -> None:
+    file = tmp_path / "data.npz"
+    np.savez(file, x=np.zeros(3))
+    mark, offset, wrong = damage
+    data = bytearray(file.read_bytes())
+    begin = data.rindex(mark) + offset
+    data[begin : begin + len(wrong)] = wrong
+    if mark.endswith(b"\2"):
+        data[begin - 46 + 9] |= 8  # the name is in UTF-8
+    file.write_bytes(data)
+    assert "'data.npz' is a damaged .npz archive" in refused(file)
+
+
+def test_an_archive_without_arrays_is_named(tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz")
+    assert "has no arrays" in refused(tmp_path / "data.npz")
+
+
 def test_an_archive_of_something_else_is_named(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "data.npz", "w") as archive:
         archive.writestr("readme.txt", "hello, I am a text")

@@ -92,6 +92,11 @@ def test_a_link_is_read_where_the_user_names_it(file: Path, tmp_path: Path) -> N
     assert tree.read(listed(tree, "a.csv")) == b"12345"
 
 
+@pytest.mark.parametrize("name", ["a\0b", "x" * 300, "x" * 5000, "a/" * 3000])
+def test_nothing_has_a_name_that_no_file_can_have(tmp_path: Path, name: str) -> None:
+    assert LocalTree(tmp_path).look(name) is None
+
+
 def test_a_pipe_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "features.json")
     entry = LocalTree(tmp_path).look("features.json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import struct
@@ -35,7 +36,10 @@ _WRONG_HEADERS = (
 def read_numpy(tree: Tree, options: Options, progress: ScanProgress) -> ArraySource:
     """Return the arrays of the only file of a tree, or of all NumPy files below it; raises UsageError."""
     with closed_on_error(Contents(list_files(tree, NUMPY), progress)) as contents:
-        return read_arrays("numpy", contents, pair(_arrays(contents, progress)), options, progress)
+        blocks = pair(_arrays(contents, progress))
+        if not blocks:
+            raise UsageError(f"'{tree.name}' has no arrays.", hint="numpy.savez writes some.")
+        return read_arrays("numpy", contents, blocks, options, progress)
 
 
 def _arrays(contents: Contents, progress: ScanProgress) -> Iterator[NamedArray]:
@@ -68,7 +72,9 @@ def _members(contents: Contents, file: int, progress: ScanProgress) -> Iterator[
                 title = member.filename.removesuffix(".npy")
                 with archive.open(member) as stream:
                     yield title, _member(contents, file, member, stream, f"{name}: {title}", progress)
-    except (zipfile.BadZipFile, EOFError, zlib.error, struct.error) as error:
+    except (zipfile.BadZipFile, EOFError, zlib.error, struct.error, ValueError, OSError) as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # of a place before the beginning
+            raise
         raise _damaged(name, str(error) or "it ends in the middle") from error
     except (RuntimeError, NotImplementedError) as error:
         raise _damaged(name, f"it is encrypted, or packed in another way: {error}") from error

@@ -28,6 +28,9 @@ _MOST = 100_000
 """Names that braces may mean."""
 
 
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
+
+
 class NamePattern:
     """The last part of a path, as shells and WebDataset write several names: `*.csv`, `a-{000..009}.tar`."""
 
@@ -205,13 +208,17 @@ class LocalTree:
     def look(self, path: str) -> Entry | None:
         """As `Tree.look`; the only file may be a link to anywhere: the user has named it."""
         full, named = self.root / path, path == self.only
-        problem = self._problem(path) if full.is_symlink() and not named else _not_text(full.name)
+        problem = self._problem(path) if os.path.islink(full) and not named else _not_text(full.name)
         if problem:
             return Entry(full.name, "other", problem=problem)
         try:
             status = full.stat()
-        except (FileNotFoundError, NotADirectoryError):
+        except ValueError:  # a NUL, as annotations may have it
             return None
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return None
+            raise
         if not named and not full.resolve().is_relative_to(self.root.resolve()):
             return Entry(full.name, "other", problem="lies behind a link that leaves the source")
         if stat.S_ISDIR(status.st_mode):
