@@ -123,7 +123,7 @@ def damaged(file: Path, why: str) -> UsageError:
 def _of_zip(file: Path) -> Iterator[_Member]:
     with zipfile.ZipFile(file) as archive:
         for info in archive.infolist():
-            if not info.is_dir():
+            if not info.filename.endswith("/"):  # is_dir takes no empty name
                 kind = info.external_attr >> 28  # of a Unix mode; 8 is a file, and 0 says nothing
                 yield _Member(info.filename, kind in (0, 8), lambda info=info: archive.open(info))  # type: ignore[misc]
 

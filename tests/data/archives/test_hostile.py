@@ -184,6 +184,13 @@ def test_a_member_of_a_zip_file_that_cannot_be_read_is_named(
     assert bad(zipped(tmp_path / "pets.zip", change, **{"1": PICTURE})) == [why]
 
 
+def test_a_member_of_a_zip_file_without_a_name_is_named(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "pets.zip", "w") as file:
+        file.writestr("cat/0.png", PICTURE)
+        file.writestr(zipfile.ZipInfo(""), PICTURE)
+    assert len(bad(tmp_path / "pets.zip")) == 1
+
+
 def test_a_zip_bomb_is_named_and_not_unpacked(tmp_path: Path) -> None:
     bomb = zipped(tmp_path / "pets.zip", **{"1": bytes(65 << 20)})
     assert bomb.stat().st_size < 1 << 20

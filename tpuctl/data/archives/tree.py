@@ -54,7 +54,7 @@ def zip_members(stream: IO[bytes], size: int, name: str) -> Members:
         raise damaged(name, str(error).rstrip(".") or "it ends in the middle") from error
     _check_overlaps(infos, size, name)
     for info in infos:
-        if not info.is_dir():
+        if not info.filename.endswith("/"):  # is_dir takes no empty name
             members.add(_member(info))
     return members.finish()
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from tests.cli.runs.test_queue import await_states
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cli.runs import upkeep
+from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import StateError
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.upkeep import removal
 from tpuctl.flows.runs.upkeep.collection import Collection, Rule
+from tpuctl.host.worker.records import FINISHED, RUNNING
 
 Command = Callable[..., CommandResult]
 DAY = 86_400
@@ -71,3 +78,25 @@ def test_where_no_run_is_old_that_is_said_on_stderr(
 
 def test_fewer_than_no_run_cannot_be_kept(tpuctl: Command) -> None:
     assert tpuctl("runs", "gc", "--keep", "-1").code == 2
+
+
+def test_a_run_that_another_job_calls_ended_stays_while_its_host_has_it_at_work(
+    tpuctl: Command, node: str, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("job.py").write_text(
+        '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'
+        "import time\ntime.sleep(600)\n"
+    )
+    assert tpuctl("submit", "job.py", "--name", "r1", "--tpu", node).code == 0
+    await_states(bucket, "r1", RUNNING)
+    paths = StoredRun(bucket, "r1").paths
+    forged = json.loads(bucket.read(paths.status(1, 0), 1 << 20)) | {"state": FINISHED, "exit_code": 0}
+    bucket.upload(paths.status(1, 0), [json.dumps(forged).encode()], "application/json")
+    # the worker writes its own status again, before or after these commands have read that of the other job
+    monkeypatch.setattr(removal, "_check_workers", lambda *_: None)
+    tpuctl("runs")
+    said = f"Run 'r1' is still running on {node}, worker 0."
+    refused = tpuctl("rm", "r1", "--yes")
+    assert (refused.code, said in refused.err) == (4, True), refused.err
+    assert said in tpuctl("runs", "gc", "--keep", "0", "--yes").err
+    assert bucket.stat(paths.record)

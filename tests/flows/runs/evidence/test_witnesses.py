@@ -285,6 +285,15 @@ class TestHosts:
             ("sh", "-c", QUESTION, "ask", ".tpuctl/runs/r1/1")
         }  # fmt: skip
 
+    def test_are_asked_for_each_run(self) -> None:
+        hosts = PlayedHosts(w0=said(HostState.GONE))
+        hosts.words(0)
+        hosts.witnesses.hosts("r2", ATTEMPT, [0])
+        hosts.witnesses.hosts("r2", msgspec.structs.replace(ATTEMPT, attempt=2), [0])
+        assert [command[-1] for command in hosts.commands] == [
+            f".tpuctl/runs/{place}" for place in ("r1/1", "r2/1", "r2/2")
+        ]
+
     def test_are_asked_again_after_a_while_and_not_before(self) -> None:
         hosts = PlayedHosts(w0=said(HostState.ALIVE), w1=said(HostState.ALIVE))
         hosts.words(0)

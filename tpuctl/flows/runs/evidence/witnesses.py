@@ -183,7 +183,8 @@ class Witnesses:
         self._provider = provider
         self._get_ssh = get_ssh
         self._clock = clock
-        self._answers: dict[tuple[str, int], tuple[float, HostWord]] = {}
+        self._answers: dict[tuple[str, int, str, int], tuple[float, HostWord]] = {}
+        """Run, attempt, node and worker -> when it was asked, and what it said."""
 
     @cached_property
     def provider(self) -> Provider:
@@ -244,15 +245,13 @@ class Witnesses:
         """Return what the hosts of these workers say; all are asked at once, and none raises."""
         if not workers or self._get_ssh is None:
             return {}
-        uid, now = attempt.tpu.uid, self._clock()
-        late = [
-            worker
-            for worker in workers
-            if (uid, worker) not in self._answers or now - self._answers[uid, worker][0] >= INTERVAL
-        ]
+        keys = {worker: (run, attempt.attempt, attempt.tpu.uid, worker) for worker in workers}
+        known = {worker: self._answers[key] for worker, key in keys.items() if key in self._answers}
+        now = self._clock()
+        late = [worker for worker in workers if worker not in known or now - known[worker][0] >= INTERVAL]
         for worker, word in zip(late, self._ask_all(run, attempt, late), strict=True):
-            self._answers[uid, worker] = self._clock(), word
-        return {worker: self._answers[uid, worker][1] for worker in workers}
+            self._answers[keys[worker]] = self._clock(), word
+        return {worker: self._answers[key][1] for worker, key in keys.items()}
 
     def at_work(self, node: NodeId) -> HostRuns:
         """Return what works, or waits, on the hosts of a READY node, whatever bucket has its records."""

@@ -50,11 +50,18 @@ def outcome_in(run: StoredRun, objects: Iterable[Object]) -> str:
     It tells once the verdict is final, and nothing of an attempt was written for two hours.
     """
     listed, now = list(objects), run.bucket.now()
-    written = [item for item in listed if item.name.startswith(run.paths.attempts)]
-    if any(age_of(item, now) <= CLOSE_AFTER for item in written):
+    if _recent(run, listed):
         return ""
     verdicts = [item for item in listed if item.name == run.paths.verdict]
     return outcomes_in(verdicts, now).get(run.name, "")
+
+
+def _recent(run: StoredRun, objects: Iterable[Object]) -> set[str]:
+    """Return the folders of the attempts of which something was written in the last two hours."""
+    now = run.bucket.now()
+    written = (item for item in objects if item.name.startswith(run.paths.attempts))
+    recent = (item.name for item in written if age_of(item, now) <= CLOSE_AFTER)
+    return {name.removeprefix(run.paths.attempts).partition("/")[0] for name in recent}
 
 
 class StillNeededError(StateError):
@@ -134,6 +141,22 @@ def _check_workers(run: StoredRun, verdict: Verdict, witnesses: Witnesses) -> No
     if busy:
         reason = f"may go on: {named(busy)} did not say that the script ended."
         raise _refusal(run, reason, f"See: tpuctl why {attempt.record.tpu.name}")
+
+
+def _check_hosts(run: StoredRun, objects: Iterable[Object], witnesses: Witnesses) -> None:
+    """Raise StillNeededError where a host has the run at work, whatever the bucket says.
+
+    Another job of the bucket may have overwritten what the workers say, and what came of the attempt.
+    """
+    numbers = [int(folder) for folder in _recent(run, objects) if ATTEMPT_FOLDER.fullmatch(folder)]
+    records = fanout(lambda number: run.attempt(number).record, numbers, width=WIDTH)
+    nodes = {part for result in records if result.value for part in result.value.tpu.id.parts}
+    for answer in values(fanout(witnesses.at_work, sorted(nodes, key=str), width=WIDTH)):
+        busy = [item for item in answer.runs if item.run == run.name]
+        if busy:
+            node, workers = busy[0].node.name, named([item.worker for item in busy])
+            hint = joined_hints(f"See: tpuctl why {node}", f"End whatever runs there: tpuctl down {node}")
+            raise _refusal(run, f"is still running on {node}, {workers}.", hint)
 
 
 def _may_work(word: WorkerWord, *, is_closed: bool) -> bool:
@@ -225,6 +248,7 @@ def plan_removal(
     outcome = outcome_in(run, objects)
     if not outcome:
         state = ended_state(run, witnesses, writes=not is_rehearsal)
+        _check_hosts(run, objects, witnesses)
         outcome = state.verdict.outcome if state and state.verdict else unstarted_state(run)
     return RemovalPlan(run, outcome, objects, tuple(run.attempts_in(objects)), price_of)
 
