@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -184,6 +185,15 @@ class TestArrayRecord:
         assert reader.read([299, 7]) == [records[299], records[7]]
         assert list(shards.shard_records(io.BytesIO(data), "arrayrecord")) == records
         assert "group_size:1," in reader.writer_options_string()
+
+    def test_records_that_unpack_to_much_are_not_held_together(self) -> None:
+        size = 8 << 20
+        data, _ = bytes_of(shard_of(*[bytes(size)] * 30, file_format="arrayrecord"))
+        assert len(data) < 1 << 20
+        tracemalloc.start()
+        assert sum(1 for _ in shards.shard_records(io.BytesIO(data), "arrayrecord")) == 30
+        assert tracemalloc.get_traced_memory()[1] < 4 * size
+        tracemalloc.stop()
 
     def test_bad_records_are_skipped_or_end_it(self) -> None:
         shard = shard_of(b"one", BAD, b"two", file_format="arrayrecord")

@@ -317,8 +317,6 @@ class ShardStream:
 
 _ARRAY_RECORD = "group_size:1"
 """Each record for itself, as random access wants it, compressed by Zstandard: what TFDS writes."""
-_AT_ONCE = 256
-"""Records that are read at once."""
 
 
 def array_record() -> ModuleType:
@@ -388,8 +386,8 @@ def _array_records(stream: Readable) -> Iterator[bytes]:
         try:
             reader = library.ArrayRecordReader(path)
             count = reader.num_records()
-            for start in range(0, count, _AT_ONCE):
-                yield from reader.read(start, min(start + _AT_ONCE, count))
+            for number in range(count):  # of many at once all are held, and each may unpack to very much
+                yield from reader.read(number, number + 1)
             reader.close()
         except (RuntimeError, ValueError, IndexError) as error:
             why = str(error).splitlines()[0].rstrip(".")
