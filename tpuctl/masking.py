@@ -52,16 +52,23 @@ TEXT_TOKENS = frozenset({
     "text", "unk", "user",
 })  # fmt: skip
 """Words that make a token one of a text: `--pad-token`."""
+CHOSEN_WORDS = frozenset({"passphrase", "passwd", "password", "passwords", "pwd"})
+"""Last words of names whose values people choose: these may be words, and others have letters and digits."""
+EXAMPLES = frozenset({"dummy", "example", "fake", "mock", "placeholder", "sample", "test"})
+"""Words of values that are none."""
 SHORTEST = 6
 """Fewest characters of a secret that is recognised by a likely name only."""
 _NO_TOKENS = "{[(<>=!~^"
 """Begin a table or versions: `google-auth = ">=2.14"` in a lock file."""
 PLACEHOLDER = re.compile(
-    r"\*+|\.{3,}|[xX]{3,}|\$[A-Z_][A-Z0-9_]*|\$\{.*|\$\(.*\)|%\w?|%\(\w+\)s|[{\[(]+|\{.*\}|<.*>|\[.*\]"
+    r"\*+|\.{3,}|[xX]{3,}|\$[A-Z_][A-Z0-9_]*|\$\{.*|\$\(.*|%\w?|%\(\w+\)s|[{\[(]+|\{.*\}|<.*>|\[.*\]"
     r"|(?i:none|null|true|false|read|write|changeme|redacted|masked|your[-_ ].*)"
 )
 """Values that stand for a secret."""
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_ELSEWHERE = re.compile(r"\w+(?:\.\w+)+[\[(].*|[~.]{1,2}/.*", re.DOTALL)
+"""Code or a file that has a secret: `os.environ["TOKEN"]`, `~/.token`."""
+_CAPITALISED = re.compile(r"[A-Z][a-z]{2,}")
 _PART = re.compile(r"(?<![A-Za-z0-9])(?=[A-Za-z0-9]*[A-Za-z])(?=[A-Za-z0-9]*\d)[A-Za-z0-9+]{12,}")
 _LEAST_ENTROPY = 3.0
 """Bits a character: English words have fewer."""
@@ -89,7 +96,12 @@ def words_of(name: str) -> list[str]:
 
 def is_random(value: str) -> bool:
     """Return whether a part of a value looks generated: long, with letters and digits, of high entropy."""
-    return any(_entropy(part) >= _LEAST_ENTROPY for part in _PART.findall(value))
+    return any(_entropy(part) >= _LEAST_ENTROPY and not _is_camel_case(part) for part in _PART.findall(value))
+
+
+def _is_camel_case(part: str) -> bool:
+    """Whether more than half of a text is capitalised words: `Gemma3VisionEncoderLayer`."""
+    return 2 * len("".join(_CAPITALISED.findall(part))) > len(part)
 
 
 def is_number(value: str) -> bool:
@@ -164,15 +176,17 @@ class Secret:
     kind: str
 
 
-def secrets_in(text: str, *, is_code: bool = False) -> list[Secret]:
+def secrets_in(text: str, *, is_code: bool = False, is_told: bool = False) -> list[Secret]:
     """Return what looks like a secret in a text, in order.
 
-    In code only a quoted text is a value: `password = read()` assigns none.
+    In code only a quoted text is a value: `password = read()` assigns none. A user who `is_told` of each gets
+    no false alarm: a word, a few characters or an example are none then, unless people choose such secrets.
     """
     listed: list[Secret] = []
     lower = text.lower()
     candidates = sorted(
-        (*_shapes(text, lower), *_assignments(text, lower, is_code=is_code)), key=attrgetter("start")
+        (*_shapes(text, lower), *_assignments(text, lower, is_code=is_code, is_told=is_told)),
+        key=attrgetter("start"),
     )
     for secret in candidates:
         if not listed or secret.start >= listed[-1].end:
@@ -207,14 +221,14 @@ def _shapes(text: str, lower: str) -> Iterator[Secret]:
                 yield Secret(*match.span(group), kind)
 
 
-def _assignments(text: str, lower: str, *, is_code: bool) -> Iterator[Secret]:
+def _assignments(text: str, lower: str, *, is_code: bool, is_told: bool) -> Iterator[Secret]:
     for start, end in _lines_of_names(text, lower):
         for match in re.compile(_ASSIGNMENT).finditer(text, start, end):
             group = "quoted" if match["quoted"] else "bare"
             name, value = match["name"], match[group]
             if is_code and (group == "bare" or _is_word(name, value)):
                 continue
-            if is_secret(name, value):
+            if is_secret(name, value) and (not is_told or _is_sure(name, value)):
                 yield Secret(*match.span(group), f"the value of {name}")
 
 
@@ -236,6 +250,17 @@ def _is_word(name: str, value: str) -> bool:
     return len(value) < 4 or " " in value or bool({*words_of(name)} & {*words_of(value)})
 
 
+def _is_sure(name: str, value: str) -> bool:
+    """Whether a value is no word, no code and no example: a service issues keys of letters and digits."""
+    if _ELSEWHERE.fullmatch(value) or EXAMPLES.intersection(words_of(value)):
+        return False
+    is_chosen = words_of(name)[-1] in CHOSEN_WORDS
+    return is_chosen or (len(value) >= _LEAST_ISSUED and bool(_ISSUED.match(value)))
+
+
+_ISSUED = re.compile(r"(?=.*[A-Za-z]).*\d", re.DOTALL)
+_LEAST_ISSUED = 8
+"""Characters of a key or a token; services issue longer ones."""
 _OPTION = re.compile(r"(?:--?|\+{1,2}|~)?(?P<name>[A-Za-z_][\w./-]{0,99}?)(?:=(?P<value>.*))?", re.DOTALL)
 """`--name value`, `--name=value`, and `name=value` as Hydra and make take it."""
 

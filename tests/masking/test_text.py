@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.masking.samples import HEX, TOKENS, URLS
+from tests.masking.samples import HEX, LETTERS, TOKENS, URLS
 from tests.paths import ROOT
 from tpuctl.masking import SHAPES, masked, secrets_in
 
@@ -120,3 +120,33 @@ def test_pins_rights_references_and_comparisons_hold_none(line: str) -> None:
 @pytest.mark.parametrize("before", ["", "a = 1\n" * 9, "\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}\n"])
 def test_a_name_is_found_in_any_line_and_spelling(line: str, before: str) -> None:
     assert masked(f"{before}{line}\nb = 2") == f"{before}{line.replace('hunter22', '***')}\nb = 2"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "export HF_TOKEN=<your token>", 'echo "export HF_TOKEN=hf_..."', '[ -n "${HF_SECRETS:-}" ]',
+        "secrets: inherit", ': "${HF_TOKEN:?HF_TOKEN must be set}"', "TOKEN=$(curl -sf https://x1.example)",
+        'client(api_key="not-needed")', '"github_token": os.environ["GITHUB_TOKEN2"],', "API_KEY=abc123",
+        "HF_SECRETS=~/.token2.sh", '{"hf_access_token": "mock-1234"}', "DISABLE_CREDENTIALS: 1",
+        "model.merge_class_token = 'mul-ln'", '"fusion_creating_compiler_pass": "TpuAdvancedMOF"',
+        'layer_key = "Llama4MoEBlock_0"', 'key = f"params-Gemma3VisionEncoderLayer_0-{i}"',
+        "githubConfigSecret: github-pat", "# Note on Hugging Face token: Maxtext can load it",
+    ],
+)  # fmt: skip
+def test_who_is_told_of_secrets_gets_no_false_alarm(line: str) -> None:
+    """Lines of public training repositories."""
+    assert [secrets_in(line, is_code=is_code, is_told=True) for is_code in (True, False)] == [[], []]
+
+
+@pytest.mark.parametrize("value", [HEX, LETTERS, f"{LETTERS}/{HEX[:7]}+", f"{HEX[:8]}-{HEX[:4]}-{HEX[4:8]}"])
+@pytest.mark.parametrize(
+    "name", ["WANDB_API_KEY", "auth_token", "aws_secret_access_key", "SECRET_KEY", "clientSecret"]
+)
+def test_who_is_told_of_secrets_hears_of_issued_keys(name: str, value: str) -> None:
+    for text in (f"{name}={value}", f"{name}: '{value}'", f'{{"{name}": "{value}"}}'):
+        assert [text[found.start : found.end] for found in secrets_in(text, is_told=True)] == [value]
+
+
+def test_who_is_told_of_secrets_hears_of_passwords_that_are_words() -> None:
+    assert len(secrets_in("password = 'letmein'\nPWD: letmein", is_told=True)) == 2

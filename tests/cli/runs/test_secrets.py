@@ -377,7 +377,7 @@ def test_a_credential_that_is_named_itself_is_sent_with_a_warning(tpuctl: Tpuctl
 def test_tokens_in_code_are_named_by_file_and_line(tpuctl: Tpuctl, node: str) -> None:
     token = TOKENS["a Hugging Face token"][0]
     Path("model.py").write_text(
-        f"A = 1\nB = '{token}'\n" + "".join(f"P{n}_SECRET = 'x{n}y{n}'\n" for n in range(4))
+        f"A = 1\nB = '{token}'\n" + "".join(f"P{n}_SECRET = 'x{n}y{n}x{n}y{n}'\n" for n in range(4))
     )
     result = submit(tpuctl, text=HEADER + "import model\n")
     assert result.code == 0, result.err

@@ -164,7 +164,7 @@ def _places(name: str, content: bytes) -> Iterator[str]:
     if len(content) > LONGEST or b"\0" in content:
         return
     text = content.decode(errors="replace")
-    for secret in secrets_in(text, is_code=not is_settings_file(name)):
+    for secret in secrets_in(text, is_code=not is_settings_file(name), is_told=True):
         line = text.count("\n", 0, secret.start) + 1
         yield f"{name}, line {line}, which looks like {secret.kind}"
 
@@ -287,7 +287,7 @@ def _notes(left: Left, files: Collection[str], program: Program) -> Iterator[str
         )
     credentials = [name for name in left.credentials if name not in files]
     if credentials:
-        yield f"Not sent, as it holds credentials: {_listed(credentials)}. Secrets go by --secret NAME."
+        yield f"Not sent, as such files hold credentials: {_listed(credentials)}. Secrets go by --secret NAME."
     if left.links:
         yield f"Not sent, as a link leads out of the project: {_listed(left.links)}."
     if left.submodules:
