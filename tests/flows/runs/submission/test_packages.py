@@ -87,6 +87,8 @@ def test_an_image_of_tensorflow_for_other_tpus_is_refused(where: Node, words: st
         ("from flax import nnx", "jax", 4),
         ("def main():\n    import torch_xla", "pytorch", 4),
         ('# /// script\n# dependencies = ["torch"]\n# ///', "pytorch", 4),
+        ('# /// script\n# dependencies = ["tensorflow"]\n# ///\nimport jax', "jax", 4),
+        ('# /// script\n# dependencies = ["jax"]\n# ///\nimport tensorflow', "tensorflow", 1),
         ("import helper", "jax", 4),
         ("import os", "tensorflow", 1),
         ("import tensorflow as tf, torch", "tensorflow", 1),

@@ -221,9 +221,7 @@ def _settled(program: Program, request: SubmitRequest) -> tuple[Header, ProjectL
         return header, lists
     sources = _sources(program, request, lists)
     environment = {**header.tpuctl.env, **request.environment}
-    listed, imported = project_imports.framework((), header.dependencies), _framework(sources, environment)
-    # A list names all that a repository uses, a header what its script needs.
-    found = imported or listed if lists.provenance else listed or imported
+    found = _framework(sources, header.dependencies, environment)
     table = msgspec.structs.replace(header.tpuctl, framework=found)
     origins = {**header.origins, "framework": "imports and requirements"}
     return msgspec.structs.replace(header, tpuctl=table, origins=origins), lists
@@ -243,18 +241,22 @@ _KERAS = re.compile(rb"""KERAS_BACKEND["']\]?\s*[=,]\s*["'](jax|tensorflow|torch
 _BACKENDS = {"jax": JAX, "tensorflow": TENSORFLOW, "torch": PYTORCH}
 
 
-def _framework(sources: Sequence[Source], environment: Mapping[str, str] = NO_VARIABLES) -> str:
-    """Return the framework that a program needs, else names, else the only one of its modules.
+def _framework(
+    sources: Sequence[Source], dependencies: Sequence[str] = (), environment: Mapping[str, str] = NO_VARIABLES
+) -> str:
+    """Return the framework that a program needs, else that of its list, else the only one of its modules.
 
     Keras has the backend that a variable says.
     """
     needed = [
         each.name for source in sources if source.is_needed for each in source.imports if each.is_needed
     ]
-    own = [each.name for source in sources[:1] for each in source.imports]
     backends = [match[1].decode() for source in sources[:1] for match in _KERAS.finditer(source.data)]
     backend = next(iter(backends), environment.get("KERAS_BACKEND", ""))
-    if found := _BACKENDS.get(backend) or project_imports.framework(needed) or project_imports.framework(own):
+    if found := _BACKENDS.get(backend) or project_imports.framework(needed):
+        return found
+    own = [each.name for source in sources[:1] for each in source.imports]
+    if found := project_imports.framework((), dependencies) or project_imports.framework(own):
         return found
     rest = {project_imports.framework([each.name]) for source in sources for each in source.imports} - {""}
     return rest.pop() if len(rest) == 1 else ""
@@ -296,7 +298,7 @@ def _missing(
             f" '{'.' * dotted[0].level}{dotted[0].name}' cannot be imported.",
             hint=f"Run it as a module: -m {module}",
         )
-    named = [member.name for member, _ in code.members()]
+    named = [name for name, _, _ in code.members()]
     of_frameworks = ("jax", "jaxlib", "tensorflow", "torch", "torch_xla", "torch_tpu", "libtpu")
     found = project_imports.missing(sources, named, *present, of_frameworks) if present else {}
     if not found:
