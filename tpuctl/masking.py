@@ -143,16 +143,18 @@ SHAPES = {
     "a signed URL": r"(?i:[?&;](?:x-goog-signature|x-amz-signature|sig)=)(?P<secret>[\w%+/=-]{16,2000})",
     "an authorization header": r"\b(?i:bearer|basic) (?=[^\s'\"]{0,40}\d)(?P<secret>[\w.~+/=-]{16,8000})",
 }
-_BEGINNINGS = "|".join(map(re.escape, (
-    "-----BEGIN", "AKIA", "ASIA", "ABIA", "ACCA", "ghp_", "gho_", "ghr_", "ghs_", "ghu_", "github_pat_",
-    "glpat-", "glptt-", "glrt-", "gldt-", "hf_", "api_org_", "sk-", "gsk_", "xai-", "r8_", "KGAT_",
-    "wandb_v1_", "dapi", "dop_v1_", "SG.", "AIza", "ya29.", "GOCSPX-", "1//0", "xox", "xapp-", "hooks.slack",
-    "rk_live_", "rk_test_", "sk_live_", "sk_test_", "pypi-AgE", "npm_", "dckr_pat_", "AGE-SECRET", ".eyJ",
-)))  # fmt: skip
-"""One of these is in each shape, but for those of URLs and headers: most texts have none, and are read once.
-
-Plain texts alone, as `re` then looks for their first letters.
-"""
+_BEGINNINGS = {
+    "a private key": "-----BEGIN", "an AWS access key": "AKIA ASIA ABIA ACCA",
+    "a GitHub token": "ghp_ gho_ ghr_ ghs_ ghu_ github_pat_", "a GitLab token": "glpat- glptt- glrt- gldt-",
+    "a Hugging Face token": "hf_ api_org_", "a JSON web token": ".eyJ", "an age key": "AGE-SECRET",
+    "an API key": "sk- gsk_ xai- r8_ KGAT_ wandb_v1_ dapi dop_v1_ SG.",
+    "a Google credential": "AIza ya29. GOCSPX- 1//0", "a Slack token": "xox xapp- hooks.slack",
+    "a Stripe key": "rk_live_ rk_test_ sk_live_ sk_test_",
+    "a package registry's token": "pypi-AgE npm_ dckr_pat_",
+}  # fmt: skip
+"""Shape -> plain texts of which one is in it; most texts have none, and are read once."""
+_ANY_BEGINNING = "|".join(re.escape(text) for texts in _BEGINNINGS.values() for text in texts.split())
+"""Plain texts alone, as `re` then looks for their first letters."""
 _OF_REQUESTS = r"(?:sig|signature)=|(?:bearer|basic) "
 """The same for _REQUESTS but the first, in lower case."""
 _SHORTEST_WORD = 3
@@ -213,8 +215,10 @@ def masked(text: str, values: Collection[str] = ()) -> str:
 
 def _shapes(text: str, lower: str) -> Iterator[Secret]:
     # Expressions are compiled when they are needed, which `re` remembers.
-    kinds: Collection[str] = _REQUESTS if re.search(_OF_REQUESTS, lower) else _REQUESTS[:1]
-    for kind in SHAPES if re.search(_BEGINNINGS, text) else kinds:
+    kinds = [*(_REQUESTS if re.search(_OF_REQUESTS, lower) else _REQUESTS[:1])]
+    if re.search(_ANY_BEGINNING, text):
+        kinds += [kind for kind, parts in _BEGINNINGS.items() if any(part in text for part in parts.split())]
+    for kind in kinds:
         for match in re.finditer(SHAPES[kind], text):
             group = "secret" if match.groupdict().get("secret") else 0
             if not PLACEHOLDER.fullmatch(match[group]):

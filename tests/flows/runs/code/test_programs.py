@@ -166,7 +166,7 @@ class TestWhatStays:
         program = found(place, "train.py")
         assert sent(program) == {*HYDRA, ".tpuctlignore"}
         assert bundles.pack(program).notes == (
-            "Not sent, as such files hold credentials: .env, deep/key.json. Secrets go by --secret NAME.",
+            "Not sent, as such files hold credentials: .env, deep/key.json. Pass secrets by --secret.",
             "Not sent, as a link leads out of the project: data.",
         )
         assert ".env" in sent(program, place / ".env")

@@ -214,6 +214,8 @@ class Bundle:
     """Working folder in it; empty for its own."""
     notes: tuple[str, ...] = ()
     """Sentences about what it lacks."""
+    names: Collection[str] = ()
+    """Of its files, where it was packed here."""
 
     def __post_init__(self) -> None:
         """Have the file closed with this object."""
@@ -287,7 +289,7 @@ def _notes(left: Left, files: Collection[str], program: Program) -> Iterator[str
         )
     credentials = [name for name in left.credentials if name not in files]
     if credentials:
-        yield f"Not sent, as such files hold credentials: {_listed(credentials)}. Secrets go by --secret NAME."
+        yield f"Not sent, as such files hold credentials: {_listed(credentials)}. Pass secrets by --secret."
     if left.links:
         yield f"Not sent, as a link leads out of the project: {_listed(left.links)}."
     if left.submodules:
@@ -331,7 +333,7 @@ def _packed(
         raise
     return Bundle(
         target.file, target.sha256.hexdigest(), target.content.content(), unpacked_size, program.script,
-        len(files), total, program.kind, program.directory, notes,
+        len(files), total, program.kind, program.directory, notes, files.keys() | made.keys(),
     )  # fmt: skip
 
 

@@ -213,13 +213,6 @@ def local_modules(script: Path, root: Path | None = None, names: Iterable[str] =
     return sorted(modules - {own})
 
 
-def imported_files(script: Path, root: Path | None = None) -> list[Path]:
-    """Return the files in the script's folder that Python surely reads: of a package, its `__init__.py`."""
-    modules = local_modules(script, root)
-    files = (module / "__init__.py" if module.is_dir() else module for module in modules)
-    return [file for file in files if file.is_file()]
-
-
 def _module(root: Path, name: str) -> Path | None:
     try:
         return _named(root, name)
@@ -264,45 +257,44 @@ def follow(first: Sequence[tuple[Path | None, bytes]], roots: Sequence[Path]) ->
     """Return programs, and the files below `roots` that they import, directly or through others."""
     pending = [(file, data, True) for file, data in first]
     found, seen, size = list[Source](), {file for file, _ in first}, 0
+    files_of = lru_cache(None)(_files)
     while pending and len(found) < MOST_FILES and size < MOST_BYTES:
         file, data, is_needed = pending.pop(0)
         size += len(data)
         source = Source(file, data, imports(data), is_needed)
         found.append(source)
         for each in source.imports:
-            for module in _files(each, file, roots):
+            starts = tuple(file.parents[each.level - 1 : each.level]) if each.level and file else tuple(roots)
+            for module in files_of(each.name, starts):
                 if module not in seen:
                     seen.add(module)
                     pending.append((module, read_source(module), is_needed and each.is_needed))
     return found
 
 
-def _files(each: Import, file: Path | None, roots: Sequence[Path]) -> Iterator[Path]:
-    """Yield the files that Python reads for an import, in the first of the roots that has its package."""
-    if each.level and file:
-        starts: Sequence[Path] = [file.parents[each.level - 1]] if each.level <= len(file.parents) else []
-    else:
-        starts = roots
-    parts = each.name.split(".")
+def _files(name: str, starts: Sequence[Path]) -> Sequence[Path]:
+    """Return the files that Python reads for an import, in the first folder that has its package."""
     for start in starts:
         try:
-            modules = list(_below(start, parts))
+            modules = list(_below(start, name.split(".")))
         except (OSError, ValueError):  # a name that no file can have
             continue
         if modules:
-            yield from modules
-            return
+            return modules
+    return ()
 
 
-def _below(folder: Path, parts: Sequence[str]) -> Iterator[Path]:
-    top = folder.resolve()
+def _below(top: Path, parts: Sequence[str]) -> Iterator[Path]:
+    folder = top
     for part in parts:
         module, package = folder / f"{part}.py", folder / part / "__init__.py"
         for path in (package, module):
-            if path.is_file() and path.resolve().is_relative_to(top):
+            if path.is_file() and path.resolve().is_relative_to(top.resolve()):
                 yield path
                 break
         folder = folder / part
+        if not folder.is_dir():
+            return
 
 
 def missing(

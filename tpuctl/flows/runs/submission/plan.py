@@ -138,14 +138,14 @@ def plan_submit(
     missing dataset or node, StateError when no node of `owner` is READY.
     """
     program = _program(request)
-    header, lists = _settled(program, request)
+    header, lists, sources = _settled(program, request)
     framework = header.tpuctl.framework or TENSORFLOW
     wheelhouse = bundles.wheelhouse(program.root, request.wheelhouse)
     wheels = (request.wheelhouse,) if request.wheelhouse else ()
     include = (*request.include, *wheels, *bundles.files(program.root, header))
     words = (program.script, *request.arguments) if program.kind == COMMAND else request.arguments
     code = bundles.pack(program, include, request.code_limit, report, words, lists.editables)
-    notes = [*_project_note(header, request), *_syntax_notes(program, header)]
+    notes = [*_project_note(header, request), *_syntax_notes(program, header, sources)]
     notes += [*bundles.direct_references(header), *code.notes]
     if lists.provenance:
         notes += [f"Hosts install what {lists.provenance} lists ({len(lists.requirements)}).", *lists.notes]
@@ -164,7 +164,6 @@ def plan_submit(
     dataset = _pinned(data_bucket, request.dataset, warn) if request.dataset else None
     node = node or find_ready(provider, request.tpu, types, owner)
     _check_slices(node, framework)
-    sources = _sources(program, request, lists)
     imported = "" if request.setup else _framework(sources)
     is_imported = imported == header.tpuctl.framework
     locked = bundles.locked(program.root, header)
@@ -209,22 +208,22 @@ def _program(request: SubmitRequest) -> Program:
     return programs.find(request.script, request.kind, request.root, request.here)
 
 
-def _settled(program: Program, request: SubmitRequest) -> tuple[Header, ProjectLists]:
-    """Return the settings with what the project lists, and the framework as far as it is seen."""
+def _settled(program: Program, request: SubmitRequest) -> tuple[Header, ProjectLists, list[Source]]:
+    """Return the settings with what the project lists, the framework as far as it is seen, and imports."""
     header = _header(program, request)
     indexes = None if request.wheelhouse else request.indexes
     start = program.file.parent if program.file else program.here
     lists = project_lists.find(start, program.root, header, request.extras, request.groups, indexes)
     place = "--python" if request.python else f"settings of {program.script}"
     header = lists.applied(header).with_python(request.python, place)
-    if header.tpuctl.framework:
-        return header, lists
     sources = _sources(program, request, lists)
+    if header.tpuctl.framework:
+        return header, lists, sources
     environment = {**header.tpuctl.env, **request.environment}
     found = _framework(sources, header.dependencies, environment)
     table = msgspec.structs.replace(header.tpuctl, framework=found)
     origins = {**header.origins, "framework": "imports and requirements"}
-    return msgspec.structs.replace(header, tpuctl=table, origins=origins), lists
+    return msgspec.structs.replace(header, tpuctl=table, origins=origins), lists, sources
 
 
 def _sources(program: Program, request: SubmitRequest, lists: ProjectLists) -> list[Source]:
@@ -298,9 +297,8 @@ def _missing(
             f" '{'.' * dotted[0].level}{dotted[0].name}' cannot be imported.",
             hint=f"Run it as a module: -m {module}",
         )
-    named = [name for name, _, _ in code.members()]
     of_frameworks = ("jax", "jaxlib", "tensorflow", "torch", "torch_xla", "torch_tpu", "libtpu")
-    found = project_imports.missing(sources, named, *present, of_frameworks) if present else {}
+    found = project_imports.missing(sources, code.names, *present, of_frameworks) if present else {}
     if not found:
         return []
     shown = [
@@ -328,7 +326,7 @@ def _header(program: Program, request: SubmitRequest) -> Header:
     return msgspec.structs.replace(header, tpuctl=table)
 
 
-def _syntax_notes(program: Program, header: Header) -> list[str]:
+def _syntax_notes(program: Program, header: Header, sources: Sequence[Source]) -> list[str]:
     if program.kind == NOTEBOOK and program.file:
         texts = programs.cells(read_source(program.file), str(program.file))
         wanted, others = programs.installs(texts)
@@ -337,10 +335,8 @@ def _syntax_notes(program: Program, header: Header) -> list[str]:
         return [*first, *([left] if others else [])]
     if program.file is None or program.kind not in (SCRIPT, MODULE):
         return []
-    root = program.here if program.kind == MODULE else None
-    return project_imports.check_syntax(
-        [program.file, *project_imports.imported_files(program.file, root)], header
-    )
+    unread = [one.file for one in sources[1:] if one.file and one.is_needed and not one.imports]
+    return project_imports.check_syntax([program.file, *unread], header)
 
 
 def _project_note(header: Header, request: SubmitRequest) -> list[str]:

@@ -197,7 +197,7 @@ def _is_header(block: bytes) -> bool:
         checksum = _number(block[148:156])
     except TarError:
         return False
-    return checksum in (unsigned, unsigned - 256 * sum(byte > 127 for byte in rest))
+    return checksum == unsigned or checksum == unsigned - 256 * sum(byte > 127 for byte in rest)
 
 
 def _text(field: bytes) -> bytes:
