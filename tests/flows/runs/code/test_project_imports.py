@@ -55,6 +55,14 @@ def test_distributions_have_modules_of_other_names(
     assert found(tmp_path, *distributions, image=image) == left
 
 
+def test_what_packages_of_public_repositories_bring_along_is_not_missed(tmp_path: Path) -> None:
+    text = b"import dm_env, omegaconf, ruamel.yaml, seaborn"
+    sources = follow([(tmp_path / "a.py", text)], [tmp_path])
+    brought = ["dm-control", "hydra-core", "elements", "mine[notebooks]"]
+    assert missing(sources, ["a.py"], brought, (), ()) == {}
+    assert len(missing(sources, ["a.py"], ["numpy"], (), ())) == 4
+
+
 def test_the_place_of_the_first_import_and_what_has_it_are_known(tmp_path: Path) -> None:
     source = b"\nimport cv2\nimport yaml\n"
     places = missing(follow([(tmp_path / "a.py", source)], [tmp_path]), ["a.py"], (), (), ())

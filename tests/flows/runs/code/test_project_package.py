@@ -124,8 +124,14 @@ class TestRequirements:
         lists = read(write(tmp_path, **files))
         assert (lists.requirements, lists.provenance) == (wanted, place)
 
-    def test_in_extras_alone_are_told(self, tmp_path: Path) -> None:
-        hook = '[tool.hatch.metadata.hooks.requirements_txt.optional-dependencies]\ntpu = ["tpu.txt"]\n'
+    @pytest.mark.parametrize(
+        "hook",
+        [
+            '[tool.hatch.metadata.hooks.requirements_txt.optional-dependencies]\ntpu = ["tpu.txt"]\n',
+            '[tool.setuptools.dynamic]\noptional-dependencies.tpu = { file = "tpu.txt" }\n',
+        ],
+    )
+    def test_in_extras_alone_are_told(self, tmp_path: Path, hook: str) -> None:
         text = '[project]\nname = "mine"\ndependencies = []\n'
         write(tmp_path, pyproject__toml=text + hook, tpu__txt="jax\n")
         assert read(tmp_path).notes == ("pyproject.toml lists packages in extras only: --extra tpu",)

@@ -80,7 +80,8 @@ _USUAL = frozenset({
     "tensorboard", "tensorstore", "termcolor", "toolz", "toml", "tqdm", "tree", "treescope",
     "typeguard", "typing_extensions", "urllib3", "wheel", "wrapt", "yaml", "zstandard", "dm_tree",
     "jaxtyping", "equinox", "chex", "optax", "orbax", "ml_collections", "docker", "pkg_resources",
-    "keras", "jax", "jaxlib", "flax", "pydot", "xarray", "zarr",
+    "keras", "jax", "jaxlib", "flax", "pydot", "xarray", "zarr", "dm_env", "imageio", "omegaconf", "ruamel",
+    "seaborn", "tokenizers", "torchmetrics",
 })  # fmt: skip
 """Modules that other distributions often bring along."""
 _BRINGS = {

@@ -185,9 +185,14 @@ class _Uv(msgspec.Struct):
 class _Files(msgspec.Struct):
     file: str | tuple[str, ...] = ()
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.file,) if isinstance(self.file, str) else self.file
+
 
 class _Dynamic(msgspec.Struct):
     dependencies: _Files = msgspec.field(default_factory=_Files)
+    extras: dict[str, _Files] = msgspec.field(default_factory=dict, name="optional-dependencies")
 
 
 class _Setuptools(msgspec.Struct, rename="kebab"):
@@ -328,11 +333,14 @@ class _Reader:
             ) from error
         listed = [*package.dependencies]
         files = [*self._dynamic_files(content)]
-        of_hook = content.tool.hatch.metadata.hooks.requirements_txt.optional_dependencies
+        of_extras = {
+            **{name: table.names for name, table in content.tool.setuptools.dynamic.extras.items()},
+            **content.tool.hatch.metadata.hooks.requirements_txt.optional_dependencies,
+        }
         for extra in extras:
             self.places.append(f"extra {extra}")
-            if extra in of_hook:
-                files += of_hook[extra]
+            if extra in of_extras:
+                files += of_extras[extra]
             else:
                 own = partial(self._extras_in, normalized(package.name))
                 listed += self._listed(package.extras, extra, "extra", own)
@@ -343,8 +351,8 @@ class _Reader:
             listed += own_groups if of_poetry is None else of_poetry
         for name in files:
             self.read_requirements(self.folder / name, self.requirements)
-        if not listed and not files and of_hook:
-            self.notes.append(f"{PYPROJECT} lists packages in extras only: --extra {' or '.join(of_hook)}")
+        if not listed and not files and of_extras:
+            self.notes.append(f"{PYPROJECT} lists packages in extras only: --extra {' or '.join(of_extras)}")
         git = self._read_lock() if (self.folder / UV_LOCK).is_file() else {}
         sources = {normalized(name): source for name, source in content.tool.uv.sources.items()}
         for text in listed:
@@ -356,9 +364,8 @@ class _Reader:
 
     def _dynamic_files(self, content: _PyProject) -> Sequence[str]:
         """Return the files that setuptools, or the hook hatch-requirements-txt, takes dependencies from."""
-        named = content.tool.setuptools.dynamic.dependencies.file
         of_hook = content.tool.hatch.metadata.hooks.requirements_txt.files
-        return [named] if isinstance(named, str) else [*named, *of_hook]
+        return [*content.tool.setuptools.dynamic.dependencies.names, *of_hook]
 
     def _listed(
         self,
