@@ -10,6 +10,7 @@ import pytest
 
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs.code import project_lists
+from tpuctl.flows.runs.code.programs import installs_of_command
 from tpuctl.flows.runs.code.project_lists import ProjectLists, find, read
 from tpuctl.host.worker.requirements import normalized
 from tpuctl.job_header import Header
@@ -114,6 +115,52 @@ class TestPyproject:
         write(project, pyproject__toml=text)
         with pytest.raises(UsageError, match=r"pyproject\.toml"):
             read(project)
+
+
+class TestNearerList:
+    """A requirements.txt beside a script of a package's repository."""
+
+    @pytest.fixture
+    def examples(self, project: Path) -> Path:
+        write(project, pyproject__toml=PYPROJECT, uv__lock=LOCK, environment__yml="")
+        write(project / "examples/x", requirements__txt="mine\njax==0.4.20\nclu\n")
+        return project / "examples/x"
+
+    def test_counts_before_the_list_of_the_package_and_hides_none_of_it(
+        self, project: Path, examples: Path
+    ) -> None:
+        lists = find(examples, project, Header())
+        assert lists.requirements == ("jax==0.4.20", "clu", "numpy>=1.26")
+        assert lists.provenance == "requirements.txt and pyproject.toml, versions of uv.lock"
+        assert (lists.pins, lists.requires_python) == ({}, ">=3.11")
+        assert any(name.endswith("/mine.pth") for name in lists.editables)
+
+    def test_is_all_where_it_is_a_package_or_there_is_none(self, project: Path, examples: Path) -> None:
+        write(examples, setup__py="setup(name='x')")
+        assert find(examples, project, Header()).requirements == ("mine", "jax==0.4.20", "clu")
+        (project / "pyproject.toml").unlink()
+        (examples / "setup.py").unlink()
+        assert find(examples, project, Header()).provenance == "requirements.txt"
+
+
+def test_versions_of_a_set_up_command_count_before_lists(project: Path) -> None:
+    """Hosts install lists first, and what a set-up command installs then does not hide that."""
+    lists = ProjectLists(pins={"jax": "0.7.1", "numpy": "2.2.0"})
+    header = Header(dependencies=("jax[k8s]>=0.7", "optax ; python_version>'3.9'", "optax ; os_name=='x'"))
+    command = "apt-get install -y x && python3 -m pip install -q jax==0.4.20 rich\npip install 'chex<1'; make"
+    header, lists = lists.overruled(header, installs_of_command(command))
+    assert header.dependencies == ("jax[k8s]==0.4.20", *header.dependencies[1:])
+    assert len(header.dependencies) == 3
+    assert (lists.pins, lists.constraints) == ({"numpy": "2.2.0"}, ("chex<1",))
+    assert lists.notes == (
+        "Hosts install jax==0.4.20, chex<1, as the set-up command says, whatever is listed.",
+    )
+
+
+@pytest.mark.parametrize("command", ["", "make", "pip install -r more.txt rich", "pip install jax"])
+def test_a_set_up_command_without_versions_changes_no_list(project: Path, command: str) -> None:
+    header = Header(dependencies=("jax>=0.7",))
+    assert ProjectLists().overruled(header, installs_of_command(command)) == (header, ProjectLists())
 
 
 class TestUvLock:
@@ -401,7 +448,7 @@ class TestWhichCounts:
         write(project, pyproject__toml=PYPROJECT)
         assert find(script.parent, project, Header()).provenance == "pyproject.toml"
         write(script.parent, requirements__txt="near")
-        assert find(script.parent, project, Header()).requirements == ("near",)
+        assert find(script.parent, project, Header()).requirements == ("near", "jax", "numpy>=1.26")
 
     def test_without_a_root_that_of_the_script_alone(self, project: Path) -> None:
         script = self.script(project)

@@ -153,6 +153,11 @@ def installs(texts: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(dict.fromkeys(wanted)), others
 
 
+def installs_of_command(command: str) -> list[str]:
+    """Return what a command for a shell installs by pip, as requirements."""
+    return installs([f"!{part.strip()}" for part in re.split(r"&&|[;\n]", command)])[0]
+
+
 def _installed(line: str) -> list[str]:
     """Return the words after `pip install` of a line such as `%pip install flax`."""
     text = line.lstrip()

@@ -70,6 +70,51 @@ class ProjectLists:
     entry_points: Mapping[str, str] = field(default_factory=dict)
     """Console scripts of these -> what they call, such as `pkg.train:main`."""
 
+    def with_nearer(self, nearer: ProjectLists) -> ProjectLists:
+        """Return what both list: this package's list, and the requirements.txt in a folder below it.
+
+        That of the `nearer` counts where both name a package, and none names this one, as with
+        `pip install -e . -r requirements.txt` without the conflicts.
+        """
+
+        def rest(texts: Sequence[str]) -> list[str]:
+            return [text for text in texts if requirements.parse(text).name not in named]
+
+        named = {requirements.parse(text).name for text in nearer.requirements}
+        own = {normalized(PurePosixPath(name).stem) for name in self.editables if name.endswith(".pth")}
+        wanted = [text for text in nearer.requirements if requirements.parse(text).name not in own]
+        return replace(
+            self,
+            requirements=tuple(dict.fromkeys((*wanted, *rest(self.requirements)))),
+            provenance=" and ".join(filter(None, (nearer.provenance, self.provenance))),
+            pins={name: version for name, version in self.pins.items() if name not in named},
+            constraints=(*nearer.constraints, *rest(self.constraints)),
+            sources=tuple(dict.fromkeys((*nearer.sources, *self.sources))),
+            notes=(*nearer.notes, *self.notes),
+            editables={**self.editables, **nearer.editables},
+            entry_points={**self.entry_points, **nearer.entry_points},
+        )
+
+    def overruled(self, header: Header, wanted: Sequence[str]) -> tuple[Header, ProjectLists]:
+        """Return both with the versions that a set-up command installs, later than the lists."""
+        texts = {read.name: read for read in map(requirements.parse, wanted) if read.specifier}
+        listed = [requirements.parse(text) for text in header.dependencies]
+        if not texts or not listed:
+            return header, self
+        needed = []
+        for text, read in zip(header.dependencies, listed, strict=True):
+            extras = f"[{','.join(read.extras)}]" if read.extras else ""
+            is_named = read.name in texts
+            needed.append(f"{read.name}{extras}{texts[read.name].specifier}" if is_named else text)
+        others = texts.keys() - {read.name for read in listed}
+        told = ", ".join(read.text for read in texts.values())
+        return msgspec.structs.replace(header, dependencies=tuple(dict.fromkeys(needed))), replace(
+            self,
+            pins={name: version for name, version in self.pins.items() if name not in texts},
+            constraints=(*self.constraints, *(texts[name].text for name in sorted(others))),
+            notes=(*self.notes, f"Hosts install {told}, as the set-up command says, whatever is listed."),
+        )
+
     def applied(self, header: Header) -> Header:
         """Return a header with these requirements, and the Python of the project unless it asks for one."""
         if not self.provenance:
@@ -86,7 +131,8 @@ def find(
     """Return what the project of a program in `folder` lists, where its header lists nothing itself.
 
     The nearest folder that lists something counts, from that folder up to the project's `root`; never your
-    home or one above it. Raises UsageError.
+    home or one above it. A requirements.txt of no package counts besides the package above it. Raises
+    UsageError.
     """
     lists_own = header.lists_dependencies or bool(header.tpuctl.requirements)
     if lists_own and (extras or groups):
@@ -98,10 +144,13 @@ def find(
     for place in (folder, *folder.parents):
         if home.is_relative_to(place):
             break
-        lists = own(place, root) if lists_own else read(place, extras, groups, allowed, root)
-        if lists.provenance or (lists.editables and not found.editables):
+        is_rest = bool(found.provenance)
+        lists = own(place, root) if lists_own else read(place, extras, groups, allowed, root, is_rest=is_rest)
+        if is_rest and lists.editables:
+            found = lists.with_nearer(found)
+        elif not is_rest and (lists.provenance or (lists.editables and not found.editables)):
             found = lists if lists.editables else replace(lists, editables=found.editables)
-        if lists.provenance or place == root:
+        if place == root or (found.provenance and (found.editables or found.provenance != REQUIREMENTS)):
             break
     if (extras or groups) and not found.provenance:
         raise UsageError(f"No pyproject.toml of {root} has a [project] table.", hint="Leave out --extra.")
@@ -117,11 +166,12 @@ def own(folder: Path, root: Path) -> ProjectLists:
 
 def read(
     folder: Path, extras: Sequence[str] = (), groups: Sequence[str] = (),
-    allowed: Collection[str] | None = (), root: Path | None = None,
+    allowed: Collection[str] | None = (), root: Path | None = None, *, is_rest: bool = False,
 ) -> ProjectLists:  # fmt: skip
     """Return what the files of one folder list, and its package; `root` is what names in a bundle start from.
 
-    What pyproject.toml lists counts before requirements.txt, and that before setup.py and setup.cfg.
+    What pyproject.toml lists counts before requirements.txt, and that before setup.py and setup.cfg. What
+    `is_rest`, as a requirements.txt in a folder below counts, is the package alone.
     `allowed` are the indexes that the user trusts besides PyPI; None where hosts ask no index. Raises
     UsageError for a file that cannot be read or lists what no host can install, for an unknown extra or
     group, and for an index that is not `allowed`.
@@ -133,12 +183,12 @@ def read(
     is_of_pyproject = package.place.startswith(PYPROJECT)
     if is_of_pyproject or ((extras or groups) and package.name):
         reader.read_package(content, package, extras, groups)
-    elif not extras and not groups and (folder / REQUIREMENTS).is_file():
+    elif not is_rest and not extras and not groups and (folder / REQUIREMENTS).is_file():
         reader.places.append(REQUIREMENTS)
         reader.read_requirements(reader.folder / REQUIREMENTS, reader.requirements)
     elif package.place:
         reader.read_package(content, package, (), ())
-    elif conda := next((name for name in CONDA if (folder / name).is_file()), ""):
+    elif not is_rest and (conda := next((name for name in CONDA if (folder / name).is_file()), "")):
         raise UsageError(
             f"{folder / conda} is for conda, which hosts do not have.",
             hint="Write what the program needs into requirements.txt beside it, or into the program's header:"

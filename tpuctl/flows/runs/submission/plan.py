@@ -148,7 +148,8 @@ def plan_submit(
     notes = [*_project_note(header, request), *_syntax_notes(program, header, sources)]
     notes += [*bundles.direct_references(header), *code.notes]
     if lists.provenance:
-        notes += [f"Hosts install what {lists.provenance} lists ({len(lists.requirements)}).", *lists.notes]
+        notes.append(f"Hosts install what {lists.provenance} lists ({len(lists.requirements)}).")
+    notes += lists.notes
     settings = _shown(program, request, header)
     request = _with_header(request, header.tpuctl)
     _check_placeholders(request)
@@ -215,7 +216,9 @@ def _settled(program: Program, request: SubmitRequest) -> tuple[Header, ProjectL
     start = program.file.parent if program.file else program.here
     lists = project_lists.find(start, program.root, header, request.extras, request.groups, indexes)
     place = "--python" if request.python else f"settings of {program.script}"
-    header = lists.applied(header).with_python(request.python, place)
+    setup = header.tpuctl.setup if request.setup is None else request.setup
+    header, lists = lists.overruled(lists.applied(header), programs.installs_of_command(setup or ""))
+    header = header.with_python(request.python, place)
     sources = _sources(program, request, lists)
     if header.tpuctl.framework:
         return header, lists, sources
