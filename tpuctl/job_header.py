@@ -66,7 +66,7 @@ class Header(msgspec.Struct, frozen=True):
     lists_dependencies: bool = False
     """Whether it says what it requires, if only that it requires nothing."""
     origins: dict[str, str] = {}
-    """Names of settings in `tpuctl` that are not its own -> the file that has them."""
+    """Names of settings in `tpuctl` that are not its own, `env.NAME` of variables -> the file with them."""
 
     def accepts_python(self, version: str) -> bool:
         """Return whether the script runs on this version of Python."""
@@ -153,6 +153,12 @@ def parse(text: str, path: str, *bases: tuple[str, Mapping[str, Any]]) -> Header
     for settings in (*(settings for _, settings in bases), own):
         merged = {**merged, **settings, "env": {**merged.get("env", {}), **settings.get("env", {})}}
     origins = {name: file for file, settings in bases for name in settings if name not in own}
+    origins |= {
+        f"env.{name}": file
+        for file, settings in bases
+        for name in settings.get("env", NONE)
+        if name not in own.get("env", NONE)
+    }
     return msgspec.structs.replace(header, tpuctl=msgspec.convert(merged, ToolTable), origins=origins)
 
 

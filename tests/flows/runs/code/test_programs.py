@@ -171,6 +171,12 @@ class TestWhatStays:
         )
         assert ".env" in sent(program, place / ".env")
 
+    @pytest.mark.parametrize(("rules", "is_told"), [(".gitignore", True), (".tpuctlignore", False)])
+    def test_is_told_of_credentials_that_git_ignores(self, place: Path, rules: str, is_told: bool) -> None:
+        write(place, {**HYDRA, ".env": "A=1", "keys/id_rsa": "", rules: ".env\nid_rsa\n"})
+        note = "Not sent, as such files hold credentials: .env, keys/id_rsa. Pass secrets by --secret."
+        assert bundles.pack(found(place, "train.py")).notes == ((note,) if is_told else ())
+
     def test_is_told_where_git_ignores_data_that_the_program_names(self, place: Path) -> None:
         write(
             place,
@@ -236,7 +242,9 @@ class TestSettings:
         write(place, SOURCE_LAYOUT)
         header = programs.header_of(found(place, "pkg.train", MODULE))
         file = "pyproject.toml"
-        assert (header.tpuctl.framework, header.origins) == ("jax", {"framework": file, "env": file})
+        assert (header.tpuctl.framework, header.origins) == (
+            "jax", {"framework": file, "env": file, "env.A": file, "env.B": file},
+        )  # fmt: skip
         below = programs.header_of(
             found(place, "pkg.train", MODULE), {"framework": "tensorflow", "setup": "make"}
         )

@@ -165,6 +165,17 @@ class TestProject:
         }  # fmt: skip
         assert planned(script, setup="true").notes == ("pyproject.toml sets restarts = 3.",)
 
+    def test_each_variable_is_shown_with_its_origin(self, script: Path) -> None:
+        write(script, framework="jax", env='{A = "1", B = "1"}')
+        (script.parent / "pyproject.toml").write_text('[tool.tpuctl]\nenv = { B = "2", C = "2" }\n')
+        plan = planned(script, defaults={"env": {"C": "3", "D": "3"}}, environment={"E": "4", "A": "4"})
+        assert plan.settings["env"] == (
+            "C (pyproject.toml), D (tpuctl.toml), B (header), A (--env), E (--env)"
+        )
+        assert {name: plan.launch.environment[name] for name in "ABCDE"} == {
+            "A": "4", "B": "1", "C": "2", "D": "3", "E": "4",
+        }  # fmt: skip
+
     def test_a_run_is_named_by_what_it_runs(self, script: Path) -> None:
         (script.parent / "pkg.py").write_text("")
         module = planned(Path("pkg"), kind="module", here=script.parent)

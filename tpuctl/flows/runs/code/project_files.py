@@ -241,7 +241,10 @@ class ProjectFiles:
         is_module = path.suffix == ".py" and (path.parent / "__init__.py").is_file()
         is_ignored = self._is_ignored(place, path, ".py" if is_module else None)
         if is_ignored:
-            self.left.ignored.append(name)
+            is_secret = (
+                credential_kind(name, b"") and path.is_file() and not self._is_ignored(place, path, "")
+            )
+            (self.left.credentials if is_secret else self.left.ignored).append(name)
         elif is_credential(name, path):
             self.left.credentials.append(name)
             return True

@@ -364,14 +364,16 @@ def _shown(program: Program, request: SubmitRequest, header: Header) -> dict[str
     if program.is_project:
         shown["project"] = str(program.root)
         shown["working folder"] = program.directory or "."
-    table, given = header.tpuctl, {"env": request.environment}
+    table, origins = header.tpuctl, header.origins
+    variables = {name: origins.get(f"env.{name}", "header") for name in table.env}
+    variables |= dict.fromkeys(request.environment, "--env")
     for name in ToolTable.__struct_fields__:
-        option, value = given.get(name, getattr(request, name, None)), getattr(table, name)
-        if name == "env":
-            value, option = ", ".join(table.env), ", ".join(request.environment)
-        if name.startswith("restarts"):
-            continue  # the configuration has a say
-        origin = f"--{name}" if option else header.origins.get(name, "header")
+        option, value = getattr(request, name, None), getattr(table, name)
+        if name == "env" and variables:
+            shown[name] = ", ".join(f"{variable} ({place})" for variable, place in variables.items())
+        if name == "env" or name.startswith("restarts"):
+            continue  # of the latter the configuration has a say
+        origin = f"--{name}" if option else origins.get(name, "header")
         if option or (value != getattr(ToolTable(), name) and value):
             shown[name] = f"{option or value} ({origin})"
     return shown
