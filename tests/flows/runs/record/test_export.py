@@ -43,6 +43,7 @@ class Site:
         (code / "lib/logo.png").write_bytes(b"\0\1")
         (code / "lib/train.sh").write_text("python job.py\n")
         (code / "lib/train.sh").chmod(0o755)
+        (code / "lib/tpuctl.toml").write_text('project = "mine"\n')  # stays out of an archive
         packed = bundles.pack(lone(code / "job.py"), (code / "lib",))
         self.memory.put(bundle(packed.sha256), packed.data)
         record = Run("r1", CREATED, "ada@laptop", "job.py", (), packed.sha256, "jax", "v3-8", ("numpy",), {})

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, cast
 from tpuctl import printable
 from tpuctl.atomic_files import part_file
 from tpuctl.bucket_layout import DATASETS
+from tpuctl.config.files import FILE_NAME
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import NotFoundError, StateError, UsageError
 from tpuctl.flows.datasets.lookup import find_manifest
@@ -130,6 +131,8 @@ def _missing(contents: Contents) -> Iterator[str]:
 def _write(writer: _Writer, contents: Contents, code: Bundle) -> None:
     record, sources, left = contents.record, list[bytes](), MOST_SOURCE
     for member, content in code.members():
+        if PurePosixPath(member.name).name == FILE_NAME:
+            continue  # who unpacks the archive has settings of their own, and the record has those of the run
         path = "/".join(("code", *_safe(member.name, record.run)))
         stream: IO[bytes] = content
         if member.name.endswith(".py") and member.size <= min(LONGEST_SOURCE, left):
