@@ -179,6 +179,15 @@ def test_one_command_leads_from_nothing_to_results(tpuctl: Command, simulator: R
     assert nodes(simulator) == []
 
 
+def test_a_dry_run_shows_what_would_run_and_the_origins_of_settings(tpuctl: Command) -> None:
+    result = tpuctl("run", "job.py", "--up", "--name", "r1", "--env", "A=1", "--dry-run", "--", "0")
+    assert result.code == 0, result.err
+    for name, value in (("runs", "job.py 0 (script)"), ("env", "A (--env)"), ("sends", "1 file")):
+        assert any(
+            line.split(maxsplit=1)[0:1] == [name] and value in line for line in result.err.splitlines()
+        )
+
+
 def test_a_tpu_that_is_to_be_deleted_ends_also_without_the_command(
     tpuctl: Command, simulator: RunningSimulator
 ) -> None:

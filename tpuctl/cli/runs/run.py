@@ -29,6 +29,7 @@ from tpuctl.cli.runs.submission_options import (
     submission_options,
     with_request,
 )
+from tpuctl.cli.runs.submit import show_settings
 from tpuctl.cli.session import (
     Session,
     cross_region_option,
@@ -153,6 +154,10 @@ class Screen:
         """Show what a dry run would create, and what it costs."""
         warn_of_secrets(plan.options)
         show_plan(self._session, plan, self._facts)
+
+    def show_run(self, plan: SubmitPlan) -> None:
+        """Show what would run, and where each setting comes from."""
+        show_settings(self._session, plan)
 
     def admit_node(self, plan: UpPlan) -> None:
         """Show what is created, and ask; raises DeclinedError."""

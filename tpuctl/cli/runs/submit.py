@@ -78,9 +78,7 @@ def start_planned(
     for text in plan.notes:
         output.note(text)
     if dry_run:
-        if plan.settings and not session.as_json:
-            facts = {"sends": f"{_size(plan.code)} ({plan.code.sha256[:12]})"}
-            output.facts({**plan.settings, **facts}, err=True)
+        show_settings(session, plan)
         output.requests(submission.requests(context, plan), as_json=session.as_json)
         return
     plan = on_free_node(session, plan, policy, session.typed)
@@ -168,6 +166,13 @@ def _show(session: Session, run: Run, plan: SubmitPlan, *, is_attached: bool) ->
     output.facts(content, err=is_attached)
     if not is_attached:
         output.hint("tpuctl logs -f")
+
+
+def show_settings(session: Session, plan: SubmitPlan) -> None:
+    """Show what would run, how much is sent, and where each setting comes from."""
+    if plan.settings and not session.as_json:
+        facts = {"sends": f"{_size(plan.code)} ({plan.code.sha256[:12]})"}
+        output.facts({**plan.settings, **facts}, err=True)
 
 
 def _size(code: Bundle) -> str:

@@ -108,6 +108,9 @@ class Screen(Protocol):
     def show_node(self, plan: UpPlan) -> None:
         """Show the node that a dry run would create, and what it costs."""
 
+    def show_run(self, plan: SubmitPlan) -> None:
+        """Show what a dry run would start, and where each setting comes from."""
+
     def admit_node(self, plan: UpPlan) -> None:
         """Show what creates a node, and have it confirmed; raises DeclinedError."""
 
@@ -160,9 +163,12 @@ class Steps:
     def _first_requests(self) -> list[HttpRequest]:
         provider = self._cloud.provider
         if self._whole.types is None:
-            return submission.requests(self._context, self._planned())
+            plan = self._planned()
+            self._screen.show_run(plan)
+            return submission.requests(self._context, plan)
         first = self._up_plans()[0]
         plan = self._planned(whole.node_of(first))
+        self._screen.show_run(plan)
         if first.existing is None:
             self._screen.show_node(first)
         requests = [
@@ -410,6 +416,10 @@ class CallScreen:
     def show_node(self, plan: UpPlan) -> None:
         """Say what would be created."""
         self._call.line(f"creates {plan.options.name}, {creation.price_text(self._context, plan)} per hour")
+
+    def show_run(self, plan: SubmitPlan) -> None:
+        """Say what would be sent."""
+        self._call.line(f"sends {plan.code.count} files, {plan.code.files_size:,} bytes")
 
     def admit_node(self, plan: UpPlan) -> None:
         """Say what is created: who calls has decided."""
