@@ -117,6 +117,15 @@ class TestPyproject:
             read(project)
 
 
+def test_a_notebook_that_installs_its_own_project_gets_that_and_its_extras(project: Path) -> None:
+    """A release of the index would hide the project's code."""
+    write(project, pyproject__toml=PYPROJECT)
+    header = Header(dependencies=("mine[train]", "ipython"))
+    lists = find(project, project, header)
+    assert lists.applied(header).dependencies == ("jax", "numpy>=1.26", "optax", "ipython")
+    assert any(name.endswith("/mine.pth") for name in lists.editables)
+
+
 class TestNearerList:
     """A requirements.txt beside a script of a package's repository."""
 

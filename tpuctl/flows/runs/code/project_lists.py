@@ -70,6 +70,11 @@ class ProjectLists:
     entry_points: Mapping[str, str] = field(default_factory=dict)
     """Console scripts of these -> what they call, such as `pkg.train:main`."""
 
+    @property
+    def own(self) -> set[str]:
+        """Normalized names of the project's packages."""
+        return {normalized(PurePosixPath(name).stem) for name in self.editables if name.endswith(".pth")}
+
     def with_nearer(self, nearer: ProjectLists) -> ProjectLists:
         """Return what both list: this package's list, and the requirements.txt in a folder below it.
 
@@ -81,8 +86,7 @@ class ProjectLists:
             return [text for text in texts if requirements.parse(text).name not in named]
 
         named = {requirements.parse(text).name for text in nearer.requirements}
-        own = {normalized(PurePosixPath(name).stem) for name in self.editables if name.endswith(".pth")}
-        wanted = [text for text in nearer.requirements if requirements.parse(text).name not in own]
+        wanted = [text for text in nearer.requirements if requirements.parse(text).name not in self.own]
         return replace(
             self,
             requirements=tuple(dict.fromkeys((*wanted, *rest(self.requirements)))),
@@ -116,11 +120,15 @@ class ProjectLists:
         )
 
     def applied(self, header: Header) -> Header:
-        """Return a header with these requirements, and the Python of the project unless it asks for one."""
+        """Return a header with these requirements, and the Python of the project unless it asks for one.
+
+        The project's own packages are not among them: hosts have them as they are here.
+        """
         if not self.provenance:
             return header
+        named = [text for text in header.dependencies if requirements.parse(text).name not in self.own]
         python = header.requires_python or ("" if header.tpuctl.python else self.requires_python)
-        needed = tuple(dict.fromkeys((*self.requirements, *header.dependencies)))
+        needed = tuple(dict.fromkeys((*self.requirements, *named)))
         return msgspec.structs.replace(header, dependencies=needed, requires_python=python)
 
 
@@ -146,6 +154,10 @@ def find(
             break
         is_rest = bool(found.provenance)
         lists = own(place, root) if lists_own else read(place, extras, groups, allowed, root, is_rest=is_rest)
+        named = [one for one in map(requirements.parse, header.dependencies) if one.name in lists.own]
+        if not lists_own and any(one.extras for one in named):  # of a notebook: %pip install mine[train]
+            more = [extra for one in named for extra in one.extras]
+            lists = read(place, (*extras, *more), groups, allowed, root, is_rest=is_rest)
         if is_rest and lists.editables:
             found = lists.with_nearer(found)
         elif not is_rest and (lists.provenance or (lists.editables and not found.editables)):
