@@ -167,6 +167,13 @@ def test_a_lock_file_with_jax_alone_is_refused(script: Path) -> None:
     assert planned(script, of(PLAIN)).notes == ()
 
 
+def test_a_project_that_is_the_framework_lacks_none(script: Path, home: Path) -> None:
+    write(script)
+    script.write_text("import jax\n")
+    (script.parent / "pyproject.toml").write_text('[project]\nname = "jax"\ndependencies = []\n')
+    assert not any("has no JAX" in note for note in planned(script, of(PLAIN)).notes)
+
+
 def test_an_import_that_nothing_installs_is_said(script: Path) -> None:
     write(script)
     script.write_text("import jax\n")

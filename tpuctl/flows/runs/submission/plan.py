@@ -166,7 +166,7 @@ def plan_submit(
     node = node or find_ready(provider, request.tpu, types, owner)
     _check_slices(node, framework)
     imported = "" if request.setup else _framework(sources)
-    is_imported = imported == header.tpuctl.framework
+    is_imported = imported == header.tpuctl.framework and imported not in lists.own
     locked = bundles.locked(program.root, header)
     notes += packages.check(node, header, locked, imports=is_imported)
     notes += _unknown_framework(program, node, header.tpuctl.framework)
