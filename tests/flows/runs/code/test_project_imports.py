@@ -56,7 +56,7 @@ def test_distributions_have_modules_of_other_names(
 
 
 def test_what_packages_of_public_repositories_bring_along_is_not_missed(tmp_path: Path) -> None:
-    text = b"import dm_env, omegaconf, ruamel.yaml, seaborn"
+    text = b"import dm_env, omegaconf, ruamel.yaml, seaborn, _XLAC"
     sources = follow([(tmp_path / "a.py", text)], [tmp_path])
     brought = ["dm-control", "hydra-core", "elements", "mine[notebooks]"]
     assert missing(sources, ["a.py"], brought, (), ()) == {}

@@ -305,8 +305,8 @@ def missing(
     """Return modules that are surely needed and that nothing provides, with the place of the first import.
 
     `shipped` are names of files that travel, `distributions` what hosts install, and `image` what they have.
-    What distributions that are not known here bring along counts as provided if it is usual. `ignored` are
-    modules that other notes are about.
+    What distributions that are not known here bring along counts as provided if it is usual, and so does
+    `_name`: an extension that a build makes. `ignored` are modules that other notes are about.
     """
     parts = {part for name in shipped for part in name.removesuffix(".py").split("/")}
     names = {normalized(name) for name in distributions}
@@ -321,7 +321,8 @@ def missing(
     for source in sources:
         for each in source.imports if source.is_needed else ():
             top = each.name.partition(".")[0]
-            if each.is_needed and not each.level and top.lower() not in lower and not _is_part(top, names):
+            is_sure = each.is_needed and not each.level and not top.startswith("_")
+            if is_sure and top.lower() not in lower and not _is_part(top, names):
                 found.setdefault(top, (source.file, each.line))
     return found
 
