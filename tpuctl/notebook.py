@@ -246,10 +246,14 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        "%%tpu", description="Run a cell on a TPU as a job, and bring its output back.", epilog=EXAMPLE,
-        usage="%%%%tpu [OPTIONS] [-- ARGUMENTS]", allow_abbrev=False, add_help=False,
+        "%%tpu",
+        description="Run a cell on a TPU as a job, and bring its output back.",
+        epilog=EXAMPLE,
+        usage="%%%%tpu [OPTIONS] [-- ARGUMENTS]",
+        allow_abbrev=False,
+        add_help=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     for names, more in OPTIONS.items():
         parser.add_argument(*names, **more)
     return parser
@@ -286,10 +290,12 @@ OPTIONS = {
     ),
     ("--setup",): _option("COMMAND", "command for sh that each host runs before"),
     ("--detach", "-d"): {
-        "dest": "is_detached", "action": "store_true", "help": "return at once; the run goes on",
+        "dest": "is_detached",
+        "action": "store_true",
+        "help": "return at once; the run goes on",
     },
     ("--help", "-h"): {"dest": "wants_help", "action": "store_true", "help": "show this help"},
-}  # fmt: skip
+}
 """Names of an option -> how argparse reads it."""
 
 

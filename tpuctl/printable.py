@@ -101,18 +101,20 @@ _FLAGS = "|".join(
     "\U0001f3f4" + "".join(chr(0xE0000 + ord(letter)) for letter in tags) + "\U000e007f"
     for tags in ("gbeng", "gbsct", "gbwls")
 )
-_KEPT = "|".join((
-    _FLAGS,
-    rf"(?<=[{_JOINING}])[\u200c\u200d]",
-    rf"(?<=[{_EMOJI}\ufe0f])\u200d(?=[{_EMOJI}])",
-    rf"(?<=[{_EMOJI}])[\ufe0e\ufe0f]",
-    r"(?<=[0-9#*])\ufe0f(?=\u20e3)",
-    rf"(?<=[{_IDEOGRAPHS}\u1000-\u109f\u2200-\u2aff])[\ufe00-\ufe02]",
-    rf"(?<=[{_IDEOGRAPHS}])[\U000e0100-\U000e01ef]",
-    r"(?<=[\u1820-\u18aa])[\u180b-\u180f]",
-    rf"(?<=[{_RTL}])[\u061c\u200e\u200f]|[\u061c\u200e\u200f](?=[{_RTL}])",
-    rf"(?<=[{_WITHOUT_SPACES}])\u200b(?=[{_WITHOUT_SPACES}])",
-))  # fmt: skip
+_KEPT = "|".join(
+    (
+        _FLAGS,
+        rf"(?<=[{_JOINING}])[\u200c\u200d]",
+        rf"(?<=[{_EMOJI}\ufe0f])\u200d(?=[{_EMOJI}])",
+        rf"(?<=[{_EMOJI}])[\ufe0e\ufe0f]",
+        r"(?<=[0-9#*])\ufe0f(?=\u20e3)",
+        rf"(?<=[{_IDEOGRAPHS}\u1000-\u109f\u2200-\u2aff])[\ufe00-\ufe02]",
+        rf"(?<=[{_IDEOGRAPHS}])[\U000e0100-\U000e01ef]",
+        r"(?<=[\u1820-\u18aa])[\u180b-\u180f]",
+        rf"(?<=[{_RTL}])[\u061c\u200e\u200f]|[\u061c\u200e\u200f](?=[{_RTL}])",
+        rf"(?<=[{_WITHOUT_SPACES}])\u200b(?=[{_WITHOUT_SPACES}])",
+    )
+)
 _PILED = rf"(?<=[{_MARKS}]{{6}})[{_MARKS}]"
 
 _COLOUR = (

@@ -213,9 +213,10 @@ def _complete() -> int:
 def _run_guarded() -> int:
     printing.guard()
     defaults = {
-        signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
         signal.SIGINT: signal.default_int_handler,
-    }  # fmt: skip
+    }
     for number, default in defaults.items():
         if signal.getsignal(number) is default:  # not so under nohup, which ignores SIGHUP
             signal.signal(number, _end_process_on_signal)

@@ -199,10 +199,9 @@ def _show_type(session: Session, survey: Survey, kind: Accelerator) -> None:
 def _note_prices(prices: list[Price]) -> None:
     """Say where the prices are from, and why some are unknown, each once."""
     notes = [
-        f"Prices: {price.origin}." if price.is_known else
-        f"A price is unknown: {price.reason}."
+        f"Prices: {price.origin}." if price.is_known else f"A price is unknown: {price.reason}."
         for price in prices
-    ]  # fmt: skip
+    ]
     for note in list(dict.fromkeys(notes))[:4]:
         output.note(note)
 
@@ -254,9 +253,12 @@ PRICE_COLUMNS = ("REGION", "ON DEMAND/HOUR", "SPOT/HOUR", "SOURCE")
 @click.argument("accelerator", type=ACCELERATOR)
 @click.option("--spot", is_flag=True, help="Show the price of spot alone.")
 @click.option(
-    "--slices", type=click.IntRange(min=1, max=1000), default=1, show_default=True,
+    "--slices",
+    type=click.IntRange(min=1, max=1000),
+    default=1,
+    show_default=True,
     help="Show the price of so many slices.",
-)  # fmt: skip
+)
 @with_session
 def price(session: Session, accelerator: str, spot: bool, slices: int) -> None:
     """Show what an accelerator type costs per hour: on demand and spot, in every region or that of --zone.
@@ -315,17 +317,26 @@ def _print_prices(kind: Accelerator, slices: int, by_zone: dict[str, list[Price]
 
 @click.command()
 @click.option(
-    "--since", type=DURATION, default="30d", show_default=True, metavar="DURATION",
+    "--since",
+    type=DURATION,
+    default="30d",
+    show_default=True,
+    metavar="DURATION",
     help="Time that is looked at, such as 12h or 7d.",
-)  # fmt: skip
+)
 @click.option(
-    "--by", type=click.Choice(get_args(By)), default="run", show_default=True,
+    "--by",
+    type=click.Choice(get_args(By)),
+    default="run",
+    show_default=True,
     help="What to add up by.",
-)  # fmt: skip
+)
 @click.option(
-    "--now", "is_now", is_flag=True,
+    "--now",
+    "is_now",
+    is_flag=True,
     help="List what bills now in the whole project instead, also what tpuctl did not make.",
-)  # fmt: skip
+)
 @with_session
 def cost(session: Session, since: int, by: By, is_now: bool) -> None:
     """Estimate what runs have cost, and the time in which no run used a TPU.
@@ -425,7 +436,9 @@ def _print_cost(report: CostReport, groups: list[Group], by: By) -> None:
             "total": _total(report.total),
             "groups": [
                 {
-                    by: group.key, "attempts": group.attempts, "seconds": round(group.seconds),
+                    by: group.key,
+                    "attempts": group.attempts,
+                    "seconds": round(group.seconds),
                     "cost": _total(group.total),
                 }
                 for group in groups
@@ -433,7 +446,7 @@ def _print_cost(report: CostReport, groups: list[Group], by: By) -> None:
             "entries": [_cost_fields(entry) for entry in report.entries],
             "missing": list(report.gaps),
         }
-    )  # fmt: skip
+    )
 
 
 def _total(total: Total) -> dict[str, object]:

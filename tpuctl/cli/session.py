@@ -205,9 +205,11 @@ def _shown_requests() -> AbstractContextManager[None]:
 
 ZONE = click.option("--zone", help="Zone of the TPUs.")
 ZONES = click.option(
-    "--zone", "zones", multiple=True,
+    "--zone",
+    "zones",
+    multiple=True,
     help="Zone or region of the TPU, or 'any'; several are tried in this order.",
-)  # fmt: skip
+)
 OPTIONS = (
     click.option(
         "--target",

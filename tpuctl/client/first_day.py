@@ -108,10 +108,13 @@ class Stage:
 STAGES: Mapping[int, Stage] = {
     1: Stage("one host", "v5litepod-1", 35 * 60),
     2: Stage(
-        "a spot slice of several hosts, queued", "v5litepod-16", 20 * 60, 15 * 60,
+        "a spot slice of several hosts, queued",
+        "v5litepod-16",
+        20 * 60,
+        15 * 60,
         {"idle": 10 * 60, "spot": True, "queued": True},
     ),
-}  # fmt: skip
+}
 """Stage 0 makes nothing."""
 
 

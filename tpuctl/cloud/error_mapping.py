@@ -344,12 +344,13 @@ EVERY_SERVICE = (
 )  # fmt: skip
 """Answers of every service."""
 OWN_FAILURE = Row(
-    "own-failure", (),
+    "own-failure",
+    (),
     "a failure of the service's own (INTERNAL and every other code)",
     ServiceError,
     "{subject}: {words}",
     "This is the service's own failure: run the same command again.",
-)  # fmt: skip
+)
 """What no other row fits."""
 
 

@@ -151,8 +151,10 @@ def _without_values(url: str) -> str:
     """Return an address with the values of the known parameters only."""
     address, mark, query = url.partition("?")
     pairs = (pair.partition("=") for pair in query.split("&"))
-    shown = (f"{name}={value if name in PARAMETERS else MASK}" if is_given else name
-             for name, is_given, value in pairs)  # fmt: skip
+    shown = (
+        f"{name}={value if name in PARAMETERS else MASK}" if is_given else name
+        for name, is_given, value in pairs
+    )
     return address + mark + "&".join(shown)
 
 

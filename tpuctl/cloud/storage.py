@@ -39,7 +39,8 @@ from tpuctl.object_content import Content
 
 ROWS = (
     Row(
-        "requester-pays", (3,),
+        "requester-pays",
+        (3,),
         "Bucket is a requester pays bucket but no user project provided.",
         ConfigError,
         "{subject}: {words}",
@@ -48,7 +49,8 @@ ROWS = (
         text="requester pays",
     ),
     Row(
-        "retention", (7,),
+        "retention",
+        (7,),
         "Object 'O' is subject to bucket's retention policy and cannot be deleted, overwritten or archived",
         ConfigError,
         "{subject}: {words}",
@@ -56,14 +58,15 @@ ROWS = (
         text="retention policy",
     ),
     Row(
-        "key", (7,),
+        "key",
+        (7,),
         "Permission denied on Cloud KMS key.",
         ConfigError,
         "{subject}: {words}",
         "Let Cloud Storage use the bucket's key: gcloud storage service-agent --authorize-cmek=KEY",
         text="Cloud KMS key",
     ),
-)  # fmt: skip
+)
 """Answers of Cloud Storage."""
 SERVICE = Service("storage.googleapis.com", "roles/storage.objectUser", ROWS)
 UPLOAD_PART = 8 * 1024 * 1024
@@ -229,9 +232,12 @@ class Bucket:
         """
         with self._translated(prefix):
             blobs = self._bucket.list_blobs(
-                prefix=prefix or None, max_results=most, start_offset=start or None, match_glob=glob or None,
+                prefix=prefix or None,
+                max_results=most,
+                start_offset=start or None,
+                match_glob=glob or None,
                 fields=LISTED_FIELDS.replace("crc32c", f"crc32c,{more}") if more else LISTED_FIELDS,
-            )  # fmt: skip
+            )
             return [_object(blob) for blob in blobs]
 
     def usage(self, most: int) -> Usage:

@@ -48,9 +48,12 @@ class Receiver:
     """
 
     def __init__(
-        self, folder: ConfinedFolder, name: str, progress: Progress = lambda *_: None,
+        self,
+        folder: ConfinedFolder,
+        name: str,
+        progress: Progress = lambda *_: None,
         refuse: Refuse = lambda parts: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`name` is that of the only top one here, or empty where all keep theirs."""
         self._folder, self._name, self._refuse = folder, name, refuse
         self._counter = Counter(progress)

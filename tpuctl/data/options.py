@@ -20,8 +20,11 @@ TOKENS = "tokens"
 
 
 class TokenOptions(
-    msgspec.Struct, frozen=True, omit_defaults=True, rename={"vocabulary_size": "wanted"}  # as in manifests
-):  # fmt: skip
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    rename={"vocabulary_size": "wanted"},  # as in manifests
+):
     """How a text becomes token ids."""
 
     kind: TokenKind

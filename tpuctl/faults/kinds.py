@@ -76,9 +76,12 @@ _METHOD = Field(
     "method", "pattern", "methods that it matches: CreateNode, tpu.List*, storage.objects.get ...", "tpu.*"
 )
 _WHEN = Field(
-    "when", "choice", "before: the request has no effect; after: only the response is lost", "before",
+    "when",
+    "choice",
+    "before: the request has no effect; after: only the response is lost",
+    "before",
     ("before", "after"),
-)  # fmt: skip
+)
 _BEGINS = "methods with an operation: {}"
 _OPERATION = Field("method", "pattern", _BEGINS.format(", ".join(OPERATIONS)), "CreateNode")
 _ONE_OPERATION = (_OPERATION, _RESOURCE, _ZONE, _TYPE)

@@ -93,9 +93,13 @@ class Wire:
 
 
 def ask(
-    url: str, method: str, target: str, data: Optional[bytes] = None,
-    headers: Optional[Mapping[str, str]] = None, timeout: float = TIMEOUT,
-) -> Answer:  # fmt: skip
+    url: str,
+    method: str,
+    target: str,
+    data: Optional[bytes] = None,
+    headers: Optional[Mapping[str, str]] = None,
+    timeout: float = TIMEOUT,
+) -> Answer:
     """Return the answer of a service to one request, whatever its status; raises OSError."""
     connection = _connection(urlsplit(url), timeout)
     try:
@@ -112,9 +116,12 @@ def ask_metadata(path: str, timeout: float, data: Optional[bytes] = None) -> Ans
 
 
 def _exchange(
-    connection: http.client.HTTPConnection, method: str, target: str, data: Optional[bytes],
+    connection: http.client.HTTPConnection,
+    method: str,
+    target: str,
+    data: Optional[bytes],
     headers: Optional[Mapping[str, str]],
-) -> Answer:  # fmt: skip
+) -> Answer:
     """Send a request and read the whole answer; its connection is closed unless it takes another request."""
     try:
         connection.request(method, target, data, headers or {})

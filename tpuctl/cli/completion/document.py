@@ -40,8 +40,10 @@ KINDS = {
     ("data fetch", "name"): "public datasets",
 }
 _TYPES: tuple[tuple[type, str], ...] = (
-    (AcceleratorType, "accelerators"), (LocalPath, "files"), (Source, "files")
-)  # fmt: skip
+    (AcceleratorType, "accelerators"),
+    (LocalPath, "files"),
+    (Source, "files"),
+)
 
 
 def document() -> str:

@@ -49,9 +49,13 @@ _MOST_CLASSES = 20
 @click.command()
 @ref_argument
 @click.option(
-    "--sample", type=click.IntRange(min=0), default=MOST_READ, show_default=True, metavar="N",
+    "--sample",
+    type=click.IntRange(min=0),
+    default=MOST_READ,
+    show_default=True,
+    metavar="N",
     help="Read a random N records of each split only; 0 reads all.",
-)  # fmt: skip
+)
 @click.option("--seed", default=0, show_default=True, help="Random seed of the sample.")
 @with_session
 def stats(session: Session, ref: DatasetRef, sample: int, seed: int) -> None:
@@ -122,9 +126,13 @@ def _moments(moments: Moments) -> dict[str, object]:
     if not moments.count:
         return {"count": 0, "missing": moments.missing}
     return {
-        "count": moments.count, "mean": moments.mean, "std": moments.deviation, "min": moments.least,
-        "max": moments.most, "missing": moments.missing,
-    }  # fmt: skip
+        "count": moments.count,
+        "mean": moments.mean,
+        "std": moments.deviation,
+        "min": moments.least,
+        "max": moments.most,
+        "missing": moments.missing,
+    }
 
 
 def _show_stats(found: DatasetStats) -> None:

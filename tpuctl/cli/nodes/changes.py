@@ -31,9 +31,7 @@ from tpuctl.flows.nodes.lookup import Allocation
 @yes_option
 @dry_run_option
 @with_session
-def down(
-    session: Session, names: tuple[str, ...], everything: bool, yes: bool, dry_run: bool
-) -> None:  # fmt: skip
+def down(session: Session, names: tuple[str, ...], everything: bool, yes: bool, dry_run: bool) -> None:
     """Delete TPUs, so that they stop billing: those named, or without a name your only one.
 
     In every zone, or in that of --zone. A queued resource is deleted with its nodes. The column RUN has what
@@ -164,9 +162,11 @@ COLUMNS = ("NAME", "ZONE", "OWNER", "RUN", "WHY")
 
 @click.command()
 @click.option(
-    "--without-run", type=DURATION, metavar="DURATION",
+    "--without-run",
+    type=DURATION,
+    metavar="DURATION",
     help="Also what is READY, older than DURATION, and has had no run of this bucket for so long.",
-)  # fmt: skip
+)
 @click.option("--all-users", is_flag=True, help="Also the TPUs that tpuctl created for other users.")
 @yes_option
 @dry_run_option
@@ -225,9 +225,12 @@ def _show(session: Session, plan: flow.Reaping) -> None:
     runs = runs_at_stake(session, plan.allocations)
     rows = [
         (
-            item.name, item.zone, item.owner or UNKNOWN,
-            "; ".join(runs[node.id.uid] for node in item.nodes), reason,
+            item.name,
+            item.zone,
+            item.owner or UNKNOWN,
+            "; ".join(runs[node.id.uid] for node in item.nodes),
+            reason,
         )
         for item, reason in zip(plan.allocations, plan.reasons, strict=True)
-    ]  # fmt: skip
+    ]
     output.table(COLUMNS, rows, err=True)

@@ -79,18 +79,27 @@ def note_far_zones(session: Session, plan: UpPlan) -> None:
 Command = TypeVar("Command", bound=Callable[..., object])
 
 TTL = click.option(
-    "--ttl", type=DURATION, default=0, metavar="DURATION",
+    "--ttl",
+    type=DURATION,
+    default=0,
+    metavar="DURATION",
     help="Delete it that long after its creation, such as 8h; 'tpuctl extend' moves that.",
-)  # fmt: skip
+)
 IDLE = click.option(
-    "--idle", type=DURATION, default=0, metavar="DURATION",
+    "--idle",
+    type=DURATION,
+    default=0,
+    metavar="DURATION",
     help="Delete it after that long without a run, a login or a program that holds chips, such as 30m.",
-)  # fmt: skip
+)
 
 MAX_COST = click.option(
-    "--max-cost", type=AMOUNT, default="0", metavar="AMOUNT",
+    "--max-cost",
+    type=AMOUNT,
+    default="0",
+    metavar="AMOUNT",
     help="Delete it when it has cost that much at its price now, such as 20: a --ttl that follows from it.",
-)  # fmt: skip
+)
 
 
 def lifetime_options(command: Command) -> Command:
@@ -265,9 +274,13 @@ MACHINE_OPTIONS = [option for option in OPTIONS if option not in OF_UP_ALONE]
 
 
 def _up_options(
-    session: Session, *, accelerator: str | None, boot_disk: str | None = None, flex_start: bool = False,
+    session: Session,
+    *,
+    accelerator: str | None,
+    boot_disk: str | None = None,
+    flex_start: bool = False,
     **values: Any,
-) -> UpOptions:  # fmt: skip
+) -> UpOptions:
     """Return the options as the command line and the configuration say; raises UsageError."""
     _refuse_boot_disk(boot_disk)
     _refuse_flex_start(is_asked=flex_start)

@@ -140,9 +140,12 @@ def _table(rows: Sequence[Row], *, err: bool) -> None:
 
 
 def _rows(
-    allocation: Allocation, now: datetime, overview: Overview, session: Session | None,
+    allocation: Allocation,
+    now: datetime,
+    overview: Overview,
+    session: Session | None,
     runs: Mapping[str, str] = NO_RUNS,
-) -> Iterator[Row]:  # fmt: skip
+) -> Iterator[Row]:
     queued = allocation.queued_resource
     if queued and queued.state is not QueueState.ACTIVE:
         yield _row(queued, now, overview, "")

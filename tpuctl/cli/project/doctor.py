@@ -42,9 +42,7 @@ STAGES = (0, 1, 2)
 )
 @yes_option
 @with_session
-def doctor(
-    session: Session, live: bool, stages: tuple[int, ...], report: Path | None, yes: bool
-) -> None:  # fmt: skip
+def doctor(session: Session, live: bool, stages: tuple[int, ...], report: Path | None, yes: bool) -> None:
     """Check packages, credentials, project, API, zone, buckets, network and SSH key, in this order.
 
     After 'tpuctl init --from-terraform', also compare the settings with Terraform's outputs.

@@ -67,9 +67,13 @@ class _Command(AfterDashes):
 @with_session
 @reaching_options
 def ssh(
-    session: Session, name: str | None, worker: str | None, run: str | None, dry_run: bool,
+    session: Session,
+    name: str | None,
+    worker: str | None,
+    run: str | None,
+    dry_run: bool,
     words: tuple[str, ...],
-) -> None:  # fmt: skip
+) -> None:
     """Log in on a worker of a TPU (default: your only TPU) with the system's OpenSSH, or run a command there.
 
     NAME@3 is worker 3. With --run, the shell or the command has the run's code, packages and variables. After
@@ -149,7 +153,7 @@ def hand_over(command: list[str]) -> NoReturn:
 @reaching_options
 def ssh_config(
     session: Session, names: tuple[str, ...], everything: bool, install: bool, remove: bool
-) -> None:  # fmt: skip
+) -> None:
     """Print or install entries for 'ssh NAME', VS Code, scp and rsync: of these TPUs, or of your only one.
 
     NAME is worker 0, NAME.w3 is worker 3; on the simulator NAME.sim and NAME.w3.sim. Each time an entry

@@ -32,13 +32,18 @@ from tpuctl.runs import NAME
 @click.command()
 @click.argument("run")
 @click.option(
-    "--grace", type=DURATION, default="30s", metavar="DURATION",
+    "--grace",
+    type=DURATION,
+    default="30s",
+    metavar="DURATION",
     help="Time to save between SIGTERM and SIGKILL; default: 30s.",
-)  # fmt: skip
+)
 @click.option(
-    "--force", "is_forced", is_flag=True,
+    "--force",
+    "is_forced",
+    is_flag=True,
     help="Kill the program that runs the script, for one that hangs; another on the host ends the script.",
-)  # fmt: skip
+)
 @yes_option
 @dry_run_option
 @with_session
@@ -108,13 +113,15 @@ def _show(session: Session, plan: CancelPlan, cancellation: Cancellation) -> Non
             for status in cancellation.statuses
             if status
         ]
-        output.json({
-            "run": plan.run.name,
-            "outcome": verdict.outcome,
-            "stopped_by": verdict.stopped_by,
-            "evidence": verdict.evidence,
-            "workers": workers,
-        })  # fmt: skip
+        output.json(
+            {
+                "run": plan.run.name,
+                "outcome": verdict.outcome,
+                "stopped_by": verdict.stopped_by,
+                "evidence": verdict.evidence,
+                "workers": workers,
+            }
+        )
         return
     if plan.is_over:
         outcome = "" if verdict.stopped_by else f"{verdict.outcome}, "
@@ -133,9 +140,11 @@ def _show(session: Session, plan: CancelPlan, cancellation: Cancellation) -> Non
 @click.command()
 @click.argument("name")
 @click.option(
-    "--timeout", type=DURATION, metavar="DURATION",
+    "--timeout",
+    type=DURATION,
+    metavar="DURATION",
     help="Stop waiting after so long, such as 6h (exit code 9); the run, or the request for the TPU, stays.",
-)  # fmt: skip
+)
 @click.option("--tpu", "is_tpu", is_flag=True, help="NAME is a TPU, also where a run has this name.")
 @printing.without_reader()  # its exit code is the run's
 @with_session

@@ -92,9 +92,11 @@ def _drill_run(
     strike = cloud.reboot if kind == flow.REBOOT else cloud.preempt
     with show_steps() as report:
         result = flow.drill(
-            planned, tools(session, report), lambda: strike(planned.node, notice),
+            planned,
+            tools(session, report),
+            lambda: strike(planned.node, notice),
             lambda tpu: session.prices.of(tpu),
-        )  # fmt: skip
+        )
     _show(session, result)
 
 

@@ -175,9 +175,12 @@ def _workers(text: str | None, attempt: StoredAttempt) -> list[int] | None:
 
 def _screen(session: Session, reader: LogReader, *, raw: bool = False, timestamps: bool = False) -> LogScreen:
     return LogScreen(
-        as_json=session.as_json, raw=raw, labels=len(reader.workers) > 1, timestamps=timestamps,
+        as_json=session.as_json,
+        raw=raw,
+        labels=len(reader.workers) > 1,
+        timestamps=timestamps,
         is_terminal=sys.stdout.isatty(),
-    )  # fmt: skip
+    )
 
 
 def _follow_with_restarts(

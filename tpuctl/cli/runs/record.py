@@ -55,17 +55,19 @@ def _side(session: Session, name: str) -> Side:
 
 
 def _show_comparison_json(sides: tuple[Side, Side], comparison: Comparison) -> None:
-    output.json({
-        "runs": [side.run.name for side in sides],
-        "equal": not comparison.differences,
-        "differences": [
-            {"part": each.part, "name": each.name, "first": each.first, "second": each.second}
-            for each in comparison.differences
-        ],
-        "code": [{"file": file.name, "lines": list(file.lines)} for file in comparison.code],
-        "same": comparison.same,
-        "unknown": comparison.unknown,
-    })  # fmt: skip
+    output.json(
+        {
+            "runs": [side.run.name for side in sides],
+            "equal": not comparison.differences,
+            "differences": [
+                {"part": each.part, "name": each.name, "first": each.first, "second": each.second}
+                for each in comparison.differences
+            ],
+            "code": [{"file": file.name, "lines": list(file.lines)} for file in comparison.code],
+            "same": comparison.same,
+            "unknown": comparison.unknown,
+        }
+    )
 
 
 def _show_comparison(sides: tuple[Side, Side], comparison: Comparison) -> None:
@@ -224,12 +226,14 @@ def _show_archive(session: Session, run: str, written: Export) -> None:
             "files": written.files, "has_data": written.has_data, "missing": list(written.missing),
         })  # fmt: skip
         return
-    output.facts({
-        "run": run,
-        "file": written.path,
-        "size": f"{output.format_bytes(written.size)}, {written.files} files",
-        "sha256": written.sha256,
-    })  # fmt: skip
+    output.facts(
+        {
+            "run": run,
+            "file": written.path,
+            "size": f"{output.format_bytes(written.size)}, {written.files} files",
+            "sha256": written.sha256,
+        }
+    )
     if written.missing:
         output.note(f"Not in it, and named in its README.md: {', '.join(written.missing)}.")
     output.hint(f"tar -xzf {quoted_path(str(written.path))} && less {run}/README.md")

@@ -82,9 +82,11 @@ class Types(click.ParamType[tuple[str, ...]]):
     help="Create a TPU for the run: the first TYPE with capacity; without a type that of the header.",
 )  # fmt: skip
 @click.option(
-    "--down", "is_deleted", is_flag=True,
+    "--down",
+    "is_deleted",
+    is_flag=True,
     help="Delete the TPU of --up at the end, also of a failure, once the results are here.",
-)  # fmt: skip
+)
 @click.option("--to", "folder", type=OUTPUT_PATH, help="Folder for the results. [default: the run's name]")
 @machine_options
 @wait_option

@@ -125,17 +125,25 @@ MOST_NAMES = 1000
 
 @click.group(cls=Group, invoke_without_command=True)
 @click.option(
-    "--state", "states", multiple=True, type=click.Choice(LABELS), metavar="STATE",
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(LABELS),
+    metavar="STATE",
     help=f"Only runs in this state; may be repeated: {', '.join(LABELS)}.",
-)  # fmt: skip
+)
 @click.option("--dataset", "datasets", multiple=True, metavar="NAME[/VERSION]", help="Only runs that use it.")
 @click.option(
     "--since", type=DURATION, metavar="DURATION", help="Only runs submitted since, such as 2h or 7d."
 )
 @click.option(
-    "--limit", type=click.IntRange(min=0), default=NEWEST, show_default=True, metavar="N",
+    "--limit",
+    type=click.IntRange(min=0),
+    default=NEWEST,
+    show_default=True,
+    metavar="N",
     help="The newest N runs; 0 for every run.",
-)  # fmt: skip
+)
 @click.option("--tag", "tags", multiple=True, metavar="KEY[=VALUE]", help="Only runs with this tag.")
 @click.option(
     "--columns", type=ColumnList(), metavar="COLUMN,...", help=f"Show these columns: {', '.join(COLUMNS)}."
@@ -220,7 +228,7 @@ def _lines(session: Session, page: Page, columns: Sequence[str]) -> list[Line]:
 
 def _show(
     session: Session, page: Page, selection: Selection, lines: Sequence[Line], columns: Sequence[str]
-) -> None:  # fmt: skip
+) -> None:
     rows = [[COLUMNS[name](line) for name in columns] for line in lines]
     output.table(headings(columns), rows)
     if page.older:

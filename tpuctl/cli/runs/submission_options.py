@@ -57,11 +57,14 @@ def value_options(environment_help: str, secret_help: str) -> Callable[[Command]
     options = (
         click.option("--env", "environment", multiple=True, metavar="KEY[=VALUE]", help=environment_help),
         click.option(
-            "--env-file", "env_files", multiple=True, type=LOCAL_PATH,
+            "--env-file",
+            "env_files",
+            multiple=True,
+            type=LOCAL_PATH,
             help="File with lines KEY=VALUE, or KEY.",
         ),
         click.option("--secret", "secrets", multiple=True, metavar="KEY[=@FILE]", help=secret_help),
-    )  # fmt: skip
+    )
 
     def give(command: Command) -> Command:
         for option in reversed(options):
@@ -75,14 +78,19 @@ queue_option = click.option(
     "--queue", "policy", flag_value=QUEUE, help="Wait in line for a TPU that is busy; no server is needed."
 )
 replace_option = click.option(
-    "--replace", "policy", flag_value=REPLACE,
+    "--replace",
+    "policy",
+    flag_value=REPLACE,
     help="Stop the run that the TPU is busy with, as 'tpuctl cancel' does, and start then.",
-)  # fmt: skip
+)
 
 queue_timeout_option = click.option(
-    "--queue-timeout", type=DURATION, default=0, metavar="DURATION",
+    "--queue-timeout",
+    type=DURATION,
+    default=0,
+    metavar="DURATION",
     help="Give up the place in line after so long, such as 6h: the run has failed then.",
-)  # fmt: skip
+)
 
 
 def policy_options(command: Command) -> Command:

@@ -39,9 +39,12 @@ from tpuctl.shells import again
 @click.command(cls=ProgramCommand)
 @submission_options
 @click.option(
-    "--attach/--detach", "-a/-d", "is_attached", default=False,
+    "--attach/--detach",
+    "-a/-d",
+    "is_attached",
+    default=False,
     help="Follow the log until the run ends, as 'tpuctl logs -f' does, or return at once; default: --detach.",
-)  # fmt: skip
+)
 @policy_options
 @dry_run_option
 @with_session
@@ -50,7 +53,7 @@ from tpuctl.shells import again
 @with_request
 def submit(
     session: Session, request: SubmitRequest, is_attached: bool, policy: Policy, dry_run: bool
-) -> None:  # fmt: skip
+) -> None:
     """Copy a project to a TPU and start a script, a module, a notebook or a command of it, detached.
 
     The project is the nearest folder with pyproject.toml, setup.py, setup.cfg or .git: what git has, or does
@@ -72,7 +75,7 @@ def submit(
 
 def start_planned(
     session: Session, plan: SubmitPlan, policy: Policy, *, is_attached: bool = False, dry_run: bool = False
-) -> None:  # fmt: skip
+) -> None:
     """Start a planned run and show it, or show the requests."""
     context = session.context
     for text in plan.notes:
@@ -190,9 +193,11 @@ def _size(code: Bundle) -> str:
 )
 @click.option("--name", help="Name of the new run; by default SCRIPT-DATE-TIME.")
 @click.option(
-    "--all-arguments", "is_all", is_flag=True,
+    "--all-arguments",
+    "is_all",
+    is_flag=True,
     help="Take what is after -- for all arguments of the script, not for changes.",
-)  # fmt: skip
+)
 @value_options(
     "Another value of a variable, one more variable, or a value that is not stored; repeatable.",
     "Value of a secret variable from this shell or a file: never on a command line.",

@@ -34,9 +34,13 @@ MOST_REASONS = 5
 
 @click.command()
 @click.option(
-    "--keep", type=click.IntRange(min=0), default=NEWEST, show_default=True, metavar="N",
+    "--keep",
+    type=click.IntRange(min=0),
+    default=NEWEST,
+    show_default=True,
+    metavar="N",
     help="Keep the newest N runs.",
-)  # fmt: skip
+)
 @click.option(
     "--older-than", "age", type=DURATION, metavar="DURATION", help="Only runs submitted before, such as 30d."
 )
@@ -132,13 +136,17 @@ def show_plans(session: Session, plans: Sequence[RemovalPlan]) -> None:
     now = session.cloud.bucket.now()
     rows = [
         (
-            plan.run.name, plan.state, plan.submitter,
+            plan.run.name,
+            plan.state,
+            plan.submitter,
             clock.age(plan.submitted, now) if plan.submitted else "",
-            len(plan.objects), output.format_bytes(plan.bytes), plan.cost.short if plan.cost.is_known else "",
+            len(plan.objects),
+            output.format_bytes(plan.bytes),
+            plan.cost.short if plan.cost.is_known else "",
             plan.notes.labels if plan.notes else "",
         )
         for plan in plans
-    ]  # fmt: skip
+    ]
     columns = ("RUN", "STATE", "SUBMITTER", "AGE", "OBJECTS", "SIZE", "COST", "TAGS")
     output.table(columns, rows, err=True)
 

@@ -166,9 +166,7 @@ def start(
     if iam_user is not None and iam is None:
         raise UsageError("--iam-user is for roles that are enforced.", hint="Add --iam.")
     rehearsed = faults.load_scenario(scenario) if scenario else None  # its mistakes, before anything starts
-    modes = {
-        "egress": egress, "default_account": default_account, "firewall": firewall, "python": python
-    }  # fmt: skip
+    modes = {"egress": egress, "default_account": default_account, "firewall": firewall, "python": python}
     options = {"--iam": _absolute(iam), "--iam-user": iam_user}
     options |= {f"--{name.replace('_', '-')}": value for name, value in modes.items()}
     given = [f"{name}={value}" for name, value in options.items() if value is not None]

@@ -67,9 +67,12 @@ class Dataset:
             steps.verify(self._context, self._manifest, report, deep=deep)
 
     def pull(
-        self, folder: str | Path | None = None, *, progress: ProgressCallback | None = None,
+        self,
+        folder: str | Path | None = None,
+        *,
+        progress: ProgressCallback | None = None,
         stop: Stop | None = None,
-    ) -> DatasetCopy:  # fmt: skip
+    ) -> DatasetCopy:
         """Download it into a folder, by default one of its name, and verify each file."""
         place = Path(folder) if folder is not None else Path(self.name)
         with Call(progress, stop).running() as call:

@@ -47,9 +47,11 @@ def upload_request(
 
 
 def token_options(
-    kind: TokenKind | None, vocabulary: int | str | Path | Sequence[str] | None = None,
-    length: int | None = None, text: str | None = None,
-) -> Tokens:  # fmt: skip
+    kind: TokenKind | None,
+    vocabulary: int | str | Path | Sequence[str] | None = None,
+    length: int | None = None,
+    text: str | None = None,
+) -> Tokens:
     """Return how text becomes ids; `vocabulary` is its size, its file or its tokens. Raises UsageError."""
     if kind is None:
         _require_none(vocabulary=vocabulary, length=length, text=text)

@@ -68,9 +68,13 @@ def beam_options_are_checked(options: Sequence[str]) -> bool:
 
 
 def upload(
-    context: Context, plan: DatasetPlan, request: UploadRequest, report: Report, keep: Path | None = None,
+    context: Context,
+    plan: DatasetPlan,
+    request: UploadRequest,
+    report: Report,
+    keep: Path | None = None,
     beam_options: Sequence[str] | None = None,
-) -> Uploaded:  # fmt: skip
+) -> Uploaded:
     """Write what is planned; with `beam_options` by a pipeline of Apache Beam."""
     from tpuctl.flows.datasets import upload as flow  # noqa: PLC0415
 

@@ -121,9 +121,7 @@ def extend(context: Context, plan: lifetime.Extension, report: Report) -> None:
     lifetime.extend(context.cloud.provider, plan, report)
 
 
-def await_ready(
-    context: Context, name: str, zone: str | None, seconds: float, report: Report
-) -> Allocation:  # fmt: skip
+def await_ready(context: Context, name: str, zone: str | None, seconds: float, report: Report) -> Allocation:
     """Return a TPU once it is READY and its hosts answer over SSH."""
     cloud = context.cloud
     key = cloud.ssh.login_key()

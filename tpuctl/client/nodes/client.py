@@ -25,9 +25,13 @@ class NodeClient:
     _context: Context
 
     def up(
-        self, accelerator: str | None = None, *, progress: ProgressCallback | None = None,
-        stop: Stop | None = None, **options: Unpack[NodeOptions],
-    ) -> Node:  # fmt: skip
+        self,
+        accelerator: str | None = None,
+        *,
+        progress: ProgressCallback | None = None,
+        stop: Stop | None = None,
+        **options: Unpack[NodeOptions],
+    ) -> Node:
         """Create a TPU, or use the existing one of that name, and return it once every host answers over SSH.
 
         It bills from then on. A call that is stopped, or whose zone has no capacity, says in its error what
@@ -48,9 +52,13 @@ class NodeClient:
         check_least("slices", options.get("slices"), 1)
         made = creation.up_options(self._context, accelerator, options)
         search = creation.search_of(
-            self._context, made, tuple(options.get("zones", ())), race=options.get("race", False),
-            wait=seconds(options.get("wait_capacity", 0)), detach=options.get("detach", False),
-        )  # fmt: skip
+            self._context,
+            made,
+            tuple(options.get("zones", ())),
+            race=options.get("race", False),
+            wait=seconds(options.get("wait_capacity", 0)),
+            detach=options.get("detach", False),
+        )
         return NodePlan(
             self._context, creation.plan(self._context, made, creation.lifetime_of(options), search)
         )
@@ -72,9 +80,12 @@ class NodeClient:
         return Node(self._context, find_decided(self._context.cloud.provider, name, zone))
 
     def down(
-        self, *names: str, all: bool = False, progress: ProgressCallback | None = None,
+        self,
+        *names: str,
+        all: bool = False,
+        progress: ProgressCallback | None = None,
         stop: Stop | None = None,
-    ) -> tuple[str, ...]:  # fmt: skip
+    ) -> tuple[str, ...]:
         """Delete these TPUs, and return their names: without names your only one, with `all` all of yours.
 
         Yours are those that tpuctl created for you. Raises StateError without names where you have several.

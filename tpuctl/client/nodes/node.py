@@ -82,9 +82,12 @@ class Node:
         return self.info.state
 
     def wait(
-        self, *, timeout: Span | None = None, progress: ProgressCallback | None = None,
+        self,
+        *,
+        timeout: Span | None = None,
+        progress: ProgressCallback | None = None,
         stop: Stop | None = None,
-    ) -> Node:  # fmt: skip
+    ) -> Node:
         """Return it once it is READY and its hosts answer over SSH; raises DeadlineError after `timeout`."""
         limit = float("inf") if timeout is None else seconds(timeout)
         with Call(progress, stop).running() as call:

@@ -208,9 +208,12 @@ class RunClient:
         check_list("tags", tags)
         check_least("limit", limit, 0)
         selection = Selection(
-            tuple(states), tuple(datasets), None if since is None else length(since), limit,
+            tuple(states),
+            tuple(datasets),
+            None if since is None else length(since),
+            limit,
             [TagCondition.parse(tag) for tag in tags],
-        )  # fmt: skip
+        )
         page = steps.page(self._context, selection)
         return Listing(map(RunInfo._of, page.runs), "runs", COLUMNS)
 
@@ -256,12 +259,17 @@ class RunClient:
         report = steps.costs(self._context, length(since))
         groups = tuple(
             CostGroup(
-                group.key, group.attempts, timedelta(seconds=group.seconds),
+                group.key,
+                group.attempts,
+                timedelta(seconds=group.seconds),
                 Cost._of(group.total.price.rounded()),
             )
             for group in grouped(report.entries, by)
-        )  # fmt: skip
+        )
         return CostReport(
-            clock.parse(report.since), clock.parse(report.until), groups,
-            Cost._of(report.total.price.rounded()), tuple(report.gaps),
-        )  # fmt: skip
+            clock.parse(report.since),
+            clock.parse(report.until),
+            groups,
+            Cost._of(report.total.price.rounded()),
+            tuple(report.gaps),
+        )

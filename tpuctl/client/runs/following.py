@@ -38,9 +38,12 @@ class Follower:
         On an interrupt raises InterruptedByUser with the call to come back; the run goes on.
         """
         lines = new_lines(
-            self._run, self._context.witnesses, self._reader,
-            show_unfinished=self._show_unfinished, show_state=self._show_state,
-        )  # fmt: skip
+            self._run,
+            self._context.witnesses,
+            self._reader,
+            show_unfinished=self._show_unfinished,
+            show_state=self._show_state,
+        )
         try:
             while True:
                 try:

@@ -25,9 +25,13 @@ def present_lines(reader: LogReader, tail: int | None) -> Iterator[Line]:
 
 
 def show_new(
-    context: Context, run: StoredRun, reader: LogReader, show: Callable[[Line], None], tail: int | None,
+    context: Context,
+    run: StoredRun,
+    reader: LogReader,
+    show: Callable[[Line], None],
+    tail: int | None,
     show_unfinished: Callable[[Sequence[Line]], None],
-) -> Verdict:  # fmt: skip
+) -> Verdict:
     """Show lines as they come until a run ends, and return how it did."""
     return follow(run, context.witnesses, reader, show, tail, show_unfinished=show_unfinished)
 

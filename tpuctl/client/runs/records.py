@@ -242,11 +242,15 @@ class RunCopy(Record):
     @classmethod
     def _of(cls, run: str, result: PullResult) -> RunCopy:
         return cls(
-            run, result.folder, result.files, result.size, result.unchanged,
+            run,
+            result.folder,
+            result.files,
+            result.size,
+            result.unchanged,
             tuple(each.name for each in result.checkpoints),
             tuple((each.name, each.reason) for each in result.unfinished),
             tuple((each.name, each.reason) for each in result.refused),
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True)

@@ -91,9 +91,12 @@ def program(
 
 
 def restart_request(
-    context: Context, restarts: str | None, restarts_on_failure: str | None, zones: Sequence[str],
+    context: Context,
+    restarts: str | None,
+    restarts_on_failure: str | None,
+    zones: Sequence[str],
     max_price: str | None,
-) -> RestartRequest:  # fmt: skip
+) -> RestartRequest:
     """Return the options together with the configuration; raises UsageError or ConfigError."""
     config, is_typed = context.config, restarts is not None or restarts_on_failure is not None
     if max_price is not None and not AMOUNT.fullmatch(max_price):

@@ -97,9 +97,13 @@ class Run:
         return Cost._of(total(costs).price.rounded() if costs else NOT_ON_A_NODE)
 
     def wait(
-        self, *, timeout: Span | None = None, check: bool = False, progress: ProgressCallback | None = None,
+        self,
+        *,
+        timeout: Span | None = None,
+        check: bool = False,
+        progress: ProgressCallback | None = None,
         stop: Stop | None = None,
-    ) -> RunEnd:  # fmt: skip
+    ) -> RunEnd:
         """Return how it ended, once it has; with `check` raise the error of a run that did not succeed.
 
         One that is to be started again has ended for now, see `is_restarted`; `client.watch` starts it.
@@ -172,9 +176,13 @@ class Run:
         return RunCopy._of(self.name, result)
 
     def cancel(
-        self, *, grace: Span = 30, force: bool = False, progress: ProgressCallback | None = None,
+        self,
+        *,
+        grace: Span = 30,
+        force: bool = False,
+        progress: ProgressCallback | None = None,
         stop: Stop | None = None,
-    ) -> RunEnd:  # fmt: skip
+    ) -> RunEnd:
         """Stop it on every host, and return how it ended; `grace` is the time to save. Its TPU stays.
 
         `force` kills the program that runs the script, for one that hangs; another one there ends the script.

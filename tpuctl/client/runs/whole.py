@@ -172,8 +172,9 @@ class Steps:
         if first.existing is None:
             self._screen.show_node(first)
         requests = [
-            *creation.requests(self._context, first), *submit.requests(self._cloud.bucket, plan),
-        ]  # fmt: skip
+            *creation.requests(self._context, first),
+            *submit.requests(self._cloud.bucket, plan),
+        ]
         if self._whole.is_deleted and first.existing is None:
             requests += whole.deletion_requests(provider, first)
         elif self._whole.is_deleted:
@@ -320,9 +321,12 @@ class Steps:
             )
             lifetime = creation.limited(context, options, lifetime, search)
             options = replace(
-                options, lifetime=lifetime, bucket=context.config.get("bucket"), run=whole.run,
+                options,
+                lifetime=lifetime,
+                bucket=context.config.get("bucket"),
+                run=whole.run,
                 typed=whole.typed,
-            )  # fmt: skip
+            )
             plans.append(creation.plan_of(context, options, search))
         return plans
 
@@ -368,9 +372,13 @@ class Steps:
         self._at(Phase.DELETING)
         inventory = take_inventory(cloud.provider)
         removal = whole.plan_removal(
-            inventory, verdict, context.owner, self._users,
-            bucket=cloud.bucket.name, is_deleted=self._whole.is_deleted,
-        )  # fmt: skip
+            inventory,
+            verdict,
+            context.owner,
+            self._users,
+            bucket=cloud.bucket.name,
+            is_deleted=self._whole.is_deleted,
+        )
         with self._screen.steps() as report:
             changes.down(context, removal.plan, report)
         launch_values.forget(cloud.bucket.name, self._whole.run)
@@ -466,9 +474,11 @@ def of_machine(
         return creation.up_options(context, accelerator, asked)
 
     return (
-        machine, tuple(options.get("zones", ())), seconds(options.get("wait_capacity", 0)),
+        machine,
+        tuple(options.get("zones", ())),
+        seconds(options.get("wait_capacity", 0)),
         creation.lifetime_of(options) if names_an_end else None,
-    )  # fmt: skip
+    )
 
 
 def typed_words(

@@ -64,8 +64,12 @@ def fabric_connection(transport: paramiko.Transport, worker: str, user: str) -> 
     connection = fabric.Connection.__new__(fabric.Connection)
     vars(connection).update(
         vars(_pattern()),
-        original_host=worker, host=worker, user=user, client=_Client(transport), transport=transport,
-    )  # fmt: skip
+        original_host=worker,
+        host=worker,
+        user=user,
+        client=_Client(transport),
+        transport=transport,
+    )
     return connection
 
 

@@ -85,9 +85,13 @@ class Moments:
     def scaled(self, factor: float) -> Moments:
         """Return those of the numbers times a positive factor."""
         return Moments(
-            self.count, self.mean * factor, self.squares * factor * factor,
-            self.least * factor, self.most * factor, self.missing,
-        )  # fmt: skip
+            self.count,
+            self.mean * factor,
+            self.squares * factor * factor,
+            self.least * factor,
+            self.most * factor,
+            self.missing,
+        )
 
 
 @dataclass

@@ -178,8 +178,10 @@ def held(content: bytes) -> Ranges:
 _MOST_PADDING = 1 << 20
 """Zeros after the end of an archive."""
 _PROBLEMS = {
-    FILE: "", LINK: "is a link, which is not followed in an archive", SPARSE: "is a sparse file",
-}  # fmt: skip
+    FILE: "",
+    LINK: "is a link, which is not followed in an archive",
+    SPARSE: "is a sparse file",
+}
 _BLOCK = 1 << 20
 _HEADERS = 1 << 16
 """Bytes that are read at once while headers are read."""

@@ -332,8 +332,11 @@ _OTHERS = (
     (b"\x1f\x8b", "a gzip file"),
 )
 """What lies among images and is recognized, to say so."""
-_MARKUP = ((b"<svg", "an SVG drawing, which has no pixels"), (b"<html", "an HTML page, not an image"),
-           (b"<!doctype html", "an HTML page, not an image"))  # fmt: skip
+_MARKUP = (
+    (b"<svg", "an SVG drawing, which has no pixels"),
+    (b"<html", "an HTML page, not an image"),
+    (b"<!doctype html", "an HTML page, not an image"),
+)
 _BEGINNING = 1024
 _CHANNELS = {
     "1": 1, "L": 1, "I;16": 1, "I;16B": 1, "LA": 2, "La": 2, "RGB": 3, "RGBX": 3, "YCbCr": 3,

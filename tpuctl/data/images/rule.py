@@ -283,10 +283,14 @@ def _upright(image: Image.Image, original: Image.Image) -> Image.Image:
     from PIL import Image as images  # noqa: PLC0415  as above
 
     turns = (
-        images.Transpose.FLIP_LEFT_RIGHT, images.Transpose.ROTATE_180, images.Transpose.FLIP_TOP_BOTTOM,
-        images.Transpose.TRANSPOSE, images.Transpose.ROTATE_270, images.Transpose.TRANSVERSE,
+        images.Transpose.FLIP_LEFT_RIGHT,
+        images.Transpose.ROTATE_180,
+        images.Transpose.FLIP_TOP_BOTTOM,
+        images.Transpose.TRANSPOSE,
+        images.Transpose.ROTATE_270,
+        images.Transpose.TRANSVERSE,
         images.Transpose.ROTATE_90,
-    )  # fmt: skip
+    )
     orientation = _orientation(original)
     return image.transpose(turns[orientation - 2]) if orientation > 1 else image
 

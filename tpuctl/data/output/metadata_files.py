@@ -161,9 +161,12 @@ def _source_entry(source: Source, seed: int, options: Options, results: Sequence
 
 
 def _dataset_info(
-    name: str, version: str, source: Source, splits: Mapping[str, Sequence[ShardResult]],
+    name: str,
+    version: str,
+    source: Source,
+    splits: Mapping[str, Sequence[ShardResult]],
     file_format: FileFormat,
-) -> dict[str, object]:  # fmt: skip
+) -> dict[str, object]:
     info: dict[str, object] = {
         "name": name,
         "version": version,

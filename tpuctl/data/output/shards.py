@@ -129,8 +129,11 @@ _BATCH = 1 << 14
 
 
 class ShardResult(
-    msgspec.Struct, frozen=True, omit_defaults=True, rename={"observed": "seen"}  # as in buckets
-):  # fmt: skip
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    rename={"observed": "seen"},  # as in buckets
+):
     """The result of writing one shard; the manifest is made from the results of all shards."""
 
     entry: ShardEntry

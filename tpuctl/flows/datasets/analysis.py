@@ -244,10 +244,14 @@ def _result(split: str, manifest: Manifest, contents: Contents) -> SplitStats:
         others = {str(number): count for number, count in counts.items() if not 0 <= number < len(names)}
         classes[field] = by_name | others
     return SplitStats(
-        split, entry.records, contents.records, entry.bytes, classes,
+        split,
+        entry.records,
+        contents.records,
+        entry.bytes,
+        classes,
         {field: series.moments for field, series in contents.numbers.items()},
         {field: _pictures(sums) for field, sums in contents.pictures.items()},
-    )  # fmt: skip
+    )
 
 
 def _pictures(sums: PictureSums) -> PictureStats:

@@ -89,8 +89,10 @@ class Staging:
         """Write a shard, then its note; raises DeadlineError when it arrives damaged each time."""
         return retry(
             lambda: self._stage(shard, stream(), local),
-            on=_DamagedError, attempts=_ATTEMPTS, backoff=NO_PAUSE,
-        )  # fmt: skip
+            on=_DamagedError,
+            attempts=_ATTEMPTS,
+            backoff=NO_PAUSE,
+        )
 
     def _stage(self, shard: Shard, chunks: ShardStream, local: LocalCopy | None) -> ShardResult:
         name = self.shard_name(shard.identity)
@@ -236,8 +238,10 @@ class Commit:
         with self._lost_on_conflict(entry.file):
             retry(
                 lambda: self._move_shard(entry, staged),
-                on=ConflictError, attempts=_ATTEMPTS, backoff=NO_PAUSE,
-            )  # fmt: skip
+                on=ConflictError,
+                attempts=_ATTEMPTS,
+                backoff=NO_PAUSE,
+            )
 
     def _move_shard(self, entry: ShardEntry, staged: Object | None) -> None:
         """Raises ConflictError when another object had the name, which is removed by then."""
@@ -262,8 +266,10 @@ class Commit:
         with self._lost_on_conflict(file):
             retry(
                 lambda: self._write_file(file, entry, text),
-                on=ConflictError, attempts=_ATTEMPTS, backoff=NO_PAUSE,
-            )  # fmt: skip
+                on=ConflictError,
+                attempts=_ATTEMPTS,
+                backoff=NO_PAUSE,
+            )
 
     def _write_file(self, file: str, entry: FileEntry, text: str | None) -> None:
         """Raises ConflictError when another upload writes the file at the same time."""

@@ -76,9 +76,12 @@ class NoTpuError(StateError):
 
 
 def find_ready(
-    provider: Provider, name: str | None, accelerator: str | Sequence[str] | None, owner: str,
+    provider: Provider,
+    name: str | None,
+    accelerator: str | Sequence[str] | None,
+    owner: str,
     zone: str | None = None,
-) -> Node:  # fmt: skip
+) -> Node:
     """Return the node to use: the one named, else the owner's only READY one of the type, else Terraform's.
 
     Slices of one request are one node, unless one of them is named. Of several types the first counts that

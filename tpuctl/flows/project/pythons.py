@@ -80,9 +80,13 @@ def _packed(version: str, folder: Path) -> Path:
     variables = {"UV_PYTHON_INSTALL_DIR": str(place), "UV_PYTHON_INSTALL_BIN": "0"}
     command = [uv, "python", "install", "--no-progress", f"cpython-{version}-{PLATFORM}"]
     answer = subprocess.run(
-        command, env={**os.environ, **variables}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        command,
+        env={**os.environ, **variables},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
     found = {path.parents[1].resolve() for path in place.glob("*/bin/python3")}
     if answer.returncode or len(found) != 1:
         reason = answer.stderr.strip().splitlines() or ["it installed none"]

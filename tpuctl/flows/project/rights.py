@@ -18,9 +18,13 @@ DEFAULT_ACCOUNT = (
     "service_account in tpuctl.toml"
 )
 OVERWRITERS = (
-    "roles/editor", "roles/owner", "roles/storage.admin", "roles/storage.legacyBucketOwner",
-    "roles/storage.legacyBucketWriter", "roles/storage.objectAdmin",
-)  # fmt: skip
+    "roles/editor",
+    "roles/owner",
+    "roles/storage.admin",
+    "roles/storage.legacyBucketOwner",
+    "roles/storage.legacyBucketWriter",
+    "roles/storage.objectAdmin",
+)
 """Roles that may overwrite and delete objects, as `ROLE` may, which a bucket of runs needs."""
 
 

@@ -33,7 +33,7 @@ from tpuctl.copier.sending import (
     list_tree,
     send,
     top_name,
-)  # fmt: skip
+)
 from tpuctl.errors import HostError, InterruptedByUser, StateError, UsageError
 from tpuctl.flows.remote.targets import HostName, Hosts, parse_host_name
 from tpuctl.local.confined_folder import ConfinedFolder
@@ -165,9 +165,13 @@ def parse_copy(sources: Sequence[str], destination: str) -> CopyRequest:
 
 
 MODULES = (
-    "local/__init__", "local/confined_folder", "copier/__init__", "copier/sending", "copier/receiving",
+    "local/__init__",
+    "local/confined_folder",
+    "copier/__init__",
+    "copier/sending",
+    "copier/receiving",
     "copier/host",
-)  # fmt: skip
+)
 """The program on a host, each module after those that it imports."""
 START = """
 import json, os, sys, types

@@ -89,8 +89,9 @@ class RunDescription:
             yield from self._attempt(self.run.attempt(number))
         yield from self._workers()
         for name, folder in (
-            ("checkpoints", self.run.paths.checkpoints), ("outputs", self.run.paths.outputs),
-        ):  # fmt: skip
+            ("checkpoints", self.run.paths.checkpoints),
+            ("outputs", self.run.paths.outputs),
+        ):
             count = len(self.run.bucket.objects(folder, most=1))
             yield Fact(name, self._object(folder) if count else "none yet", "bucket")
         yield from known_metrics(self.run.bucket, self.run.name).facts()
@@ -287,9 +288,11 @@ def _ending(status: WorkerStatus) -> Iterator[str]:
     elif status.exit_code is not None:
         yield f"exit code {status.exit_code}"
     for words, value in (
-        ("stopped by", status.stopped_by or status.stopped), ("cause:", status.cause),
-        ("error:", status.error), ("last line:", status.tail),
-    ):  # fmt: skip
+        ("stopped by", status.stopped_by or status.stopped),
+        ("cause:", status.cause),
+        ("error:", status.error),
+        ("last line:", status.tail),
+    ):
         if value:
             yield f"{words} {value}"
 

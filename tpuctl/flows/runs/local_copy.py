@@ -426,9 +426,10 @@ class Arrivals:
     def fetch(self, items: Iterable[Object], waiting: Collection[str]) -> None:
         """Bring objects that are not done with; those of `waiting` wait for others before they are placed."""
         new = [
-            item for item in items if item.name in self.places
-            and self.state(item) not in (State.KEPT, State.FETCHED, State.REFUSED)
-        ]  # fmt: skip
+            item
+            for item in items
+            if item.name in self.places and self.state(item) not in (State.KEPT, State.FETCHED, State.REFUSED)
+        ]
         results = fanout(lambda item: self._bring(item, wait=item.name in waiting), new, width=WIDTH)
         for item, state in zip(new, values(results), strict=True):
             self.note(item, state)

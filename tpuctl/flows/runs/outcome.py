@@ -61,18 +61,22 @@ LOG_END = "See the end of its log"
 CONSEQUENCES = {
     runs.FAILED: _Consequence(JobFailedError, "failed"),
     runs.PREEMPTED: _Consequence(
-        PreemptedError, "was preempted", "Make a TPU again, then submit it again",
+        PreemptedError,
+        "was preempted",
+        "Make a TPU again, then submit it again",
         "tpuctl up {type}{spot} --zone {zone}",
     ),
     runs.MAINTENANCE: _Consequence(
-        StateError, "was ended by maintenance", "Submit it again once the node is READY",
+        StateError,
+        "was ended by maintenance",
+        "Submit it again once the node is READY",
         "tpuctl wait {node}",
     ),
     runs.STOPPED: _Consequence(
         StateError, "was stopped", "See what happened to its TPU", "tpuctl why {node}"
     ),
     runs.LOST: _Consequence(StateError, "was lost", "See what happened to its TPU", "tpuctl why {node}"),
-}  # fmt: skip
+}
 CAUSES = {
     runs.UNSTARTED: _Consequence(
         JobFailedError, "was not started", "The same command with --name {run} starts it; what is known",
@@ -292,9 +296,13 @@ def _has_only_to_say_so(host: HostWord) -> bool:
 
 
 def _as_maintained(
-    run: StoredRun, attempt: StoredAttempt, ending: Ending, words: Sequence[WorkerWord],
-    node: NodeWord | None, witnesses: Witnesses,
-) -> Ending:  # fmt: skip
+    run: StoredRun,
+    attempt: StoredAttempt,
+    ending: Ending,
+    words: Sequence[WorkerWord],
+    node: NodeWord | None,
+    witnesses: Witnesses,
+) -> Ending:
     """Return that the provider had maintained the hosts, where these were stopped without notice of it."""
     stopped = decision.stopped_by_host(words)
     is_by_signal = ending.outcome == runs.STOPPED and not ending.stopped_by and bool(stopped)

@@ -72,12 +72,15 @@ def listed(bucket: Bucket, paths: RunPaths, verdict: Verdict) -> Results:
     objects = bucket.objects(paths.folder, start=folders[0], more=MD5)  # logs come before
     files = [
         ResultFile(
-            item.name.removeprefix(paths.folder), item.size, item.content.crc32c or None, item.md5,
+            item.name.removeprefix(paths.folder),
+            item.size,
+            item.content.crc32c or None,
+            item.md5,
             item.generation,
         )
         for item in objects
         if item.name.startswith(folders) and not item.name.endswith("/")
-    ]  # fmt: skip
+    ]
     shown = tuple(first_that_fit(files))
     return Results(
         paths.run, verdict.attempt, verdict.outcome, clock.iso(bucket.now()), len(files),

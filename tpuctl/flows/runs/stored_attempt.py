@@ -292,11 +292,15 @@ def _pieces(item: Object) -> list[Object]:
         return []
     return [
         replace(
-            item, name=f"{folder}{slash}{piece.file}", content=Content(piece.size, ""), updated=time,
-            generation=piece.generation, metadata={},
+            item,
+            name=f"{folder}{slash}{piece.file}",
+            content=Content(piece.size, ""),
+            updated=time,
+            generation=piece.generation,
+            metadata={},
         )
         for piece, time in zip(pieces, times, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def find_record(

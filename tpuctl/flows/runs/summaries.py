@@ -185,9 +185,7 @@ def _unrecorded(sign: LiveSign, now: datetime) -> Summary:
     )  # fmt: skip
 
 
-def summary_of(
-    bucket: Bucket, name: str, witnesses: Witnesses, warn: Report, price_of: PriceOf
-) -> Summary:  # fmt: skip
+def summary_of(bucket: Bucket, name: str, witnesses: Witnesses, warn: Report, price_of: PriceOf) -> Summary:
     """Return the line of one run; raises NotFoundError without it, and what keeps it from being read."""
     run = StoredRun(bucket, name, warn)
     item = bucket.stat(run.paths.record)

@@ -149,8 +149,11 @@ class Turn:
     def _is_said_to_run(self, entry: _Entry) -> bool:
         """Return whether an attempt's worker on this host has not said in the bucket that it has ended."""
         name = "runs/%s/attempts/%s/workers/%d/%s" % (
-            entry.run, entry.attempt, self._spec.worker, STATUS_FILE
-        )  # fmt: skip
+            entry.run,
+            entry.attempt,
+            self._spec.worker,
+            STATUS_FILE,
+        )
         generation, data = self._bucket.read(name, LARGEST_STATUS)
         if not generation:
             return time.monotonic() < entry.announced + LAUNCH and self._may_come(entry)

@@ -302,8 +302,11 @@ class Successor:
         for line in (resumption.line, *resumption.others):
             self._create("%s%s/%d.json" % (line, self._spec.run, self.number), note)
         record = {
-            **former, "attempt": self.number, "created": self._now(), "token": self._derived("attempt"),
-        }  # fmt: skip
+            **former,
+            "attempt": self.number,
+            "created": self._now(),
+            "token": self._derived("attempt"),
+        }
         self._create(self._folder + "attempt.json", record)
 
     def _verdict(self, former: Mapping[str, object], status: WorkerStatus) -> Mapping[str, object]:
@@ -394,9 +397,13 @@ def _crontab(argument: str, text: bytes = b"") -> "subprocess.CompletedProcess[b
     if program is None:
         raise OSError("this host has no crontab")
     return subprocess.run(
-        [program, argument], input=text, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=TIMEOUT,
+        [program, argument],
+        input=text,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        timeout=TIMEOUT,
         check=False,
-    )  # fmt: skip
+    )
 
 
 SOON = 120.0

@@ -48,8 +48,10 @@ class Resource:
     def attributes(self) -> Mapping[str, str | int]:
         """The attributes that conditions can read."""
         facts: dict[str, str | int] = {
-            "resource.name": self.name, "resource.type": self.type, "destination.port": self.port,
-        }  # fmt: skip
+            "resource.name": self.name,
+            "resource.type": self.type,
+            "destination.port": self.port,
+        }
         if self.type:
             facts["resource.service"] = self.type.partition("/")[0]
         return {name: value for name, value in facts.items() if value}

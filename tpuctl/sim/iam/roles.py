@@ -16,9 +16,11 @@ OWNER, EDITOR, VIEWER = "roles/owner", "roles/editor", "roles/viewer"
 _PROJECT = ("resourcemanager.projects.get", "resourcemanager.projects.list")
 _MULTIPART = "storage.multipartUploads.*"
 _READ_FOLDERS = (
-    "storage.folders.get", "storage.folders.list", "storage.managedFolders.get",
+    "storage.folders.get",
+    "storage.folders.list",
+    "storage.managedFolders.get",
     "storage.managedFolders.list",
-)  # fmt: skip
+)
 _TPU_READ = ("tpu.*.get", "tpu.*.list")
 _COMPUTE_READ = ("compute.*.get", "compute.*.list")
 

@@ -123,6 +123,9 @@ def _number(item: object, kind: str) -> Scalar:
 
 _DTYPES = {
     **{f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
-    "float16": "float32", "float32": "float32", "float64": "float32", "bool": "bool",
-}  # fmt: skip
+    "float16": "float32",
+    "float32": "float32",
+    "float64": "float32",
+    "bool": "bool",
+}
 """Type of the numbers of an array -> that of the tensor."""

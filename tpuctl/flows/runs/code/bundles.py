@@ -246,9 +246,13 @@ class Bundle:
 
 
 def pack(
-    program: Program, include: Sequence[Path] = (), limit: int = LIMIT, report: Report | None = None,
-    words: Sequence[str] = (), made: Mapping[str, bytes] = MappingProxyType({}),
-) -> Bundle:  # fmt: skip
+    program: Program,
+    include: Sequence[Path] = (),
+    limit: int = LIMIT,
+    report: Report | None = None,
+    words: Sequence[str] = (),
+    made: Mapping[str, bytes] = MappingProxyType({}),
+) -> Bundle:
     """Pack a program's project, or a lone script with the modules in its folder that it imports.
 
     Besides the files and folders of `include`, and the files that `words` of the command line name;

@@ -37,9 +37,10 @@ _FRAMEWORKS = {
     # program of JAX may read its data with TensorFlow, and one of TensorFlow take a tokenizer of torch.
     **dict.fromkeys(("torch-xla", "torch-tpu"), PYTORCH),
     **dict.fromkeys(("jax", "flax"), JAX),
-    "tensorflow": TENSORFLOW, "tensorflow-tpu": TENSORFLOW,
+    "tensorflow": TENSORFLOW,
+    "tensorflow-tpu": TENSORFLOW,
     "torch": PYTORCH,
-}  # fmt: skip
+}
 _SLOW = frozenset({"punycode", "idna"})
 """Encodings that Python decodes in a time that grows with the square."""
 _PARSING = threading.Lock()
@@ -108,7 +109,7 @@ _BRINGS = {
     "tqdm": "",
     "typing-extensions": "",
     "wadler-lindig": "",
-}  # fmt: skip
+}
 _SHORTEST = 4
 """Letters of a name that tell something where they are a part of another one."""
 _OPTIONAL = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
@@ -299,9 +300,12 @@ def _below(top: Path, parts: Sequence[str]) -> Iterator[Path]:
 
 
 def missing(
-    sources: Sequence[Source], shipped: Collection[str], distributions: Collection[str],
-    image: Collection[str], ignored: Collection[str],
-) -> dict[str, tuple[Path | None, int]]:  # fmt: skip
+    sources: Sequence[Source],
+    shipped: Collection[str],
+    distributions: Collection[str],
+    image: Collection[str],
+    ignored: Collection[str],
+) -> dict[str, tuple[Path | None, int]]:
     """Return modules that are surely needed and that nothing provides, with the place of the first import.
 
     `shipped` are names of files that travel, `distributions` what hosts install, and `image` what they have.

@@ -39,8 +39,12 @@ MOST_DEPTH = 50
 """Packages of a project that require each other in a row."""
 _OPTION = re.compile(r"(-r|-c|-f|-i|-e|--[a-z-]+)(?:[ \t]*=[ \t]*|[ \t]+|$)(.*)")
 _LONG = {
-    "-r": "--requirement", "-c": "--constraint", "-f": "--find-links", "-i": "--index-url", "-e": "--editable"
-}  # fmt: skip
+    "-r": "--requirement",
+    "-c": "--constraint",
+    "-f": "--find-links",
+    "-i": "--index-url",
+    "-e": "--editable",
+}
 _EGG = re.compile(r"\A(git\+https://[^ #]+)#egg=([A-Za-z0-9._-]+)\Z")
 """How pip named a distribution of a repository before PEP 508."""
 _EGG_OF_URL = re.compile(r"#egg=[A-Za-z0-9._-]+\Z")
@@ -133,9 +137,13 @@ class ProjectLists:
 
 
 def find(
-    folder: Path, root: Path, header: Header, extras: Sequence[str] = (), groups: Sequence[str] = (),
+    folder: Path,
+    root: Path,
+    header: Header,
+    extras: Sequence[str] = (),
+    groups: Sequence[str] = (),
     allowed: Collection[str] | None = (),
-) -> ProjectLists:  # fmt: skip
+) -> ProjectLists:
     """Return what the project of a program in `folder` lists, where its header lists nothing itself.
 
     The nearest folder that lists something counts, from that folder up to the project's `root`; never your
@@ -356,9 +364,11 @@ class _Reader:
             return replace(listed, dependencies=project.dependencies, place=PYPROJECT)
         if poetry.place:
             return replace(
-                listed, dependencies=poetry.dependencies, place=poetry.place,
+                listed,
+                dependencies=poetry.dependencies,
+                place=poetry.place,
                 extras={**poetry.extras, **listed.extras},
-            )  # fmt: skip
+            )
         if "dependencies" in project.dynamic and not self._dynamic_files(content):
             return replace(listed, dependencies=setup.dependencies, place=setup.place)
         return replace(listed, place=PYPROJECT if self._dynamic_files(content) else "")
@@ -635,8 +645,9 @@ class _Reader:
                 shown = requirements.shown(re.sub("//[^/]*@", "//***@", url))
                 raise UsageError(
                     f"{self.folder} takes packages from '{shown}', which is no https:// URL, or"
-                    " one with a password.", hint="Give hosts credentials by their own pip.conf.",
-                )  # fmt: skip
+                    " one with a password.",
+                    hint="Give hosts credentials by their own pip.conf.",
+                )
             unknown += [] if url.rstrip("/") in known or _KNOWN.fullmatch(url) else [url]
         if unknown:
             flags = " ".join(f"--allow-index {shlex.quote(url)}" for url in dict.fromkeys(unknown))

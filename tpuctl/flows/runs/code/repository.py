@@ -140,8 +140,12 @@ def _git_config(*arguments: str) -> list[str]:
     try:
         process = subprocess.run(
             ["git", "config", *arguments],  # noqa: S607  the git of the user's PATH
-            cwd="/", env=environment, capture_output=True, timeout=10, check=False,
-        )  # fmt: skip
+            cwd="/",
+            env=environment,
+            capture_output=True,
+            timeout=10,
+            check=False,
+        )
     except (OSError, subprocess.SubprocessError):
         return []
     return os.fsdecode(process.stdout).splitlines()
@@ -250,9 +254,13 @@ class BorrowingGit:
         command = ["git", "--literal-pathspecs", "ls-tree", "-r", "-z", "--name-only", *commit]
         try:
             git = subprocess.Popen(
-                command, cwd=self._place, env=self._environment(), stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
+                command,
+                cwd=self._place,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
         except OSError as error:
             raise UnreadError("git cannot be started") from error
         end = threading.Timer(max(0.0, self._until - time.monotonic()), git.kill)

@@ -412,9 +412,13 @@ PAUSES = Backoff(first=0.5, longest=10.0)
 
 
 def await_end(
-    run: StoredRun, witnesses: Witnesses, seconds: float, report: Report,
-    sleep: Sleep = polling.sleep, clock: Clock = time.monotonic,
-) -> Verdict:  # fmt: skip
+    run: StoredRun,
+    witnesses: Witnesses,
+    seconds: float,
+    report: Report,
+    sleep: Sleep = polling.sleep,
+    clock: Clock = time.monotonic,
+) -> Verdict:
     """Return the verdict of a run once it has one; `report` gets each change of its state.
 
     A service that does not answer is waited for. Raises NotFoundError without such a run, DeadlineError after
@@ -461,9 +465,11 @@ def failure_of(verdict: Verdict) -> TpuctlError | None:
 def summary(verdict: Verdict) -> dict[str, object]:
     """Return how a run ended, for programs."""
     return {
-        "run": verdict.run, "outcome": verdict.outcome, "evidence": verdict.evidence,
+        "run": verdict.run,
+        "outcome": verdict.outcome,
+        "evidence": verdict.evidence,
         "exit_code": verdict.exit_code,
-    }  # fmt: skip
+    }
 
 
 def _label(state: RunState) -> str:

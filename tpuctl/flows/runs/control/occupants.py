@@ -108,9 +108,13 @@ def requests(plan: HostCancelPlan) -> list[HttpRequest]:
 
 
 def cancel_any(
-    provider: Provider, ssh: Ssh, witnesses: Witnesses, plan: CancelPlan | HostCancelPlan, report: Report,
+    provider: Provider,
+    ssh: Ssh,
+    witnesses: Witnesses,
+    plan: CancelPlan | HostCancelPlan,
+    report: Report,
     sleep: Sleep = polling.sleep,
-) -> Cancellation:  # fmt: skip
+) -> Cancellation:
     """Stop a run on its hosts, and return once nothing of it lives; raises as `cancel`."""
     if isinstance(plan, CancelPlan):
         return cancel(provider, ssh, witnesses, plan, report, sleep)

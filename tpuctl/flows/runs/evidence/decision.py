@@ -109,8 +109,12 @@ NODE_STATE_DELAY = 30.0
 
 STOPPED_BY_FAILURE = "; the others are stopped because of it"
 ENDED = (
-    NodeState.PREEMPTED, NodeState.GONE, NodeState.DELETING, NodeState.STOPPING, NodeState.STOPPED,
-)  # fmt: skip
+    NodeState.PREEMPTED,
+    NodeState.GONE,
+    NodeState.DELETING,
+    NodeState.STOPPING,
+    NodeState.STOPPED,
+)
 """States of a node on which nothing runs any more."""
 
 

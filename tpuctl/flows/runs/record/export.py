@@ -54,9 +54,12 @@ from tpuctl.job_header import Header
 from tpuctl.provenance import HostEnvironment
 
 OTHER_NAMES = {
-    "cv2": "opencv-python", "pil": "pillow", "sklearn": "scikit-learn", "skimage": "scikit-image",
+    "cv2": "opencv-python",
+    "pil": "pillow",
+    "sklearn": "scikit-learn",
+    "skimage": "scikit-image",
     "yaml": "pyyaml",
-}  # fmt: skip
+}
 """Module -> the package that has it, where that is called otherwise."""
 SUBMIT_ANEW = "Submit the script from your own files: tpuctl submit"
 MODE, EXECUTABLE = 0o644, 0o755

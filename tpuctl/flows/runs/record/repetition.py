@@ -99,14 +99,15 @@ def plan_repetition(
             arguments=arguments,
             dependencies=header.dependencies,
             environment={
-                **own_variables(data_bucket.name, record.framework, node, record.dataset), **environment,
+                **own_variables(data_bucket.name, record.framework, node, record.dataset),
+                **environment,
             },
             setup=setup,
         ),
         secrets=(*shown.values, *_secrets_in(setup), *_unstored(new, environment)),
         notes=(*_notes(run, new, node, verdict), *pinned.notes, *told, *resumption.note(new)),
         is_named=bool(request.name),
-    )  # fmt: skip
+    )
 
 
 def _of_record(header: Header, record: Run) -> Header:

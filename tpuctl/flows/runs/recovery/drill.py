@@ -246,9 +246,12 @@ def plan(run: StoredRun, tools: Tools, kind: str, owner: str) -> RunDrillPlan:
 
 
 def drill(
-    planned: RunDrillPlan, tools: Tools, strike: Callable[[], None], price_of: PriceOf,
+    planned: RunDrillPlan,
+    tools: Tools,
+    strike: Callable[[], None],
+    price_of: PriceOf,
     sleep: Sleep = polling.sleep,
-) -> RunDrillReport:  # fmt: skip
+) -> RunDrillReport:
     """Have the TPU lost by `strike`, and return once the next attempt of the run tells a step, or has ended.
 
     After a preemption this watches the run; after a reboot its hosts are on their own. Raises what a watcher

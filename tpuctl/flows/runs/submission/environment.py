@@ -13,9 +13,12 @@ _NAME = re.compile(r"[^\W\d]\w{0,254}")
 
 
 def variables_of(
-    pairs: Sequence[str], files: Sequence[Path], secrets: Sequence[str], stored: Collection[str],
+    pairs: Sequence[str],
+    files: Sequence[Path],
+    secrets: Sequence[str],
+    stored: Collection[str],
     environ: Mapping[str, str],
-) -> dict[str, str]:  # fmt: skip
+) -> dict[str, str]:
     """Return the variables of --env-file, --env, which overrides it, and --secret; raises UsageError."""
     variables: dict[str, str] = {}
     for file in files:

@@ -86,9 +86,13 @@ def _is_seen(image: Image, asked: tuple[str, str], packages: str) -> bool:
 
 
 def _chosen(
-    tpu: Tpu, dependencies: Sequence[str], framework: str, asked: tuple[str, str], packages: str,
+    tpu: Tpu,
+    dependencies: Sequence[str],
+    framework: str,
+    asked: tuple[str, str],
+    packages: str,
     pins: Mapping[str, str] = MappingProxyType({}),
-) -> Distributions:  # fmt: skip
+) -> Distributions:
     image, (python, requires_python) = images.image(tpu.runtime), asked
     if image and not image.several_hosts and not _is_seen(image, asked, packages):
         image = replace(image, framework="")

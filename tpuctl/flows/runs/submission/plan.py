@@ -286,9 +286,11 @@ def _unknown_framework(program: Program, node: Node, framework: str) -> list[str
 
 
 def _missing(
-    program: Program, sources: Sequence[Source], code: bundles.Bundle,
+    program: Program,
+    sources: Sequence[Source],
+    code: bundles.Bundle,
     present: tuple[Collection[str], Collection[str]] | None,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """Return a note on imports that nothing provides; raises UsageError for relative ones of a script."""
     first = sources[0] if sources else None
     dotted = [each for each in first.imports if each.level and each.is_needed] if first else []
@@ -539,9 +541,12 @@ def _with_restarts(
 def _with_lists(record: Run, lists: project_lists.ProjectLists) -> Run:
     """Return the record with what the project's files say of its packages."""
     return msgspec.structs.replace(
-        record, listed_in=lists.provenance, pins=lists.pins, constraints=lists.constraints,
+        record,
+        listed_in=lists.provenance,
+        pins=lists.pins,
+        constraints=lists.constraints,
         sources=lists.sources,
-    )  # fmt: skip
+    )
 
 
 def _git(root: Path, code: bundles.Bundle) -> tuple[Git | None, list[str]]:
@@ -596,9 +601,13 @@ def attempt_on(
     # A TensorFlow slice is driven from worker 0; JAX and PyTorch wait for the same program on every host.
     workers = (0,) if framework == "tensorflow" else tuple(range(machine.hosts))
     return Attempt(
-        attempt=number, created=clock.iso(at), tpu=machine, workers=workers, log_layout=ORDERED_LOGS,
+        attempt=number,
+        created=clock.iso(at),
+        tpu=machine,
+        workers=workers,
+        log_layout=ORDERED_LOGS,
         price=price,
-    )  # fmt: skip
+    )
 
 
 def _check_slices(node: Node, framework: str) -> None:

@@ -230,9 +230,13 @@ class RemovalPlan:
 
 
 def plan_removal(
-    run: StoredRun, witnesses: Witnesses, price_of: PriceOf, *, is_rehearsal: bool = False,
+    run: StoredRun,
+    witnesses: Witnesses,
+    price_of: PriceOf,
+    *,
+    is_rehearsal: bool = False,
     listed: Sequence[Object] = (),
-) -> RemovalPlan:  # fmt: skip
+) -> RemovalPlan:
     """Return what removes a run; a rehearsal writes no verdict of a run that has ended by now.
 
     `listed` are its objects, if they are known.
@@ -373,8 +377,9 @@ def _checked_attempts(run: StoredRun, mark: Object, removal: Removal) -> list[in
                 run.bucket.remove(mark)
             raise StillNeededError(
                 f"Run '{run.name}' was started again meanwhile, as attempt {folder}: nothing was removed.",
-                hint=f"Stop it first: tpuctl cancel {run.name}", run=run.name,
-            )  # fmt: skip
+                hint=f"Stop it first: tpuctl cancel {run.name}",
+                run=run.name,
+            )
     return sorted(known & numbers.keys())
 
 

@@ -109,9 +109,13 @@ def _shell(outputs: _Outputs) -> Any:
             if _installs(cmd):
                 return _skip(cmd)
             process = subprocess.Popen(
-                ["/bin/bash", "-c", cmd], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, text=True, errors="replace",
-            )  # fmt: skip
+                ["/bin/bash", "-c", cmd],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
             for line in process.stdout or ():
                 sys.stdout.write(line)
             self.user_ns["_exit_code"] = process.wait()

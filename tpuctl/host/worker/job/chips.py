@@ -18,9 +18,12 @@ LOCK = "/tmp/libtpu_lockfile"  # noqa: S108  libtpu's own
 LOCKS = "locks"
 """In /proc: all locks on files of this host with the process, which everybody may read. See proc(5)."""
 SHARING = (
-    "TPU_CHIPS_PER_PROCESS_BOUNDS", "TPU_CHIPS_PER_HOST_BOUNDS", "TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES",
+    "TPU_CHIPS_PER_PROCESS_BOUNDS",
+    "TPU_CHIPS_PER_HOST_BOUNDS",
+    "TPU_VISIBLE_CHIPS",
+    "TPU_VISIBLE_DEVICES",
     "ALLOW_MULTIPLE_LIBTPU_LOAD",
-)  # fmt: skip
+)
 """Variables by which a script takes some of the chips: what holds others is not waited for."""
 CLIENTS = (b"docker", b"podman", b"nerdctl", b"ctr")
 """Programs whose containers descend from a daemon and not from the script."""
@@ -146,9 +149,13 @@ def _sudo(*command: str) -> str:
     """Return what a command prints as root; nothing where this user may not do that without a password."""
     try:
         done = subprocess.run(
-            [*SUDO, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            timeout=SUDO_TIMEOUT, check=False,
-        )  # fmt: skip
+            [*SUDO, *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=SUDO_TIMEOUT,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.decode("utf-8", "replace")

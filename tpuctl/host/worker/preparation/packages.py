@@ -58,9 +58,12 @@ def ensure(
     names = ", ".join(map(presence.described, missing))
     limits = _parsed(lambda: [requirements.parse(text) for text in constraints])
     order = _order(names, missing, is_own)._replace(
-        wheelhouse=wheelhouse, pins=pinned, other_python=python, origins=_origins(sources),
+        wheelhouse=wheelhouse,
+        pins=pinned,
+        other_python=python,
+        origins=_origins(sources),
         limits=[limit.text for limit in limits],
-    )  # fmt: skip
+    )
     return _obtain(root, log, order)
 
 

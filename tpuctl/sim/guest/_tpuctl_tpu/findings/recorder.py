@@ -264,8 +264,11 @@ class Findings:
         """Note for how many signatures a function was traced."""
         with self._lock:
             self._signatures[function] = {
-                "function": name, "file": place.file, "line": place.line, "signatures": signatures,
-            }  # fmt: skip
+                "function": name,
+                "file": place.file,
+                "line": place.line,
+                "signatures": signatures,
+            }
 
     def close(self) -> None:
         """Write the report for the last time, unless it is empty."""
