@@ -101,6 +101,9 @@ class Site:
     def show_node(self, plan: object) -> None:
         self.done.append("show")
 
+    def show_run(self, plan: object) -> None:
+        self.done.append("show run")
+
     def admit_node(self, plan: object) -> None:
         if self.declined:
             raise self.declined
@@ -439,6 +442,7 @@ class TestPlan:
         site.stage = stage
         assert site.made_steps().requests() == requests
         assert site.done[0] == "compare"
+        assert ("show run" in site.done) == (requests == ["submit"])
 
     @pytest.mark.parametrize(
         ("existing", "requests"),
@@ -456,7 +460,7 @@ class TestPlan:
         monkeypatch.setattr(whole, "submit", SimpleNamespace(requests=lambda *_: ["write run"]))
         assert site.made_steps().requests() == requests
         assert ("show" in site.done) == (existing is None)
-        assert "plan on its node" in site.done
+        assert {"plan on its node", "show run"} <= {*site.done}
 
 
 def options_of(*, accelerator: str, name: str, framework: str) -> UpOptions:
