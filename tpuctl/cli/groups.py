@@ -21,7 +21,7 @@ class Group(click.Group):
         """Raise click.UsageError with a hint if the command does not exist, except during completion."""
         word = args[0]
         if not ctx.resilient_parsing and word[:1] != "-" and self.get_command(ctx, word) is None:
-            from tpuctl.cli.hints import unknown_command  # noqa: PLC0415  only on the way to an error
+            from tpuctl.cli.hints import unknown_command  # only on the way to an error
 
             raise unknown_command(word, self.list_commands(ctx), ctx)
         return super().resolve_command(ctx, args)

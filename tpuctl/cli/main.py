@@ -178,7 +178,7 @@ def cli(ctx: click.Context) -> None:
       tpuctl down
     """
     if ctx.invoked_subcommand is None:
-        from tpuctl.cli.project.init import welcome  # noqa: PLC0415  not needed for any command
+        from tpuctl.cli.project.init import welcome  # not needed for any command
 
         welcome()
 
@@ -205,7 +205,7 @@ def main() -> NoReturn:
 
 
 def _complete() -> int:
-    from tpuctl.cli.completion.answer import answer  # noqa: PLC0415  a shell asks, and no command runs
+    from tpuctl.cli.completion.answer import answer  # a shell asks, and no command runs
 
     return answer()
 
@@ -282,7 +282,7 @@ def _print_json(error: TpuctlError) -> None:
 
     Where stdout takes nothing more, stderr says it alone.
     """
-    from tpuctl.cli import output  # noqa: PLC0415  msgspec: not for the help
+    from tpuctl.cli import output  # msgspec: not for the help
 
     if isinstance(error, printing.OutputError):
         return
@@ -299,7 +299,7 @@ def _show_usage(error: click.ClickException, *, as_json: bool) -> int:
         printing.write_block(error.format_message(), err=True)
         return EXIT_CODES["usage"]
     if isinstance(error, click.NoSuchOption):
-        from tpuctl.cli.hints import with_known_option  # noqa: PLC0415  only on the way to an error
+        from tpuctl.cli.hints import with_known_option  # only on the way to an error
 
         error = with_known_option(error)
     if as_json:
@@ -316,7 +316,7 @@ def _show_usage(error: click.ClickException, *, as_json: bool) -> int:
 
 def _show_bug(error: Exception, arguments: list[str], *, as_json: bool) -> int:
     """A bug: the traceback goes to a file, the user gets its path."""
-    from tpuctl.cli.crash_report import CrashReport  # noqa: PLC0415  only on the way to an error
+    from tpuctl.cli.crash_report import CrashReport  # only on the way to an error
 
     report = CrashReport(error, arguments)
     if as_json:

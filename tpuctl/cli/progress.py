@@ -30,8 +30,8 @@ def show_steps() -> Iterator[Callable[[str], None]]:
     if not sys.stderr.isatty():
         yield note
         return
-    from rich.console import Console  # noqa: PLC0415  only on a terminal
-    from rich.text import Text  # noqa: PLC0415
+    from rich.console import Console  # only on a terminal
+    from rich.text import Text
 
     console = Console(file=unguarded(sys.stderr), highlight=False)
     began = time.monotonic()
@@ -56,8 +56,8 @@ def show_transfer() -> Iterator[tuple[Callable[[str], None], Callable[[int, int]
     if not sys.stderr.isatty():
         yield note, lambda here, size: note(amount(here, size)) if due() else None
         return
-    from rich.console import Console  # noqa: PLC0415  only on a terminal
-    from rich.text import Text  # noqa: PLC0415
+    from rich.console import Console  # only on a terminal
+    from rich.text import Text
 
     console = Console(file=unguarded(sys.stderr), highlight=False)
     with console.status("...") as live:
@@ -82,7 +82,7 @@ def resumable(problem: str, kept: str) -> Iterator[None]:
 def show_count(noun: str) -> Iterator[Callable[[int, int], None]]:
     """Yield a function that shows a count and its total, such as `12 of 40 files checked`."""
     if sys.stderr.isatty():
-        from rich.progress import TextColumn, TimeRemainingColumn  # noqa: PLC0415
+        from rich.progress import TextColumn, TimeRemainingColumn
 
         with _bar(TextColumn(noun), (TimeRemainingColumn(),)) as bar:
             task = bar.add_task(noun, total=None)
@@ -131,7 +131,7 @@ def show_conversion(total: int) -> Iterator[Callable[[ConversionProgress], None]
 
 @contextmanager
 def _conversion_bar(total: int) -> Iterator[Callable[[ConversionProgress], None]]:
-    from rich.progress import TextColumn, TimeRemainingColumn  # noqa: PLC0415
+    from rich.progress import TextColumn, TimeRemainingColumn
 
     began = time.monotonic()
     due = _Interval(REDRAW_INTERVAL)
@@ -150,8 +150,8 @@ def _conversion_bar(total: int) -> Iterator[Callable[[ConversionProgress], None]
 @contextmanager
 def _bar(label: ProgressColumn, columns: tuple[ProgressColumn, ...]) -> Iterator[Progress]:
     """A bar with its count, between a label and more columns; it disappears at the end."""
-    from rich.console import Console  # noqa: PLC0415  only on a terminal
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress  # noqa: PLC0415
+    from rich.console import Console  # only on a terminal
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress
 
     console = Console(file=unguarded(sys.stderr))
     with Progress(label, BarColumn(), MofNCompleteColumn(), *columns, console=console, transient=True) as bar:

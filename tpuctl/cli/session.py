@@ -111,7 +111,7 @@ class Session:
     @cached_property
     def listed(self) -> ListedNames:
         """The names that the shell's completion offers: commands that list, make or delete keep them."""
-        from tpuctl.cli.completion.answer import ListedNames  # noqa: PLC0415  not every command lists
+        from tpuctl.cli.completion.answer import ListedNames  # not every command lists
 
         return ListedNames(self.config)
 
@@ -139,7 +139,7 @@ class Session:
 
     @cached_property
     def _words(self) -> tuple[str, ...]:
-        from tpuctl.masking import masked_arguments  # noqa: PLC0415  not always needed
+        from tpuctl.masking import masked_arguments  # not always needed
 
         return masked_arguments(click.get_current_context().obj or ()).arguments
 
@@ -198,7 +198,7 @@ def _with_options(command: Command, options: Sequence[Callable[[Command], Comman
 
 
 def _shown_requests() -> AbstractContextManager[None]:
-    from tpuctl.cloud import request_log  # noqa: PLC0415  only with --debug
+    from tpuctl.cloud import request_log  # only with --debug
 
     return request_log.showing(lambda line: printing.write(f"[debug] {line}", err=True))
 

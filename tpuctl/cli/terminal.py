@@ -55,7 +55,7 @@ def display_width(text: str) -> int:
     """Return the columns of a text: two for a wide character such as 日, none for a combining mark."""
     if text.isascii():
         return len(text)
-    from rich.cells import cell_len  # noqa: PLC0415  slow to import, and rarely needed
+    from rich.cells import cell_len  # slow to import, and rarely needed
 
     return cell_len(text)
 

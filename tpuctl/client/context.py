@@ -78,7 +78,7 @@ class Context:
     @cached_property
     def prices(self) -> Prices:
         """What TPUs cost: by the configuration, else by the provider's list, read when it is needed."""
-        from tpuctl.flows.nodes.plan import Prices  # noqa: PLC0415  not every call needs a price
+        from tpuctl.flows.nodes.plan import Prices  # not every call needs a price
 
         return Prices(
             self.config.prices,
@@ -89,7 +89,7 @@ class Context:
     @cached_property
     def witnesses(self) -> Witnesses:
         """Who can be asked about a run whose workers are silent."""
-        from tpuctl.flows.runs.evidence.witnesses import Witnesses  # noqa: PLC0415  not every call asks
+        from tpuctl.flows.runs.evidence.witnesses import Witnesses  # not every call asks
 
         return Witnesses(lambda: self.cloud.provider, lambda: self.cloud.ssh)
 

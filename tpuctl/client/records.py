@@ -18,7 +18,7 @@ class Record:
     """What a call returns: frozen, and typed; a notebook shows its fields as a table."""
 
     def _repr_html_(self) -> str:
-        from tpuctl.display.markup import record_html  # noqa: PLC0415  only in notebooks
+        from tpuctl.display.markup import record_html  # only in notebooks
 
         return record_html(self)
 

@@ -98,7 +98,7 @@ class Cloud:
         else:
             client = google_clients.tpu_client(self.credentials)
         self._closers.append(client.transport.close)
-        from tpuctl.cloud.tpu.client import CloudTpu  # noqa: PLC0415  after Google's client, see there
+        from tpuctl.cloud.tpu.client import CloudTpu  # after Google's client, see there
 
         is_first_contact = self.config.get("host_keys") == "first-contact"
         return CloudTpu(
@@ -107,7 +107,7 @@ class Cloud:
 
     def _contacted(self, node: Node) -> Mapping[int, str]:
         """Return the host keys of first contact with a node."""
-        from tpuctl.cloud.ssh.dialing import FirstContact  # noqa: PLC0415  only where it is asked for
+        from tpuctl.cloud.ssh.dialing import FirstContact  # only where it is asked for
 
         return FirstContact(state_folder() / "host-keys", self._dial).keys(node)
 
@@ -125,7 +125,7 @@ class Cloud:
     @cached_property
     def ssh(self) -> Ssh:
         """SSH to the hosts."""
-        from tpuctl.cloud.ssh import Ssh  # noqa: PLC0415
+        from tpuctl.cloud.ssh import Ssh
 
         key = Path(self.config.require("ssh_key")).expanduser()
         return Ssh(self.config.require("ssh_user"), key, self._dial)
@@ -139,7 +139,7 @@ class Cloud:
 
     def server_time(self) -> datetime:
         """Return the time by which nodes are dated, which is not this machine's; raises DeadlineError."""
-        from tpuctl.cloud.server_time import server_time  # noqa: PLC0415
+        from tpuctl.cloud.server_time import server_time
 
         # The simulator's clock can be set ahead for a test, which does not make this machine's wrong.
         return server_time(
@@ -167,7 +167,7 @@ class Cloud:
 
     @cached_property
     def _price_list(self) -> BillingCatalog:
-        from tpuctl.cloud.tpu import billing  # noqa: PLC0415
+        from tpuctl.cloud.tpu import billing
 
         endpoints = self.endpoints
         return billing.BillingCatalog(
@@ -178,20 +178,20 @@ class Cloud:
 
     def read_quotas(self) -> QuotaList:
         """Return the project's quotas of TPUs; raises tpuctl's errors."""
-        from tpuctl.cloud.tpu import quotas  # noqa: PLC0415
+        from tpuctl.cloud.tpu import quotas
 
         api = self._rest_api(quotas.SERVICE, self.endpoints.quotas, quotas.URL)
         return quotas.read_quotas(api, self.config.require("project"))
 
     def read_disks(self) -> tuple[list[Disk], list[str]]:
         """Return the project's disks, and places that did not answer; raises tpuctl's errors."""
-        from tpuctl.cloud.tpu import project_metadata  # noqa: PLC0415
+        from tpuctl.cloud.tpu import project_metadata
 
         return project_metadata.read_disks(self._compute_api(), self.config.require("project"))
 
     def read_addresses(self) -> tuple[list[Address], list[str]]:
         """Return the project's static external addresses, and places that did not answer."""
-        from tpuctl.cloud.tpu import project_metadata  # noqa: PLC0415
+        from tpuctl.cloud.tpu import project_metadata
 
         return project_metadata.read_addresses(self._compute_api(), self.config.require("project"))
 
@@ -200,7 +200,7 @@ class Cloud:
         project = self.config.require("project")
         client = google_clients.storage_client(project, self.credentials, self.endpoints.storage)
         self._closers.append(client.close)
-        from tpuctl.cloud.storage import list_buckets  # noqa: PLC0415  after Google's client
+        from tpuctl.cloud.storage import list_buckets  # after Google's client
 
         return list_buckets(client, project)
 
@@ -210,24 +210,24 @@ class Cloud:
         return bucket.location().name, bucket.usage(most)
 
     def _read_project_metadata(self) -> Mapping[str, str]:
-        from tpuctl.cloud.tpu import project_metadata  # noqa: PLC0415
+        from tpuctl.cloud.tpu import project_metadata
 
         return project_metadata.read_project_metadata(self._compute_api(), self.config.require("project"))
 
     def default_account(self) -> str:
         """Return the service account of TPUs for which none is named. Raises tpuctl's errors."""
-        from tpuctl.cloud.tpu import project_metadata  # noqa: PLC0415
+        from tpuctl.cloud.tpu import project_metadata
 
         return project_metadata.read_default_account(self._compute_api(), self.config.require("project"))
 
     def _compute_api(self) -> RestApi:
-        from tpuctl.cloud.tpu import project_metadata  # noqa: PLC0415
+        from tpuctl.cloud.tpu import project_metadata
 
         return self._rest_api(project_metadata.SERVICE, self.endpoints.compute, project_metadata.URL)
 
     def _rest_api(self, service: Service, url: str, googles: str) -> RestApi:
         """Return an API of Google's, or the service at a `url` on loopback."""
-        from tpuctl.cloud.rest import RestApi  # noqa: PLC0415
+        from tpuctl.cloud.rest import RestApi
 
         if self.endpoints.storage:
             self._require_simulated(url, service.api)
@@ -254,8 +254,8 @@ class Cloud:
 
     def _strike(self, kind: str, node: NodeId, notice: float) -> None:
         self.require_simulator()
-        from tpuctl import faults  # noqa: PLC0415  only on the simulator
-        from tpuctl.cloud.simulator.process import ControlClient  # noqa: PLC0415
+        from tpuctl import faults  # only on the simulator
+        from tpuctl.cloud.simulator.process import ControlClient
 
         options = {"node": node.name, "zone": node.zone, "notice": notice}
         ControlClient(simulator_folder()).add([faults.request(kind, options)])
@@ -266,7 +266,7 @@ class Cloud:
             project = self.config.require("project")
             client = google_clients.storage_client(project, self.credentials, self.endpoints.storage)
             self._closers.append(client.close)
-            from tpuctl.cloud.bulk import BulkObjects  # noqa: PLC0415  after Google's client
+            from tpuctl.cloud.bulk import BulkObjects  # after Google's client
 
             self._sources[bucket] = BulkObjects(client, bucket, shell_setup=self.endpoints.shell_setup)
         return self._sources[bucket]
@@ -280,13 +280,13 @@ class Cloud:
         project = self.config.require("project")
         client = google_clients.storage_client(project, self.credentials, self.endpoints.storage)
         self._closers.append(client.close)
-        from tpuctl.cloud.storage import Bucket  # noqa: PLC0415  after Google's client, which is imported there
+        from tpuctl.cloud.storage import Bucket  # after Google's client, which is imported there
 
         return Bucket(client, name, shell_setup=self.endpoints.shell_setup, warn=self._clock_warning)
 
     def _dial(self, node: Node, worker: int) -> ByteStream:
         """Return a stream to a worker's SSH server; raises HostError, ConfigError or OSError."""
-        from tpuctl.cloud.ssh import dial_address  # noqa: PLC0415
+        from tpuctl.cloud.ssh import dial_address
 
         if self.uses_iap(node, worker):
             return self._tunnel(node, worker)
@@ -309,7 +309,7 @@ class Cloud:
         return not all(node.external[worker : worker + 1])
 
     def _tunnel(self, node: Node, worker: int) -> ByteStream:
-        from tpuctl.cloud import iap  # noqa: PLC0415
+        from tpuctl.cloud import iap
 
         subject = f"Worker {worker} of '{node.name}'" if node.addresses[1:] else f"'{node.name}'"
         name = self.provider.hostname(node.id, worker)
@@ -323,7 +323,7 @@ class Cloud:
     @cached_property
     def _relay(self) -> Relay:
         """IAP's relay, or that of the simulator."""
-        from tpuctl.cloud import iap  # noqa: PLC0415
+        from tpuctl.cloud import iap
 
         if self.endpoints.storage:
             url = self._require_simulated(self.endpoints.iap, "IAP relay")
@@ -332,7 +332,7 @@ class Cloud:
 
     def check_relay(self, zone: str = "") -> None:
         """Ask IAP's relay for an instance that does not exist; raises ConfigError if it refuses us."""
-        from tpuctl.cloud import iap  # noqa: PLC0415
+        from tpuctl.cloud import iap
 
         instance = iap.Instance(
             self.config.require("project"), zone or self.config.require("zone"), "tpuctl-doctor"
@@ -348,7 +348,7 @@ class Cloud:
 
         Raises tpuctl's errors.
         """
-        from tpuctl.cloud.iap.firewall import ssh_rule  # noqa: PLC0415
+        from tpuctl.cloud.iap.firewall import ssh_rule
 
         return ssh_rule(
             self._compute_api(), self.config.require("project"), network or self.config.require("network")
@@ -359,7 +359,7 @@ class Cloud:
 
         `account` is their service account. Raises tpuctl's errors.
         """
-        from tpuctl.cloud.iap.firewall import is_ssh_open  # noqa: PLC0415
+        from tpuctl.cloud.iap.firewall import is_ssh_open
 
         return is_ssh_open(self._compute_api(), self.config.require("project"), network, tags, account)
 
@@ -396,7 +396,7 @@ def connect(config: Config, warn: Callable[[str], None] | None = None) -> Cloud:
     """
     if config.target == "gcp":
         return Cloud(config, Endpoints("gcp"), warn)
-    from tpuctl.cloud import simulator  # noqa: PLC0415
+    from tpuctl.cloud import simulator
 
     served = simulator.ensure(simulator_folder())
     endpoints = Endpoints(

@@ -49,11 +49,11 @@ def default_credentials(project: str | None = None) -> Credentials:
     Requests of a user count against the quota of `project` unless the credentials name another one: some APIs
     refuse a user without one, in words that tell of an API that is off.
     """
-    import google.auth  # noqa: PLC0415
-    from google.oauth2.credentials import Credentials as UserCredentials  # noqa: PLC0415
+    import google.auth
+    from google.oauth2.credentials import Credentials as UserCredentials
 
-    from tpuctl.cloud.error_mapping import translated  # noqa: PLC0415
-    from tpuctl.cloud.request_log import is_on  # noqa: PLC0415
+    from tpuctl.cloud.error_mapping import translated
+    from tpuctl.cloud.request_log import is_on
 
     with translated("Google Cloud"):
         credentials, _ = google.auth.default(scopes=SCOPES)
@@ -66,7 +66,7 @@ def default_credentials(project: str | None = None) -> Credentials:
 
 def _log_refreshes(credentials: Credentials) -> None:
     """Have credentials, and their copies, log each request for a token, whichever client needs it."""
-    from tpuctl.cloud.request_log import logged  # noqa: PLC0415
+    from tpuctl.cloud.request_log import logged
 
     kind: Any = type(credentials)
     status: Callable[[Any], object] = attrgetter("status")
@@ -82,7 +82,7 @@ def _log_refreshes(credentials: Credentials) -> None:
 
 def anonymous_credentials() -> Credentials:
     """Return the credentials of a service that checks none."""
-    from google.auth.credentials import AnonymousCredentials  # noqa: PLC0415
+    from google.auth.credentials import AnonymousCredentials
 
     return AnonymousCredentials()  # type: ignore[no-untyped-call]
 
@@ -91,7 +91,7 @@ def tpu_client(credentials: Credentials) -> TpuClient:
     """Return a client of Google's Cloud TPU API."""
     _prepare_grpc()
     with blocked(*UNUSED):
-        from google.cloud import tpu_v2  # noqa: PLC0415
+        from google.cloud import tpu_v2
 
     return tpu_v2.TpuClient(credentials=credentials)
 
@@ -99,11 +99,11 @@ def tpu_client(credentials: Credentials) -> TpuClient:
 def local_tpu_client(address: str) -> TpuClient:
     """Return a client of the Cloud TPU API at `HOST:PORT` on loopback, without TLS or credentials."""
     _prepare_grpc()
-    import grpc  # noqa: PLC0415
+    import grpc
 
     with blocked(*UNUSED):
-        from google.cloud import tpu_v2  # noqa: PLC0415
-    from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport  # noqa: PLC0415
+        from google.cloud import tpu_v2
+    from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 
     def open_channel(host: str, *, options: Sequence[tuple[str, int]], **_: object) -> grpc.Channel:
         """Return a channel with the options that Google's client gives its own: answers of any size.
@@ -123,7 +123,7 @@ def storage_client(project: str, credentials: Credentials, url: str = "") -> Sto
     session = rest_session(credentials, is_local=bool(url))
     session.hooks["response"].append(_read_refusal)
     with blocked(*UNUSED):
-        from tpuctl.cloud.storage import StorageClient  # noqa: PLC0415
+        from tpuctl.cloud.storage import StorageClient
 
     return StorageClient(project, credentials, session, url)
 
@@ -131,9 +131,9 @@ def storage_client(project: str, credentials: Credentials, url: str = "") -> Sto
 def rest_session(credentials: Credentials, *, is_local: bool) -> AuthorizedSession:
     """Return a session whose requests carry credentials."""
     _import_requests()
-    from google.auth.transport.requests import AuthorizedSession  # noqa: PLC0415
+    from google.auth.transport.requests import AuthorizedSession
 
-    from tpuctl.cloud.request_log import log_session  # noqa: PLC0415
+    from tpuctl.cloud.request_log import log_session
 
     if is_local:  # no token is renewed, and as for gRPC: loopback traffic is not for the user's proxy
         session = AuthorizedSession(credentials, refresh_status_codes=())  # type: ignore[no-untyped-call]
@@ -154,9 +154,9 @@ class AccessToken:
 
     def __call__(self, renew: bool) -> str:
         """Return a token that has not expired, a new one if `renew`; raises ConfigError."""
-        from google.auth.transport.requests import Request  # noqa: PLC0415
+        from google.auth.transport.requests import Request
 
-        from tpuctl.cloud.error_mapping import translated  # noqa: PLC0415
+        from tpuctl.cloud.error_mapping import translated
 
         with self._lock, translated("The access token"):
             if renew or not self._credentials.valid:
@@ -178,7 +178,7 @@ def _import_requests() -> None:
     """Import requests without what guesses encodings: what is read here is bytes, JSON or UTF-8."""
     with blocked("chardet", "charset_normalizer"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that nothing guesses encodings
-        import requests  # noqa: F401, PLC0415
+        import requests  # noqa: F401
 
 
 def _read_refusal(response: requests.Response, **_: object) -> None:

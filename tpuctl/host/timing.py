@@ -87,7 +87,7 @@ def between(start: str, end: str) -> float:
 
 def moment(text: str) -> float:
     """Return a time of a status in seconds since 1970; raises ValueError where it is none."""
-    import calendar  # noqa: PLC0415  slow, and most workers never ask
+    import calendar  # slow, and most workers never ask
 
     return float(calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ")))
 

@@ -155,7 +155,7 @@ def answer() -> int:
 
 
 def _names(kind: str, ctx: click.Context) -> list[str]:
-    from tpuctl.config import load  # noqa: PLC0415
+    from tpuctl.config import load
 
     flags = {name: _last(ctx.params.get(name)) for name in ("target", "project", "bucket")}
     return ListedNames(load(flags)).names(kind)

@@ -69,7 +69,7 @@ def stats(session: Session, ref: DatasetRef, sample: int, seed: int) -> None:
       tpuctl data stats digits
       tpuctl data stats digits/1.0.0 --sample 1000 --json
     """
-    from tpuctl.flows.datasets import analysis as flow  # noqa: PLC0415  NumPy: not for the other commands
+    from tpuctl.flows.datasets import analysis as flow  # NumPy: not for the other commands
 
     manifest = steps.manifest(session.context, ref)
     with show_count("records read") as report:
@@ -221,7 +221,7 @@ def _list(numbers: object) -> str:
 
 def origin_of(session: Session, ref: DatasetRef) -> Origin:
     """Return the dataset that records are drawn from."""
-    from tpuctl.flows.datasets.analysis import Origin  # noqa: PLC0415  NumPy: not for the other commands
+    from tpuctl.flows.datasets.analysis import Origin  # NumPy: not for the other commands
 
     manifest = steps.manifest(session.context, ref)
     cloud = session.cloud
@@ -241,7 +241,7 @@ def drawn_plan(
 
 def upload(session: Session, plan: DatasetPlan, *, dry_run: bool) -> None:
     """Write a plan to the bucket, or show the requests that would."""
-    from tpuctl.flows.datasets import upload as flow  # noqa: PLC0415  NumPy: not for the other commands
+    from tpuctl.flows.datasets import upload as flow  # NumPy: not for the other commands
 
     bucket = session.cloud.data_bucket
     if dry_run:
@@ -282,7 +282,7 @@ def diff(session: Session, a: DatasetRef, b: DatasetRef) -> None:
     Example:
       tpuctl data diff digits/1.0.0 digits/1.1.0
     """
-    from tpuctl.flows.datasets import analysis as flow  # noqa: PLC0415  NumPy: not for the other commands
+    from tpuctl.flows.datasets import analysis as flow  # NumPy: not for the other commands
 
     first, second = (steps.manifest(session.context, ref) for ref in (a, b))
     with show_count("records read") as report:
@@ -366,7 +366,7 @@ def sample(
       tpuctl data sample digits -n 100 --to ./look
       tpuctl data sample digits -n 1000 --as digits_small/1.0.0
     """
-    from tpuctl.flows.datasets.analysis import sample_plan  # noqa: PLC0415  NumPy
+    from tpuctl.flows.datasets.analysis import sample_plan  # NumPy
 
     if (folder is None) == (new is None):
         raise UsageError(
@@ -385,7 +385,7 @@ def sample(
 
 
 def _write(session: Session, plan: DatasetPlan, folder: Path, *, dry_run: bool) -> None:
-    from tpuctl.flows.datasets.analysis import planned_files, write_files  # noqa: PLC0415
+    from tpuctl.flows.datasets.analysis import planned_files, write_files
 
     paths = [str(path) for path in planned_files(plan, folder)]
     files = 0 if dry_run else write_files(plan, folder, output.note)
@@ -430,7 +430,7 @@ def split(
     Example:
       tpuctl data split digits --splits train=0.8,test=0.2
     """
-    from tpuctl.flows.datasets.analysis import split_plan  # noqa: PLC0415  NumPy
+    from tpuctl.flows.datasets.analysis import split_plan  # NumPy
 
     origin = origin_of(session, ref)
     new = DatasetRef(origin.manifest.name, version) if version else origin.next_version()

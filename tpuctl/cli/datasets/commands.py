@@ -165,7 +165,7 @@ def _fields(example: Example) -> dict[str, object]:
 
 
 def _write_sheet(path: Path, examples: Sequence[Example], manifest: Manifest) -> None:
-    from tpuctl.data.images.contact_sheet import contact_sheet, undrawable  # noqa: PLC0415  Pillow
+    from tpuctl.data.images.contact_sheet import contact_sheet, undrawable  # Pillow
 
     field = next((name for name, feature in manifest.features.items() if isinstance(feature, Image)), None)
     if field is None:

@@ -63,7 +63,7 @@ def fetch(
       tpuctl data fetch reuters --from ~/downloads
       tpuctl data fetch mnist
     """
-    from tpuctl.data.public import public_set  # noqa: PLC0415  NumPy: not for the other commands
+    from tpuctl.data.public import public_set  # NumPy: not for the other commands
 
     if name is None or listing:
         _list(session)
@@ -86,19 +86,19 @@ def _check(local: Path | None, *, unverified: bool) -> None:
 def _fetched(
     name: str, dataset: PublicDataset, folder: Path, local: Path | None, *, unverified: bool
 ) -> FetchResult:
-    from tpuctl.flows.datasets import fetch as flow  # noqa: PLC0415
+    from tpuctl.flows.datasets import fetch as flow
 
     with resumable("Interrupted: the dataset is not complete yet.", "the part already downloaded is kept"):
         if local is not None:
             return flow.take(name, dataset, folder, local, show_count, unverified=unverified)
-        from tpuctl.cloud.downloads import Downloads  # noqa: PLC0415  requests: only where it is needed
+        from tpuctl.cloud.downloads import Downloads  # requests: only where it is needed
 
         with closing(Downloads()) as downloads:
             return flow.fetch(name, dataset, folder, downloads, show_count)
 
 
 def _list(session: Session) -> None:
-    from tpuctl.data.public import PUBLIC  # noqa: PLC0415
+    from tpuctl.data.public import PUBLIC
 
     if session.as_json:
         output.json({"datasets": [_fields(name, dataset) for name, dataset in PUBLIC.items()]})
@@ -109,7 +109,7 @@ def _list(session: Session) -> None:
 
 
 def _show_requests(session: Session, dataset: PublicDataset, folder: Path, local: Path | None) -> None:
-    from tpuctl.flows.datasets.fetch import missing  # noqa: PLC0415
+    from tpuctl.flows.datasets.fetch import missing
 
     files = [] if local else missing(dataset, folder)
     if session.as_json:

@@ -106,7 +106,7 @@ def _check_runner(
             hint="Remove one of them.",
         )
     if runner == "beam":
-        from tpuctl.flows.datasets.beam import upload as beam  # noqa: PLC0415  NumPy: not for the other commands
+        from tpuctl.flows.datasets.beam import upload as beam  # NumPy: not for the other commands
 
         beam.check(beam_options, session.config.target)
 
@@ -123,7 +123,7 @@ def _upload(
 
 
 def _show_requests(session: Session, plan: DatasetPlan) -> None:
-    from tpuctl.flows.datasets.upload import requests  # noqa: PLC0415  NumPy: not for the other commands
+    from tpuctl.flows.datasets.upload import requests  # NumPy: not for the other commands
 
     output.requests(requests(session.cloud.data_bucket, plan), as_json=session.as_json)
     output.note(
@@ -178,7 +178,7 @@ def dataflow(
     Example:
       tpuctl data dataflow cats_dogs gs://my-pictures/cats_dogs --region europe-west4 --price 0.08
     """
-    from tpuctl.flows.datasets.beam import dataflow as flow  # noqa: PLC0415  NumPy: not for other commands
+    from tpuctl.flows.datasets.beam import dataflow as flow  # NumPy: not for other commands
 
     steps.check_source(session.context, request)
     settings = flow.Settings(

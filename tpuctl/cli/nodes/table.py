@@ -111,7 +111,7 @@ def runs_at_stake(session: Session, allocations: Iterable[Allocation]) -> Mappin
 
 def show_restarts(session: Session) -> None:
     """Say which runs wait to be started again: somebody's watcher makes TPUs for them, which bill."""
-    from tpuctl.flows.runs.recovery.watch import to_be_restarted  # noqa: PLC0415  few commands read runs
+    from tpuctl.flows.runs.recovery.watch import to_be_restarted  # few commands read runs
 
     look = within(lambda: to_be_restarted(session.cloud.bucket, session.owner))
     for name in look.value or ():

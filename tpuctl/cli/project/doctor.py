@@ -76,7 +76,7 @@ def _checks(session: Session) -> list[flow.Finding]:
 
 def _live(session: Session, stages: Sequence[int], report: Path, *, yes: bool) -> list[flow.Finding]:
     """Run the stages, each once it is confirmed, and write the report, however they end."""
-    from tpuctl.client.first_day import FirstDay  # noqa: PLC0415  slow to import
+    from tpuctl.client.first_day import FirstDay
 
     with show_steps() as say:
         day = FirstDay(session.context, say, lambda finding: None if session.as_json else _show(finding))
@@ -93,7 +93,7 @@ def _live(session: Session, stages: Sequence[int], report: Path, *, yes: bool) -
 
 
 def _stage(session: Session, day: FirstDay, number: int, *, yes: bool) -> None:
-    from tpuctl.cli.nodes.up import ask  # noqa: PLC0415  slow to import
+    from tpuctl.cli.nodes.up import ask
 
     if number == 0:
         day.look()

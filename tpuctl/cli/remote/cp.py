@@ -121,8 +121,8 @@ def show_bytes(workers: Sequence[int]) -> Iterator[Callable[[int, int, int], Non
     if not sys.stderr.isatty():
         yield _Sum(workers, note, INTERVAL).report
         return
-    from rich.console import Console  # noqa: PLC0415  only on a terminal
-    from rich.text import Text  # noqa: PLC0415
+    from rich.console import Console  # only on a terminal
+    from rich.text import Text
 
     with Console(file=unguarded(sys.stderr), highlight=False).status("copying ...") as live:
         yield _Sum(workers, lambda text: live.update(Text(text)), REDRAW_INTERVAL).report

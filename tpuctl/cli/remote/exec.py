@@ -85,7 +85,7 @@ def find_run(session: Session, run: str, name: str | None, worker: str | None) -
 
     Raises UsageError for a node that is named, too, and as `hosts_of` does.
     """
-    from tpuctl.client.runs.steps import hosts_of  # noqa: PLC0415  only runs need it
+    from tpuctl.client.runs.steps import hosts_of  # only runs need it
 
     if name:
         raise UsageError("A run is on its own TPU.", hint="Leave out NAME, or --run; --worker 3 is worker 3.")

@@ -199,7 +199,7 @@ def _started_again(
 
     Also where nobody reads the log any more: what was made would bill.
     """
-    from tpuctl.cli.runs import watch  # noqa: PLC0415  only where a run is started again
+    from tpuctl.cli.runs import watch  # only where a run is started again
 
     while watch.starts_again(session, stored, verdict):
         verdict = _follow(session, stored, reader, screen)

@@ -102,13 +102,13 @@ def start_planned(
     try:
         _show(session, started.run, plan, is_attached=is_attached)
         if is_attached:
-            from tpuctl.cli.runs.logs import attach  # noqa: PLC0415  slow to import, and not always needed
+            from tpuctl.cli.runs.logs import attach  # slow to import, and not always needed
 
             attach(session, steps.named(context, name))
     except (KeyboardInterrupt, InterruptedByUser) as interrupt:
         if isinstance(interrupt, InterruptedByUser) and interrupt.facts.get("may_bill"):
             raise  # it says what was being made or deleted
-        from tpuctl.flows.runs.control.cancel import next_steps  # noqa: PLC0415  as above
+        from tpuctl.flows.runs.control.cancel import next_steps
 
         raise InterruptedByUser(f"Interrupted; run '{name}' goes on.", hint=next_steps(name)) from interrupt
 
@@ -131,7 +131,7 @@ def _plan(session: Session, request: SubmitRequest, report: Report, made: ExitSt
     except NoTpuError as error:
         if made is None or session.as_json or not sys.stdin.isatty():
             raise
-        from tpuctl.cli.nodes.up import up  # noqa: PLC0415  slow to import, and rarely needed
+        from tpuctl.cli.nodes.up import up  # slow to import, and rarely needed
 
         output.note(error.message)
         given = click.get_current_context().params

@@ -53,7 +53,7 @@ class Dataset:
 
     def contact_sheet(self, count: int = 16, *, split: str = "") -> Picture:
         """Return the pictures of the first examples of a split side by side, which a notebook shows."""
-        from tpuctl.client.datasets.pictures import sheet  # noqa: PLC0415  NumPy: not for the other calls
+        from tpuctl.client.datasets.pictures import sheet  # NumPy: not for the other calls
 
         examples, _ = steps.head(self._context, self._manifest, split, count)
         return sheet(examples, self._manifest)

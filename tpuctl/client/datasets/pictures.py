@@ -21,7 +21,7 @@ def sheet(examples: Sequence[Example], of: Manifest) -> Picture:
 
     Raises UsageError for a dataset without pictures.
     """
-    from tpuctl.data.images.contact_sheet import contact_sheet  # noqa: PLC0415  Pillow is slow to import
+    from tpuctl.data.images.contact_sheet import contact_sheet  # Pillow is slow to import
 
     field = next((name for name, feature in of.features.items() if isinstance(feature, Image)), None)
     if field is None:

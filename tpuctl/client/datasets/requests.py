@@ -61,7 +61,7 @@ def token_options(
     if isinstance(size_or_tokens, int):
         return TokenOptions(kind, length, size_or_tokens, text or ""), None
     if isinstance(size_or_tokens, (str, Path)):
-        from tpuctl.data.tokens import read_vocabulary  # noqa: PLC0415  NumPy
+        from tpuctl.data.tokens import read_vocabulary  # NumPy
 
         size_or_tokens = read_vocabulary(Path(size_or_tokens), kind).tokens
     return TokenOptions(kind, length, text=text or ""), tuple(size_or_tokens)

@@ -48,21 +48,21 @@ def opened_plan(
     context: Context, request: UploadRequest, report: Callable[[int, int], None]
 ) -> AbstractContextManager[DatasetPlan]:
     """Open the plan of a request, whose source may lie in a bucket; the block's end closes it."""
-    from tpuctl.flows.datasets.plan import open_plan  # noqa: PLC0415
+    from tpuctl.flows.datasets.plan import open_plan
 
     return open_plan(request, report, lambda bucket: context.cloud.source_objects(bucket))
 
 
 def traffic_warning(context: Context, request: UploadRequest, size: str) -> str:
     """Return the sentence about bytes that leave the location of the source's bucket; empty for none."""
-    from tpuctl.flows.datasets import traffic  # noqa: PLC0415
+    from tpuctl.flows.datasets import traffic
 
     return traffic.traffic_warning(context.cloud, request, size) if request.is_in_bucket else ""
 
 
 def beam_options_are_checked(options: Sequence[str]) -> bool:
     """Check options of Beam as its runner does, where it is installed; raises UsageError for wrong ones."""
-    from tpuctl.flows.datasets.beam import upload as beam  # noqa: PLC0415
+    from tpuctl.flows.datasets.beam import upload as beam
 
     return beam.are_checked(options)
 
@@ -76,18 +76,18 @@ def upload(
     beam_options: Sequence[str] | None = None,
 ) -> Uploaded:
     """Write what is planned; with `beam_options` by a pipeline of Apache Beam."""
-    from tpuctl.flows.datasets import upload as flow  # noqa: PLC0415
+    from tpuctl.flows.datasets import upload as flow
 
     if beam_options is None:
         return flow.upload(context.cloud.data_bucket, plan, report, skip_bad=request.skip_bad, keep=keep)
-    from tpuctl.flows.datasets.beam import upload as beam  # noqa: PLC0415
+    from tpuctl.flows.datasets.beam import upload as beam
 
     return beam.upload(context.cloud, plan, request, beam_options, report)
 
 
 def head(context: Context, of: Manifest, split: str, count: int) -> tuple[list[Example], Vocabulary | None]:
     """Return the first examples, and the vocabulary of token ids if there is one."""
-    from tpuctl.flows.datasets import head as flow  # noqa: PLC0415
+    from tpuctl.flows.datasets import head as flow
 
     bucket = context.cloud.data_bucket
     return flow.head(bucket, of, split=split, count=count), flow.read_vocabulary(bucket, of)
@@ -95,34 +95,34 @@ def head(context: Context, of: Manifest, split: str, count: int) -> tuple[list[E
 
 def verify(context: Context, of: Manifest, report: Callable[[int, int], None], *, deep: bool) -> None:
     """Raise StateError unless every object is as the manifest says."""
-    from tpuctl.flows.datasets import pull as flow  # noqa: PLC0415
+    from tpuctl.flows.datasets import pull as flow
 
     flow.verify(context.cloud.data_bucket, of, deep=deep, report=report)
 
 
 def pull(context: Context, of: Manifest, folder: Path, report: ReportLine, progress: Progress) -> DatasetCopy:
     """Bring a dataset into a folder."""
-    from tpuctl.flows.datasets import pull as flow  # noqa: PLC0415
+    from tpuctl.flows.datasets import pull as flow
 
     return flow.pull(context.cloud.data_bucket, of, folder, report, progress)
 
 
 def plan_removal(context: Context, ref: DatasetRef) -> Removal:
     """Return what is removed for a reference."""
-    from tpuctl.flows.datasets import rm as flow  # noqa: PLC0415
+    from tpuctl.flows.datasets import rm as flow
 
     return flow.plan_removal(context.cloud.data_bucket, ref, context.warn)
 
 
 def removal_requests(context: Context, removal: Removal) -> list[HttpRequest]:
     """Return what `remove` would send."""
-    from tpuctl.flows.datasets import rm as flow  # noqa: PLC0415
+    from tpuctl.flows.datasets import rm as flow
 
     return flow.requests(context.cloud.data_bucket, removal)
 
 
 def remove(context: Context, removal: Removal) -> None:
     """Remove what is planned."""
-    from tpuctl.flows.datasets import rm as flow  # noqa: PLC0415
+    from tpuctl.flows.datasets import rm as flow
 
     flow.remove(context.cloud.data_bucket, removal)

@@ -54,7 +54,7 @@ def own(context: Context, overview: Overview) -> Overview:
 
 def find(context: Context, name: str, zone: str | None) -> Overview:
     """Return what is known of the TPU of a name; raises NotFoundError."""
-    from tpuctl.flows.overview.description import find_overview  # noqa: PLC0415  not needed by ls
+    from tpuctl.flows.overview.description import find_overview  # not needed by ls
 
     cloud = context.cloud
     return find_overview(cloud.provider, lambda: cloud.bucket, name, zone, context.warn)
@@ -72,7 +72,7 @@ class Description:
 
 def describe(context: Context, name: str, zone: str | None) -> Description:
     """Return all that is known of the TPU of a name, also by the keeper on its first host."""
-    from tpuctl.flows.overview.description import facts_of  # noqa: PLC0415  not needed by ls
+    from tpuctl.flows.overview.description import facts_of  # not needed by ls
 
     seen = find(context, name, zone)
     allocations, now = seen.inventory.allocations, context.now()
@@ -91,7 +91,7 @@ def records_of(context: Context, overview: Overview) -> list[NodeInfo]:
 
 def listing(context: Context, overview: Overview) -> Listing[NodeInfo]:
     """Return the same, to be shown as a table."""
-    from tpuctl.display.listing import Listing  # noqa: PLC0415  for Python alone
+    from tpuctl.display.listing import Listing  # for Python alone
 
     return Listing(records_of(context, overview), "nodes", COLUMNS)
 
@@ -104,8 +104,8 @@ def _records(context: Context, overview: Overview, item: Allocation, now: dateti
 
 
 def _record(context: Context, overview: Overview, item: Node | QueuedResource, now: datetime) -> NodeInfo:
-    from tpuctl.client.nodes.records import NodeInfo  # noqa: PLC0415  for Python alone
-    from tpuctl.client.records import Cost, moment  # noqa: PLC0415
+    from tpuctl.client.nodes.records import NodeInfo  # for Python alone
+    from tpuctl.client.records import Cost, moment
 
     price = context.prices.of(item)
     node = item if isinstance(item, Node) else None

@@ -175,7 +175,7 @@ class RunClient:
         folder of the run's name, and lines to `log` as they come. The end may be a failure: see `end.error`.
         Raises what `up`, `submit` and `pull` raise; the error says what is still running, and what bills.
         """
-        from tpuctl.client.runs import whole  # noqa: PLC0415  slow to import
+        from tpuctl.client.runs import whole
 
         self._context.require_chosen_project()
         with Call(progress, stop).running() as call:
@@ -201,7 +201,7 @@ class RunClient:
         Only those in one of `states`, with one of `datasets` (NAME or NAME/VERSION), submitted `since`, and
         with all `tags` (KEY or KEY=VALUE).
         """
-        from tpuctl.flows.runs.summaries import Selection  # noqa: PLC0415  slow to import
+        from tpuctl.flows.runs.summaries import Selection
 
         check_choices("states", states, LABELS)
         check_list("datasets", datasets)
@@ -253,7 +253,7 @@ class RunClient:
         self, *, since: Span = timedelta(days=30), by: Literal["run", "node", "user", "label"] = "run"
     ) -> CostReport:
         """Estimate what runs have cost, and the time in which no run used a TPU: no bill."""
-        from tpuctl.flows.costs.bills import By, grouped  # noqa: PLC0415  slow to import
+        from tpuctl.flows.costs.bills import By, grouped
 
         check_choices("by", [by], get_args(By))
         report = steps.costs(self._context, length(since))

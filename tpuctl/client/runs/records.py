@@ -202,12 +202,12 @@ class Metrics(Record):
 
     def __repr__(self) -> str:
         """Return a line for each metric: its first, last, lowest and highest value."""
-        from tpuctl.display.markup import metrics_text  # noqa: PLC0415  charts: only where they are shown
+        from tpuctl.display.markup import metrics_text  # charts: only where they are shown
 
         return metrics_text(self.run, self.curves, self.problems)
 
     def _repr_html_(self) -> str:
-        from tpuctl.display.markup import metrics_html  # noqa: PLC0415  as above
+        from tpuctl.display.markup import metrics_html
 
         return metrics_html(self.run, self.curves, self.problems)
 

@@ -59,7 +59,7 @@ class Run:
     @property
     def info(self) -> RunInfo:
         """One line about it; raises NotFoundError once it was removed."""
-        from tpuctl.flows.runs.summaries import summary_of  # noqa: PLC0415  slow to import
+        from tpuctl.flows.runs.summaries import summary_of
 
         context = self._context
         line = summary_of(context.cloud.bucket, self.name, context.witnesses, context.warn, context.prices.of)
@@ -126,7 +126,7 @@ class Run:
         Begins with the last `tail` lines, or with those of the time `since`; only lines that have `text`.
         Also after its TPU was deleted. Nothing is read before the first line is asked for.
         """
-        from tpuctl.client.runs.logs import log_lines  # noqa: PLC0415  slow to import
+        from tpuctl.client.runs.logs import log_lines
 
         check_least("tail", tail, 0)
         lines = log_lines(
@@ -141,14 +141,14 @@ class Run:
         In a notebook one display is updated, elsewhere lines are printed; `live=False` prints lines in a
         notebook, too. An interrupt leaves the run going: raises InterruptedByUser.
         """
-        from tpuctl.client.runs.following import Follower  # noqa: PLC0415  slow to import
+        from tpuctl.client.runs.following import Follower
 
         with Call(None, stop).running():
             return RunEnd._of(Follower(self._context, self._stored, live=live).to_end())
 
     def metrics(self) -> Metrics:
         """Return the curves that it has written for TensorBoard so far."""
-        from tpuctl.flows.runs.metrics import read_curves  # noqa: PLC0415  protobuf is slow to import
+        from tpuctl.flows.runs.metrics import read_curves  # protobuf is slow to import
 
         return Metrics._of(self.name, read_curves(self._context.cloud.bucket, self.name))
 
@@ -162,7 +162,7 @@ class Run:
         By default into a folder of its name. `step` and `latest` select checkpoints, `only` parts, and
         `unfinished` adds checkpoints that are not complete. `follow` keeps the folder current until it ends.
         """
-        from tpuctl.flows.runs.local_copy import PARTS, Selection  # noqa: PLC0415  slow to import
+        from tpuctl.flows.runs.local_copy import PARTS, Selection
 
         check_choices("only", only or (), PARTS)
         if latest and step is not None:

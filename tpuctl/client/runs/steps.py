@@ -95,7 +95,7 @@ def hosts_of(context: Context, name: str, workers: WorkerSet) -> tuple[Hosts, li
 
 def page(context: Context, selection: Selection) -> Page:
     """Return the newest runs of a selection."""
-    from tpuctl.flows.runs.summaries import take_page  # noqa: PLC0415  slow to import
+    from tpuctl.flows.runs.summaries import take_page
 
     return take_page(
         context.cloud.bucket,
@@ -113,7 +113,7 @@ def state(context: Context, run: StoredRun) -> RunState:
 
 def describe(context: Context, run: StoredRun) -> RunDescription:
     """Return all that is known of a run, after settling how it ended if that can be decided now."""
-    from tpuctl.flows.runs.description import RunDescription  # noqa: PLC0415  slow to import
+    from tpuctl.flows.runs.description import RunDescription
 
     return RunDescription(run, context.witnesses, lambda tpu: context.prices.of(tpu))
 
@@ -151,7 +151,7 @@ def cancel(
     if isinstance(plan, occupants.HostCancelPlan):
         return result
     if plan.attempt and plan.run.restarts:
-        from tpuctl.flows.runs.recovery import step  # noqa: PLC0415  it can start runs, too
+        from tpuctl.flows.runs.recovery import step  # it can start runs, too
 
         verdict = step.end(plan.run, tools(context, report)) or result.verdict
         result = result._replace(verdict=verdict)
@@ -166,7 +166,7 @@ def pull(
 
     One whose end no record can tell any more has ended as far as its files are concerned.
     """
-    from tpuctl.flows.runs import pull as flow  # noqa: PLC0415  slow to import
+    from tpuctl.flows.runs import pull as flow
 
     now = state(context, run)
     if not follow:
@@ -185,7 +185,7 @@ def to_watch(context: Context, names: Sequence[str], *, everything: bool) -> lis
 
     Raises UsageError for names beside all, StateError for several runs, NotFoundError without one.
     """
-    from tpuctl.flows.runs.recovery.watch import open_runs  # noqa: PLC0415  slow to import
+    from tpuctl.flows.runs.recovery.watch import open_runs
 
     if names and everything:
         raise UsageError("Names and all of your runs exclude each other.", hint="Name runs, or take all.")
@@ -208,7 +208,7 @@ def watched(
     context: Context, runs: Sequence[StoredRun], tools: Tools, *, once: bool
 ) -> Generator[Event, None, None]:
     """Start runs again, or without any all of this user's, and yield each event that is new."""
-    from tpuctl.flows.runs.recovery.watch import Watcher  # noqa: PLC0415  slow to import
+    from tpuctl.flows.runs.recovery.watch import Watcher
 
     watcher = Watcher(tools)
     if runs:
@@ -218,7 +218,7 @@ def watched(
 
 def costs(context: Context, since: float) -> CostReport:
     """Return what was used in the last seconds."""
-    from tpuctl.flows.costs.report import take_costs  # noqa: PLC0415  slow to import
+    from tpuctl.flows.costs.report import take_costs
 
     cloud = context.cloud
     start = cloud.bucket.now() - timedelta(seconds=since)
@@ -234,7 +234,7 @@ def costs(context: Context, since: float) -> CostReport:
 
 def bills(context: Context) -> BillReport:
     """Return what bills in the project now, also what tpuctl did not make."""
-    from tpuctl.flows.costs.bills import Sources, take_bills  # noqa: PLC0415  slow to import
+    from tpuctl.flows.costs.bills import Sources, take_bills
 
     cloud, config = context.cloud, context.config
     own = [name for name in (config.get("bucket"), config.get("data_bucket")) if name]

@@ -34,7 +34,7 @@ def plan(
 
 def plan_again(context: Context, stored: StoredRun, request: RepeatRequest) -> SubmitPlan:
     """Return a run that repeats another from its record."""
-    from tpuctl.flows.runs.record.repetition import plan_repetition  # noqa: PLC0415  slow to import
+    from tpuctl.flows.runs.record.repetition import plan_repetition
 
     cloud = context.cloud
     planned = plan_repetition(stored, cloud.data_bucket, cloud.provider, context.owner, request, clock.now())
@@ -73,7 +73,7 @@ def start(
     try:
         return flow.submit(cloud.bucket, cloud.provider, _ssh(context, planned), planned, report)
     except ConflictError as error:
-        from tpuctl.flows.runs.submission import continuation  # noqa: PLC0415  slow, and rarely needed
+        from tpuctl.flows.runs.submission import continuation  # slow, and rarely needed
 
         stored = StoredRun(cloud.bucket, planned.run.run, context.warn)
         seconds = continuation.free_in(stored, context.witnesses) if planned.is_named else None
@@ -89,7 +89,7 @@ def start(
 
 def go_on(context: Context, planned: SubmitPlan, report: ReportCode | None = None) -> flow.Submission:
     """Start the run, or what a submission that was killed has not started of it."""
-    from tpuctl.flows.runs.submission import continuation  # noqa: PLC0415  slow, and rarely needed
+    from tpuctl.flows.runs.submission import continuation  # slow, and rarely needed
 
     cloud, planned = context.cloud, priced(planned, context.prices.recorded)
     return continuation.go_on(cloud.bucket, cloud.provider, _ssh(context, planned), planned, report)

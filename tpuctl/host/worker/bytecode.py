@@ -22,7 +22,7 @@ def keep(folder: str) -> None:
     root = os.path.dirname(os.path.dirname(os.path.dirname(folder)))
     if os.path.basename(root) != ".tpuctl" or os.path.abspath(sys.argv[0]) != program:
         return
-    import hashlib  # noqa: PLC0415  a run that finds the bytecode needs none of these
+    import hashlib  # a run that finds the bytecode needs none of these
 
     with open(program, "rb") as stream:
         name = hashlib.sha256(stream.read()).hexdigest()
@@ -45,8 +45,8 @@ def keep(folder: str) -> None:
 
 def _compile(program: str, part: str, target: str) -> None:
     """Copy a zip, with the bytecode of its modules that are in use."""
-    import marshal  # noqa: PLC0415  as above
-    import zipfile  # noqa: PLC0415
+    import marshal
+    import zipfile
 
     with zipfile.ZipFile(program) as source, zipfile.ZipFile(part, "w") as copy:
         for name in source.namelist():

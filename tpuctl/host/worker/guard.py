@@ -42,7 +42,7 @@ def guarded(spec: Spec, folder: str, supervise: Callable[[], int]) -> int:
 
 def _keep(spec: Spec, folder: str) -> None:
     """Have the host resume the run after a reboot."""
-    from tpuctl.host.worker import resumption  # noqa: PLC0415  beside the start of the supervisor
+    from tpuctl.host.worker import resumption  # beside the start of the supervisor
 
     resumption.keep(spec, folder)
     resumption.ensure()
@@ -50,7 +50,7 @@ def _keep(spec: Spec, folder: str) -> None:
 
 def _resume(folder: str) -> None:
     """Forget an attempt that has ended, unless the restart of a host is why."""
-    from tpuctl.host.worker.resumption import after_end  # noqa: PLC0415  at the end
+    from tpuctl.host.worker.resumption import after_end  # at the end
 
     after_end(folder)
 
@@ -68,7 +68,7 @@ def _run_to_the_end(supervise: Callable[[], int]) -> None:
     try:
         code = supervise()
     except Exception as error:
-        import traceback  # noqa: PLC0415  slow, and most supervisors end well
+        import traceback  # slow, and most supervisors end well
 
         say(traceback.format_exc())
         if isinstance(error, RefusedError) and error.status == FORBIDDEN:
@@ -114,7 +114,7 @@ class _Child:
 
 def _take_over(spec: Spec, folder: str, code: int, oom_kills: int, stop_signal: int) -> None:
     """End what is left on this host, and write the worker's last status."""
-    from tpuctl.host.worker.supervisor import Supervisor  # noqa: PLC0415  only where something went wrong
+    from tpuctl.host.worker.supervisor import Supervisor  # only where something went wrong
 
     how = "was ended by %s" % signal.Signals(-code).name if code < 0 else "ended with exit code %d" % code
     Supervisor(spec, folder).take_over(
@@ -123,20 +123,20 @@ def _take_over(spec: Spec, folder: str, code: int, oom_kills: int, stop_signal: 
 
 
 def _has_finished(folder: str) -> bool:
-    from tpuctl.host.worker.reporting import has_finished  # noqa: PLC0415  as above
+    from tpuctl.host.worker.reporting import has_finished
 
     return has_finished(folder)
 
 
 def _oom_kills() -> int:
-    from tpuctl.host.worker.job import script  # noqa: PLC0415  beside the supervisor's start
+    from tpuctl.host.worker.job import script  # beside the supervisor's start
 
     return script.count_oom_kills()
 
 
 def _adopt_orphans() -> None:
     """Become the parent of descendants that lose theirs, where the system is Linux."""
-    import ctypes  # noqa: PLC0415  slow, and beside the supervisor's start
+    import ctypes  # slow, and beside the supervisor's start
 
     try:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

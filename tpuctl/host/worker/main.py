@@ -55,7 +55,7 @@ def _spec_on_stdin() -> Spec:
 
 
 def _run(spec: Spec, folder: str, guard: int = 0) -> int:
-    from tpuctl.host.worker.supervisor import Supervisor  # noqa: PLC0415  launching takes a third of the CPU without it
+    from tpuctl.host.worker.supervisor import Supervisor  # launching takes a third of the CPU without it
 
     Supervisor(spec, folder, guard).run()
     _keep_bytecode(folder)
@@ -63,14 +63,14 @@ def _run(spec: Spec, folder: str, guard: int = 0) -> int:
 
 
 def _resume(folder: str) -> int:
-    from tpuctl.host.worker.resumption import resume  # noqa: PLC0415  after a reboot only
-    from tpuctl.host.worker.supervisor import Supervisor  # noqa: PLC0415
+    from tpuctl.host.worker.resumption import resume  # after a reboot only
+    from tpuctl.host.worker.supervisor import Supervisor
 
     return resume(folder, lambda spec, path: Supervisor(spec, path).note_reboot(), launch)
 
 
 def _keep_bytecode(folder: str) -> None:
-    from tpuctl.host.worker import bytecode  # noqa: PLC0415  after the run's end
+    from tpuctl.host.worker import bytecode  # after the run's end
 
     try:
         bytecode.keep(folder)
@@ -109,13 +109,13 @@ def _busy(folder: str) -> int:
 
 def _is_of_another(spec: Spec, folder: str) -> bool:
     """Return whether the attempt in a spec's folder is that of another run of its name."""
-    from tpuctl.host.worker.reporting import read_last  # noqa: PLC0415  as in _run
+    from tpuctl.host.worker.reporting import read_last
 
     return (read_last(folder) or {}).get("token", spec.token) != spec.token
 
 
 def _has_finished(folder: str) -> bool:
-    from tpuctl.host.worker.reporting import has_finished  # noqa: PLC0415  as in _run
+    from tpuctl.host.worker.reporting import has_finished
 
     return has_finished(folder)
 
@@ -125,7 +125,7 @@ def ask(folder: str) -> int:
 
     That of one that lives only where the bucket refuses its last word: its script has ended then.
     """
-    from tpuctl.host.worker.reporting import read_last  # noqa: PLC0415  as in _run
+    from tpuctl.host.worker.reporting import read_last
 
     try:
         lock = open(os.path.join(folder, LOCK_FILE), "rb")  # noqa: SIM115  the block below closes it
@@ -148,7 +148,7 @@ def enter(folder: str, words: Sequence[str]) -> int:
     Values that the disk does not have are those of a process of the run, while there is one. Return the exit
     code that a shell has where there is no such command.
     """
-    from tpuctl.host.worker.job import processes  # noqa: PLC0415  as in _run
+    from tpuctl.host.worker.job import processes
 
     with open(os.path.join(folder, ENTRY_FILE), encoding="utf-8") as stream:
         entry = json.load(stream)
@@ -205,7 +205,7 @@ def supervise_detached(spec: BinaryIO, log: BinaryIO, folder: str) -> int:
         own, guard = _spec_on_stdin(), os.getpid()
         return guarded(own, folder, lambda: _run(own, folder, guard))
     except Exception:
-        import traceback  # noqa: PLC0415  as in the guard
+        import traceback  # as in the guard
 
         traceback.print_exc()
         return 1
@@ -224,7 +224,7 @@ def _lock_of_removed_run(spec: Optional[Spec], folder: str) -> Optional[BinaryIO
 
     A program that has said its last word, and is about to end, is waited for.
     """
-    from tpuctl.host.worker.preparation.steps import make_room  # noqa: PLC0415  a name is rarely used again
+    from tpuctl.host.worker.preparation.steps import make_room  # a name is rarely used again
 
     if spec and _has_finished(folder):
         timing.wait_until(lambda: not is_held_in(folder, LOCK_FILE), timing.END_TIMEOUT, interval=0.05)
@@ -261,7 +261,7 @@ def _await_start(pid: int, started: str, log: str) -> int:
 
 def _account() -> str:
     """Return the service account that programs on this host act as; empty where its server does not say."""
-    from tpuctl.host.wire import ask_metadata  # noqa: PLC0415  where it may do too little
+    from tpuctl.host.wire import ask_metadata  # where it may do too little
 
     try:
         answer = ask_metadata("instance/service-accounts/default/email", timing.METADATA_TIMEOUT)

@@ -417,7 +417,7 @@ def ship(bucket: gcs.Bucket, name: str, folder: str) -> None:
     files = _finished_files(folder)
     if not files:
         return
-    import mimetypes  # noqa: PLC0415  slow, and most scripts write no report
+    import mimetypes  # slow, and most scripts write no report
 
     for file in files:
         path = os.path.join(folder, file)

@@ -60,8 +60,8 @@ def accepts(specifier: str, version: str) -> bool:
     Pre-releases count, as they do for what is installed. Raises ValueError for a malformed specifier; a
     version that is not of PEP 440 fulfils none but the empty one.
     """
-    from packaging.specifiers import SpecifierSet  # noqa: PLC0415  as above
-    from packaging.version import InvalidVersion  # noqa: PLC0415
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import InvalidVersion
 
     clauses = SpecifierSet(specifier)
     try:
@@ -84,7 +84,7 @@ def parse(text: str) -> Requirement:
 
     Raises RequirementError for anything else, such as an option or a path.
     """
-    import packaging.requirements  # noqa: PLC0415  as above
+    import packaging.requirements
 
     text = text.strip(" \t")
     error = RequirementError("'%s' is not a requirement" % shown(text[:2000]))

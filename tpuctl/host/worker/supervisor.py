@@ -243,7 +243,7 @@ class Supervisor:
             self._packages = None
 
     def _write_packages(self, prepared: steps.Prepared, variables: Mapping[str, str]) -> None:
-        from tpuctl.host.worker.preparation import inventory  # noqa: PLC0415  the script has started by then
+        from tpuctl.host.worker.preparation import inventory  # the script has started by then
 
         name = self._spec.folder + ENVIRONMENT_FILE
         self._bucket.create(name, inventory.record(prepared, variables), "application/json")

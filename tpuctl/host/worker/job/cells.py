@@ -83,9 +83,9 @@ def run(source: str, target: str) -> int:
 
 def _shell(outputs: _Outputs) -> Any:
     """Return an IPython whose commands write to the log, and install nothing."""
-    from IPython.core.displayhook import DisplayHook  # noqa: PLC0415  of the run's packages
-    from IPython.core.displaypub import DisplayPublisher  # noqa: PLC0415
-    from IPython.core.interactiveshell import InteractiveShell  # noqa: PLC0415
+    from IPython.core.displayhook import DisplayHook  # of the run's packages
+    from IPython.core.displaypub import DisplayPublisher
+    from IPython.core.interactiveshell import InteractiveShell
 
     class Hook(DisplayHook):  # type: ignore[misc]
         def write_output_prompt(self) -> None:

@@ -132,7 +132,7 @@ def _end(log: str) -> bytes:
 
 def _is_full(folder: str) -> bool:
     """Return whether little is free, or nothing more can be written: for want of a quota or of inodes."""
-    import tempfile  # noqa: PLC0415  slow, and only a script that failed needs it
+    import tempfile  # slow, and only a script that failed needs it
 
     try:
         disk = os.statvfs(folder)

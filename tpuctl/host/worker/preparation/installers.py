@@ -182,7 +182,7 @@ def _compared(versions: Mapping[str, str], others: Mapping[str, str]) -> Older:
 
 
 def _is_older(version: str, other: str) -> bool:
-    from packaging.version import InvalidVersion, Version  # noqa: PLC0415  as in worker/requirements.py
+    from packaging.version import InvalidVersion, Version  # as in worker/requirements.py
 
     try:
         return Version(version) < Version(other)
@@ -248,7 +248,7 @@ def _uv() -> Sequence[str]:
 
 def find_uv() -> Sequence[str]:
     """Return how the host's own uv is called; nothing without one."""
-    import importlib.util  # noqa: PLC0415  slow, and most scripts require nothing
+    import importlib.util  # slow, and most scripts require nothing
 
     if importlib.util.find_spec("uv"):
         return (sys.executable, "-m", "uv")

@@ -92,7 +92,7 @@ def is_framework(name: str) -> bool:
 
 def _required(distribution: metadata.Distribution) -> List[Requirement]:
     """What a distribution requires here, without extras."""
-    from packaging.markers import Marker  # noqa: PLC0415  as in worker/requirements.py
+    from packaging.markers import Marker  # as in worker/requirements.py
 
     read = [_readable(text) for text in distribution.requires or ()]
     return [one for one in read if one and (not one.marker or Marker(one.marker).evaluate({"extra": ""}))]
@@ -121,7 +121,7 @@ def aliases() -> Dict[str, str]:
 
 
 def _is_usable(name: str, version: str) -> bool:
-    from packaging.version import InvalidVersion, Version  # noqa: PLC0415  as in worker/requirements.py
+    from packaging.version import InvalidVersion, Version  # as in worker/requirements.py
 
     try:
         Version(version)
@@ -133,7 +133,7 @@ def _is_usable(name: str, version: str) -> bool:
 @lru_cache(maxsize=1)
 def _distributions() -> Dict[str, metadata.Distribution]:
     """Distributions by their normalized names, the first of each name: it is the one that is imported."""
-    from importlib import metadata  # noqa: PLC0415  slow, and most scripts require nothing
+    from importlib import metadata  # slow, and most scripts require nothing
 
     result: Dict[str, metadata.Distribution] = {}
     for distribution in metadata.distributions():
@@ -172,7 +172,7 @@ def _readable(text: str) -> Optional[Requirement]:
 
 
 def _has_module(name: str) -> bool:
-    from importlib.machinery import PathFinder  # noqa: PLC0415  as above
+    from importlib.machinery import PathFinder
 
     folders = [path for path in sys.path if os.path.isdir(path)]  # this program's zip is not of the image
     return PathFinder.find_spec(_module(name), folders) is not None

@@ -109,7 +109,7 @@ _SCRIPT = "#!%s\nimport sys\nfrom importlib import import_module\nfrom operator 
 
 def _console_scripts(code: str) -> Iterator[Tuple[str, str]]:
     """Yield name and object of each command that the project's packages have."""
-    import configparser  # noqa: PLC0415  slow, and most projects have none
+    import configparser  # slow, and most projects have none
 
     for path in glob.glob(os.path.join(glob.escape(code), INSTALLED, "*.dist-info", "entry_points.txt")):
         parser = configparser.ConfigParser(delimiters=("=",), interpolation=None)
@@ -369,7 +369,7 @@ def _scratch(folder: str, size: int) -> IO[bytes]:
     """Return a place for so many bytes: memory for what one request fetches, else a file without a name."""
     if size <= gcs.PART:
         return io.BytesIO()
-    import tempfile  # noqa: PLC0415  slow, and most bundles are small
+    import tempfile  # slow, and most bundles are small
 
     return tempfile.TemporaryFile(dir=folder)
 
