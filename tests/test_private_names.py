@@ -18,8 +18,6 @@ KNOWN = {
     "client/datasets/client.py": {"_of"},
     "client/datasets/dataset.py": {"_of"},
     "client/nodes/client.py": {"_delete", "_plan"},
-    "client/nodes/overview.py": {"_of"},
-    "client/nodes/creation.py": {"_of"},
     "client/runs/client.py": {"_of", "_plan", "_policy", "_typed"},
     "client/runs/run.py": {"_of"},
     # a parameter of google-cloud-storage: its only way to take a session, by which tpuctl downloads, too

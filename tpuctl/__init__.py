@@ -16,49 +16,55 @@ if TYPE_CHECKING:
     from tpuctl.client.context import Span, Stop
     from tpuctl.client.datasets.client import UploadOptions
     from tpuctl.client.datasets.dataset import Dataset
-    from tpuctl.client.datasets.records import DatasetCopy, DatasetInfo, Example, SplitInfo
+    from tpuctl.client.datasets.records import DatasetInfo, Example, SplitInfo
     from tpuctl.client.nodes.creation import DownPlan, NodeOptions, NodePlan
     from tpuctl.client.nodes.node import Node, OutputCallback
-    from tpuctl.client.nodes.records import CommandResult, CopyResult, NodeInfo, RequestInfo, WorkerResult
-    from tpuctl.client.records import Cost, Fact, Progress, ProgressCallback, Record
+    from tpuctl.client.nodes.records import CommandResult, NodeInfo, RequestInfo, WorkerResult
+    from tpuctl.client.records import Progress, ProgressCallback
     from tpuctl.client.runs.client import SubmitOptions
     from tpuctl.client.runs.plans import RunPlan
     from tpuctl.client.runs.records import (
         AttemptInfo,
         CostGroup,
         CostReport,
-        Curve,
         LogCallback,
         LogLine,
-        Metrics,
-        Point,
         RunCopy,
         RunEnd,
-        RunInfo,
         RunResult,
-        WatchEvent,
     )
     from tpuctl.client.runs.run import Run
+    from tpuctl.display import Cost, Fact, Record
     from tpuctl.display.listing import Listing, Picture
+    from tpuctl.display.markup import Curve, Metrics, Point
+    from tpuctl.flows.datasets.pull import DatasetCopy
+    from tpuctl.flows.remote.copy import CopyResult
+    from tpuctl.flows.runs.recovery.lease import WatchEvent
+    from tpuctl.flows.runs.summaries import RunInfo
 
 _PLACES = {
     "client.client": ("Client",),
     "client.context": ("Span", "Stop"),
     "client.datasets.client": ("UploadOptions",),
     "client.datasets.dataset": ("Dataset",),
-    "client.datasets.records": ("DatasetCopy", "DatasetInfo", "Example", "SplitInfo"),
+    "client.datasets.records": ("DatasetInfo", "Example", "SplitInfo"),
     "client.nodes.creation": ("DownPlan", "NodeOptions", "NodePlan"),
     "client.nodes.node": ("Node", "OutputCallback"),
-    "client.nodes.records": ("CommandResult", "CopyResult", "NodeInfo", "RequestInfo", "WorkerResult"),
-    "client.records": ("Cost", "Fact", "Progress", "ProgressCallback", "Record"),
+    "client.nodes.records": ("CommandResult", "NodeInfo", "RequestInfo", "WorkerResult"),
+    "client.records": ("Progress", "ProgressCallback"),
     "client.runs.client": ("SubmitOptions",),
     "client.runs.plans": ("RunPlan",),
     "client.runs.records": (
-        "AttemptInfo", "CostGroup", "CostReport", "Curve", "LogCallback", "LogLine", "Metrics",
-        "Point", "RunCopy", "RunEnd", "RunInfo", "RunResult", "WatchEvent",
+        "AttemptInfo", "CostGroup", "CostReport", "LogCallback", "LogLine", "RunCopy", "RunEnd", "RunResult",
     ),
     "client.runs.run": ("Run",),
+    "display": ("Cost", "Fact", "Record"),
     "display.listing": ("Listing", "Picture"),
+    "display.markup": ("Curve", "Metrics", "Point"),
+    "flows.datasets.pull": ("DatasetCopy",),
+    "flows.remote.copy": ("CopyResult",),
+    "flows.runs.recovery.lease": ("WatchEvent",),
+    "flows.runs.summaries": ("RunInfo",),
 }  # fmt: skip
 """Module -> the public names that it defines: imported when one of them is used."""
 

@@ -195,7 +195,7 @@ WITHOUT_IPYTHON = """
 import sys
 sys.modules["IPython"] = None  # the documented way to make an import fail
 import tpuctl
-from tpuctl.client.runs.records import Curve, Metrics, Point
+from tpuctl.display.markup import Curve, Metrics, Point
 from tpuctl.display.following import FollowScreen, RunView
 listing = tpuctl.Listing([1, 2], "numbers", {"number": lambda number: number})
 metrics = Metrics("r1", {"loss": Curve("loss", "", (Point(1, 0.5, 0.0), Point(2, 0.5, 0.0)))}, ())

@@ -3,46 +3,48 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from math import inf, nan
 
 import pytest
 
 from tests.display.test_markup import HOSTILE, Reader, check_harmless
-from tpuctl.display.markup import HEIGHT, MOST_POINTS, WIDTH, metrics_html, metrics_text
-from tpuctl.flows.runs.metrics import Point
+from tpuctl.display.markup import HEIGHT, MOST_POINTS, WIDTH, Curve, Metrics, Point
 
 
-@dataclass(frozen=True)
-class Curve:
-    """A curve as the API returns it."""
+def curve(*points: Point, unit: str = "") -> Curve:
+    return Curve("", unit, points)
 
-    points: tuple[Point, ...]
-    unit: str = ""
+
+def html(run: str, curves: dict[str, Curve], problems: tuple[str, ...] = ()) -> str:
+    return Metrics(run, curves, problems)._repr_html_()
+
+
+def text(run: str, curves: dict[str, Curve], problems: tuple[str, ...] = ()) -> str:
+    return repr(Metrics(run, curves, problems))
 
 
 CURVES = {
-    "loss": Curve((Point(1, 2.0, 0.0), Point(2, 1.0, 0.0))),
-    "accuracy": Curve((Point(2, 0.5, 0.0),)),
-    "val_loss": Curve((Point(2, 1.5, 0.0),)),
-    "step_time": Curve((Point(2, 12.5, 0.0),), "ms"),
+    "loss": curve(Point(1, 2.0, 0.0), Point(2, 1.0, 0.0)),
+    "accuracy": curve(Point(2, 0.5, 0.0)),
+    "val_loss": curve(Point(2, 1.5, 0.0)),
+    "step_time": curve(Point(2, 12.5, 0.0), unit="ms"),
 }
 
 
 def lines(*values: float) -> list[list[float]]:
     """Return the points of each line that is drawn for a curve of these values, one a step."""
-    curve = Curve(tuple(Point(step, value, 0.0) for step, value in enumerate(values)))
-    document = metrics_html("r1", {"loss": curve}, [])
+    drawn_curve = curve(*(Point(step, value, 0.0) for step, value in enumerate(values)))
+    document = html("r1", {"loss": drawn_curve})
     drawn = re.findall(r'points="([^"]*)"', document)
     return [[float(number) for number in re.split("[ ,]", text)] for text in drawn]
 
 
 def test_each_metric_has_a_curve_and_words() -> None:
-    document = metrics_html("r1", CURVES, [])
+    document = html("r1", CURVES)
     assert document.count("<svg") == 1, "one value is no curve"
-    text = Reader(document).text
-    assert "loss2 at step 1, 1 at step 2" in text
-    assert "step_time (ms)12.5 at step 2" in text
+    said = Reader(document).text
+    assert "loss2 at step 1, 1 at step 2" in said
+    assert "step_time (ms)12.5 at step 2" in said
 
 
 def test_a_curve_fills_its_frame_from_left_to_right() -> None:
@@ -62,14 +64,14 @@ def test_what_cannot_be_drawn_is_said_in_words(values: tuple[float, ...]) -> Non
 
 
 def test_values_that_are_no_numbers_are_counted() -> None:
-    curve = Curve(tuple(Point(step, value, 0.0) for step, value in enumerate((1.0, nan, 2.0))))
-    assert "2 at step 2; 1 of 3 values are no numbers" in metrics_text("r1", {"loss": curve}, [])
-    assert "no value; 1 of 1 values are" in metrics_text("r1", {"loss": Curve((Point(1, nan, 0.0),))}, [])
+    mixed = curve(*(Point(step, value, 0.0) for step, value in enumerate((1.0, nan, 2.0))))
+    assert "2 at step 2; 1 of 3 values are no numbers" in text("r1", {"loss": mixed})
+    assert "no value; 1 of 1 values are" in text("r1", {"loss": curve(Point(1, nan, 0.0))})
     assert lines(1.0, nan, 2.0) == [[0, HEIGHT, WIDTH, 0]]
 
 
 def test_text_says_each_metric_with_its_unit() -> None:
-    assert metrics_text("r1", CURVES, ["a file is damaged"]).splitlines() == [
+    assert text("r1", CURVES, ("a file is damaged",)).splitlines() == [
         "<metrics of r1>",
         "  loss: 2 at step 1, 1 at step 2, lowest 1 at step 2, highest 2 at step 1",
         "  accuracy: 0.5 at step 2",
@@ -80,27 +82,27 @@ def test_text_says_each_metric_with_its_unit() -> None:
 
 
 def test_a_run_without_metrics_says_so() -> None:
-    assert "no metrics yet" in metrics_html("r1", {}, [])
-    assert "none yet" in metrics_text("r1", {}, [])
+    assert "no metrics yet" in html("r1", {})
+    assert "none yet" in text("r1", {})
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_names_and_reasons_are_text(text: str) -> None:
-    check_harmless(metrics_html(text, {text: CURVES["loss"]}, [text]))
-    assert metrics_text(text, {text: CURVES["loss"]}, [text]).count("\n") == 2
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_hostile_names_and_reasons_are_text(hostile: str) -> None:
+    check_harmless(html(hostile, {hostile: CURVES["loss"]}, (hostile,)))
+    assert text(hostile, {hostile: CURVES["loss"]}, (hostile,)).count("\n") == 2
 
 
 def test_reasons_of_what_is_missing_stand_below_the_charts() -> None:
-    text = Reader(metrics_html("r1", CURVES, ["one", "two"])).text
-    assert text.endswith("not read: onenot read: two")
-    assert "not read" not in Reader(metrics_html("r1", CURVES, [])).text
+    said = Reader(html("r1", CURVES, ("one", "two"))).text
+    assert said.endswith("not read: onenot read: two")
+    assert "not read" not in Reader(html("r1", CURVES)).text
 
 
 def test_a_run_without_metrics_says_why_it_may_have_none() -> None:
-    assert Reader(metrics_html("r1", {}, ["a file is damaged"])).text == (
+    assert Reader(html("r1", {}, ("a file is damaged",))).text == (
         "r1: no metrics yetnot read: a file is damaged"
     )
-    assert metrics_text("r1", {}, ["a file is damaged"]).splitlines() == [
+    assert text("r1", {}, ("a file is damaged",)).splitlines() == [
         "<metrics of r1>",
         "  none yet",
         "  not read: a file is damaged",

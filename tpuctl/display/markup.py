@@ -1,6 +1,6 @@
 """Shows values and records of the API as HTML: every text is escaped, most comes from the bucket or cloud.
 
-- Shows the metrics of a run: in a notebook as a table with small curves, elsewhere as lines.
+- Defines the metrics of a run, shown in a notebook as a table with small curves, elsewhere as lines.
 """
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from tpuctl import clock, durations, printable
+from tpuctl.display import Record
 from tpuctl.host.worker.records import PREPARING, QUEUED, RUNNING
 from tpuctl.nodes import NodeState
 from tpuctl.printable import format_bytes
@@ -215,44 +216,61 @@ MOST_POINTS = 300
 """Points of a curve that are drawn, evenly spaced: the words beside it have its lowest and highest."""
 
 
-class Point(Protocol):
-    """A value of a curve."""
+@dataclass(frozen=True)
+class Point(Record):
+    """A value of a metric."""
+
+    step: int
+    value: float
+    """May be infinite, or no number."""
+    time: float
+    """Seconds since 1970, by the host's clock."""
+
+
+@dataclass(frozen=True)
+class Curve(Record):
+    """The values of a metric, by their steps."""
+
+    metric: str
+    unit: str
+    """`ms`, or empty for a plain number."""
+    points: tuple[Point, ...]
+    """Steps rise; those that a restart did again have its values, and none of the attempt before."""
 
     @property
-    def step(self) -> int: ...
-
-    @property
-    def value(self) -> float: ...
-
-
-class Curve(Protocol):
-    """The values of a metric."""
-
-    @property
-    def unit(self) -> str: ...
-
-    @property
-    def points(self) -> Sequence[Point]: ...
+    def last(self) -> Point:
+        """The newest value."""
+        return self.points[-1]
 
 
-def metrics_html(run: str, curves: Mapping[str, Curve], problems: Sequence[str]) -> Markup:
-    """Return a table of a run's metrics, each with its curve over steps, and why some may be missing."""
-    rows = [
-        (f"{name} ({curve.unit})" if curve.unit else name, _drawn(curve), _words(curve))
-        for name, curve in curves.items()
-    ]
-    shown = table(("metric", "by step", ""), rows) if rows else element("div", f"{run}: no metrics yet")
-    return element("div", shown, joined(element("div", f"not read: {text}") for text in problems))
+@dataclass(frozen=True, repr=False)
+class Metrics(Record):
+    """What a run has reported for TensorBoard: loss and accuracy, also of the validation, and step time."""
 
+    run: str
+    curves: Mapping[str, Curve]
+    """By the metric: `loss`, `accuracy`, `val_loss`, `val_accuracy`, `step_time`."""
+    problems: tuple[str, ...] = ()
+    """Why event files could not be read."""
 
-def metrics_text(run: str, curves: Mapping[str, Curve], problems: Sequence[str]) -> str:
-    """Return the same in words, a line for each metric."""
-    lines = [
-        f"  {printable.line(name)}: {_words(curve)}{f' ({curve.unit})' if curve.unit else ''}"
-        for name, curve in curves.items()
-    ]
-    missing = [f"  not read: {printable.line(text)}" for text in problems]
-    return "\n".join([f"<metrics of {printable.line(run)}>", *(lines or ["  none yet"]), *missing])
+    def __repr__(self) -> str:
+        """Return a line for each metric: its first, last, lowest and highest value."""
+        lines = [
+            f"  {printable.line(name)}: {_words(curve)}{f' ({curve.unit})' if curve.unit else ''}"
+            for name, curve in self.curves.items()
+        ]
+        missing = [f"  not read: {printable.line(text)}" for text in self.problems]
+        return "\n".join([f"<metrics of {printable.line(self.run)}>", *(lines or ["  none yet"]), *missing])
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (f"{name} ({curve.unit})" if curve.unit else name, _drawn(curve), _words(curve))
+            for name, curve in self.curves.items()
+        ]
+        shown = (
+            table(("metric", "by step", ""), rows) if rows else element("div", f"{self.run}: no metrics yet")
+        )
+        return element("div", shown, joined(element("div", f"not read: {text}") for text in self.problems))
 
 
 def _finite(curve: Curve) -> list[tuple[int, float]]:

@@ -28,7 +28,7 @@ from tpuctl.errors import (
 )
 from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.recovery import watch
-from tpuctl.flows.runs.recovery.lease import Event
+from tpuctl.flows.runs.recovery.lease import WatchEvent
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.polling import Backoff, poll
 
@@ -282,7 +282,7 @@ class TestWhatIsTold:
         assert capsys.readouterr() == ("", "")
 
     def test_an_event_is_a_line(self, capsys: pytest.CaptureFixture[str]) -> None:
-        event = Event("r1", 2, "restarted", "on r1-2")
+        event = WatchEvent("r1", 2, "restarted", "on r1-2")
         command._show(self.session(), event)
         assert capsys.readouterr().out == "2026-01-01T12:00:00Z  r1: attempt 2 restarted: on r1-2\n"
         command._show(self.session(as_json=True), event)

@@ -39,8 +39,8 @@ def test_the_folder_has_what_the_bucket_has(bucket: Bucket, manifest: Manifest, 
         item.name.removeprefix(PETS.folder): bucket.read(item.name) for item in bucket.objects(PETS.folder)
     }
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == stored
-    assert copy == DatasetCopy(folder, len(stored) - 1, copy.size, 0)
-    assert fetch(bucket, manifest, folder).unchanged == copy.files
+    assert copy == DatasetCopy(folder, len(stored) - 1, copy.bytes, 0)
+    assert fetch(bucket, manifest, folder).kept == copy.files
 
 
 def test_one_that_broke_off_has_no_manifest_and_is_resumed(
@@ -55,7 +55,7 @@ def test_one_that_broke_off_has_no_manifest_and_is_resumed(
     assert not (folder / FILE).exists()
     simulator.faults.remove(fault.id)
     copy = fetch(bucket, manifest, folder)
-    assert copy.unchanged == copy.files - 1
+    assert copy.kept == copy.files - 1
     assert (folder / FILE).exists()
 
 
@@ -209,6 +209,6 @@ def test_bytes_are_counted_up_to_all_of_them(bucket: Bucket, manifest: Manifest,
     told: list[tuple[int, int]] = []
     reports: list[str] = []
     copy = pull(bucket, manifest, folder, reports.append, lambda here, size: told.append((here, size)))
-    assert told[-1] == (copy.size, copy.size)
-    assert {size for _, size in told} == {copy.size}
+    assert told[-1] == (copy.bytes, copy.bytes)
+    assert {size for _, size in told} == {copy.bytes}
     assert reports == [f"fetching {copy.files} files"]

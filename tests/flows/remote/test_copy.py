@@ -19,7 +19,7 @@ from tpuctl.cloud.ssh import Ssh
 from tpuctl.copier.sending import line
 from tpuctl.errors import HostError, StateError, TpuctlError, UsageError
 from tpuctl.flows.remote import copy as flow
-from tpuctl.flows.remote.copy import Copied, copy, parse_copy, program_sources
+from tpuctl.flows.remote.copy import CopyResult, copy, parse_copy, program_sources
 from tpuctl.flows.remote.targets import Hosts
 from tpuctl.parallel import WIDTH
 
@@ -131,7 +131,7 @@ class TestUpload:
         (tmp_path / "b").write_bytes(b"y" * 20)
         hosts = {0: PlayedHost(line("go") + b"11", DONE), 3: PlayedHost(line("go") + b"00", DONE)}
         results, reports = copied(hosts, [str(tmp_path / "a"), str(tmp_path / "b")], "n1:data")
-        assert results == [Copied(2, 30, 1, [])] * 2
+        assert results == [CopyResult(worker, 2, 30, 1, ()) for worker in (0, 3)]
         assert hosts[0].asked == {"path": "data", "is_folder": True}
         said, _, sent = hosts[0].got.partition(line("end"))
         assert [json.loads(text)[:3] for text in said.splitlines()] == [["file", "a", 10], ["file", "b", 20]]
@@ -154,9 +154,9 @@ class TestUpload:
         (tmp_path / "tree/link").symlink_to("nothing")
         host = PlayedHost(line("go") + b"1", line("left out", "tree/a", "no") + DONE)
         ((result,), _) = copied({0: host}, [str(tmp_path / "tree")], "n1:")
-        assert result.left_out == [
+        assert result.left_out == (
             (str(tmp_path / "tree/link"), "No such file or directory"), ("tree/a", "no")
-        ]  # fmt: skip
+        )  # fmt: skip
         assert b"link" not in host.got, "what is not copied is no business of the host"
 
     @pytest.mark.parametrize("answers", [[], [line("go") + b"1"]], ids=["at the start", "in the middle"])
@@ -179,7 +179,7 @@ class TestUpload:
         hosts = {worker: PlayedHost(line("go") + b"1", DONE) for worker in range(2 * WIDTH)}
         ssh = PlayedSsh(hosts)
         results, _ = copied(hosts, [str(tmp_path / "a")], "n1:", ssh)
-        assert results == [Copied(2, 30, 1, [])] * len(hosts)
+        assert results == [CopyResult(worker, 2, 30, 1, ()) for worker in range(len(hosts))]
         assert ssh.most <= WIDTH
 
 
@@ -187,7 +187,7 @@ class TestDownload:
     def test_one_worker_s_file_has_the_name_that_is_typed(self, tmp_path: Path) -> None:
         host = PlayedHost(*sending("data", data=b"12345"))
         results, reports = copied({0: host}, ["n1:data"], str(tmp_path / "here"))
-        assert results == [Copied(1, 5, 0, [])]
+        assert results == [CopyResult(0, 1, 5, 0, ())]
         assert (tmp_path / "here").read_bytes() == b"12345"
         assert (host.asked, host.got) == ({"paths": ["data"]}, line("go") + b"1")
         assert reports[-1] == (0, 5, 5)
@@ -223,7 +223,7 @@ class TestDownload:
     def test_what_the_host_left_out_is_named_with_the_reason(self, tmp_path: Path) -> None:
         host = PlayedHost(*sending("data", left_out=line("left out", "x", "is no file and no folder")))
         ((result,), _) = copied({0: host}, ["n1:data"], str(tmp_path / "here"))
-        assert result.left_out == [("x", "is no file and no folder")]
+        assert result.left_out == (("x", "is no file and no folder"),)
 
     def test_what_the_host_cannot_do_is_told(self) -> None:
         error = error_of(PlayedHost(line("error", "data: Stale file handle")))

@@ -47,7 +47,7 @@ def test_good_runs_are_listed_whatever_lies_beside_them(bucket: Bucket) -> None:
         for name, content in objects:
             bucket.upload(name, [content], "application/json")
         warnings: list[str] = []
-        listed = [summary.run for summary in take_page(bucket, witnesses, warnings.append).runs]
+        listed = [summary.info.name for summary in take_page(bucket, witnesses, warnings.append).runs]
         assert [name for name in listed if name.startswith("good")] == ["good-1", "good-2"]
         assert {name for name in listed if not name.startswith("good")} <= {"bad"}
         assert all(line.isprintable() for line in warnings)

@@ -58,33 +58,33 @@ class TestSummaries:
             run = Run(name, CREATED, "ada@laptop", "job.py", (), "0" * 64, "jax", "v3-32", (), {}, made_from)
             StoredRun(bucket, name).create(run)
         listed = take_page(bucket, NOBODY).runs
-        assert [
-            (run.run, run.created, run.accelerator, run.dataset, run.state, run.submitter) for run in listed
-        ] == [
-            ("b", CREATED, "v3-32", "pets/1.0.0", "not started", "ada@laptop"),
-            ("a", CREATED, "v3-32", "", "not started", "ada@laptop"),
+        assert [run.created for run in listed] == [CREATED] * 2
+        infos = [run.info for run in listed]
+        assert [(run.name, run.accelerator, run.dataset, run.state, run.submitter) for run in infos] == [
+            ("b", "v3-32", "pets/1.0.0", "not started", "ada@laptop"),
+            ("a", "v3-32", "", "not started", "ada@laptop"),
         ]
-        assert [(run.node, run.ended, run.cost.amount) for run in listed] == [("", "", None)] * 2
+        assert [(run.node, run.ended, run.cost.amount) for run in infos] == [("", None, None)] * 2
 
     def test_one_that_was_recorded_long_ago_and_never_started_is_abandoned(self, bucket: Bucket) -> None:
         run = Run("a", CREATED, "ada@laptop", "job.py", (), "0" * 64, "jax", "v3-32", (), {})
         StoredRun(bucket, "a").create(run)
         pass_time(bucket, 601)
         (summary,) = take_page(bucket, NOBODY, selection=Selection(["abandoned"])).runs
-        assert "the same command with --name a starts it" in summary.reason
+        assert "the same command with --name a starts it" in summary.info.reason
 
     @pytest.mark.parametrize("state", [PREPARING, RUNNING])
     def test_a_run_without_a_verdict_is_as_far_as_its_workers(self, bucket: Bucket, state: str) -> None:
         attempt = write_run(bucket).last_attempt()
-        assert [summary.state for summary in take_page(bucket, NOBODY).runs] == ["starting"]
+        assert [summary.info.state for summary in take_page(bucket, NOBODY).runs] == ["starting"]
         for worker in ATTEMPT.workers:
             write_status(attempt, worker, state)
-        assert [summary.state for summary in take_page(bucket, NOBODY).runs] == [state]
+        assert [summary.info.state for summary in take_page(bucket, NOBODY).runs] == [state]
 
     def test_a_run_that_has_ended_gets_its_verdict(self, bucket: Bucket) -> None:
         run = write_run(bucket)
         end_all(run)
-        assert [summary.state for summary in take_page(bucket, NOBODY).runs] == [runs.SUCCEEDED]
+        assert [summary.info.state for summary in take_page(bucket, NOBODY).runs] == [runs.SUCCEEDED]
         stored = StoredRun(bucket, "r1").verdict()
         assert stored
         assert stored.outcome == runs.SUCCEEDED
@@ -92,7 +92,7 @@ class TestSummaries:
     def test_a_run_whose_node_is_gone_was_stopped(self, bucket: Bucket) -> None:
         write_run(bucket)
         pass_time(bucket, 31)
-        assert [summary.state for summary in take_page(bucket, NOBODY).runs] == [runs.STOPPED]
+        assert [summary.info.state for summary in take_page(bucket, NOBODY).runs] == [runs.STOPPED]
 
 
 def price(_: Tpu) -> Price:
@@ -105,11 +105,13 @@ class TestLines:
         end_all(run, exit_code=3)
         pass_time(bucket, 100)
         (line,) = take_page(bucket, NOBODY, price_of=price).runs
-        assert (line.node, line.zone, line.state, line.exit_code) == ("n1", TPU.zone, runs.FAILED, 3)
-        assert line.reason == "worker 0's script ended with exit code 3"
-        assert line.seconds <= 60, "until the last word of a worker, not until somebody looked"
-        assert line.cost.amount is not None
-        assert 0 <= line.cost.amount * 10 <= line.seconds, "its attempt may have begun a second later"
+        info = line.info
+        assert (info.node, info.zone, info.state, info.exit_code) == ("n1", TPU.zone, runs.FAILED, 3)
+        assert line.info.reason == "worker 0's script ended with exit code 3"
+        seconds = line.info.duration.total_seconds()
+        assert seconds <= 60, "until the last word of a worker, not until somebody looked"
+        assert line.info.cost.amount is not None
+        assert 0 <= line.info.cost.amount * 10 <= seconds, "its attempt may have begun a second later"
 
     def test_one_whose_workers_all_print_nothing_says_for_how_long(self, bucket: Bucket) -> None:
         attempt = write_run(bucket).last_attempt()
@@ -117,7 +119,7 @@ class TestLines:
             status = replace(STATUS, worker=worker, quiet=quiet)
             bucket.upload(attempt.run.paths.status(1, worker), [encode(status)], "application/json")
         (line,) = take_page(bucket, NOBODY).runs
-        assert (line.state, line.reason) == (RUNNING, "no output for 12 min")
+        assert (line.info.state, line.info.reason) == (RUNNING, "no output for 12 min")
         assert 720 <= (line.quiet or 0) < 780
 
     def test_a_run_that_goes_on_costs_until_now(self, bucket: Bucket) -> None:
@@ -126,15 +128,16 @@ class TestLines:
             write_status(attempt, worker, RUNNING)
         pass_time(bucket, 20)
         (line,) = take_page(bucket, NOBODY, price_of=price).runs
-        assert (line.node, line.ended, line.exit_code, line.reason) == ("n1", "", None, "")
-        assert 20 <= line.seconds <= 30
-        assert 2 <= (line.cost.amount or 0) <= 3
+        info = line.info
+        assert (info.node, info.ended, info.exit_code, info.reason) == ("n1", None, None, "")
+        assert 20 <= line.info.duration.total_seconds() <= 30
+        assert 2 <= (line.info.cost.amount or 0) <= 3
 
     def test_an_unknown_price_makes_an_unknown_cost(self, bucket: Bucket) -> None:
         end_all(write_run(bucket))
         (line,) = take_page(bucket, NOBODY, price_of=lambda _: unknown("no list")).runs
-        assert line.cost.short == "unknown"
-        assert line.cost.reason == "no list"
+        assert line.info.cost.amount is None
+        assert line.info.cost.reason == "no list"
 
 
 class TestSelection:
@@ -168,7 +171,7 @@ class TestSelection:
         self, three: Bucket, selection: Selection, names: str, older: int
     ) -> None:
         page = take_page(three, NOBODY, selection=selection)
-        assert "".join(run.run for run in page.runs) == names
+        assert "".join(run.info.name for run in page.runs) == names
         assert page.older == older
         assert list(page.names) == ["a", "b", "c"]
 
@@ -301,7 +304,7 @@ def test_a_node_that_cannot_be_looked_up_makes_one_run_unknown(bucket: Bucket, e
     end_all(StoredRun(bucket, "r2"))
     warnings: list[str] = []
     listed = take_page(bucket, Witnesses(Refusing(error)), warnings.append).runs
-    assert [summary.state for summary in listed] == ["unknown", runs.SUCCEEDED]
+    assert [summary.info.state for summary in listed] == ["unknown", runs.SUCCEEDED]
     assert warnings == [f"The state of run 'r1' is unknown: {error.message}"]
     assert StoredRun(bucket, "r1").verdict() is None, "no answer is no evidence"
 
@@ -313,7 +316,7 @@ def test_one_record_that_cannot_be_read_hides_no_other_run(
         write_run(bucket, name)
     bucket.upload("runs/bad/run.json", [b"{"], "application/json")
     warnings: list[str] = []
-    assert [summary.run for summary in take_page(bucket, NOBODY, warnings.append).runs] == ["good"]
+    assert [summary.info.name for summary in take_page(bucket, NOBODY, warnings.append).runs] == ["good"]
     assert "runs/bad/run.json" in warnings[0]
 
 

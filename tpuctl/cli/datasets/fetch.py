@@ -199,11 +199,11 @@ def pull(session: Session, ref: DatasetRef, folder: Path | None) -> None:
     ):
         copy = steps.pull(session.context, manifest, place, report, progress)
     if session.as_json:
-        fields = {"files": copy.files, "bytes": copy.size, "kept": copy.unchanged}
+        fields = {"files": copy.files, "bytes": copy.bytes, "kept": copy.kept}
         output.json({"dataset": str(manifest.ref), "folder": str(copy.folder), **fields})
         return
-    unchanged = f", {copy.unchanged} of them unchanged" if copy.unchanged else ""
-    files = f"{copy.files} ({output.format_bytes(copy.size)}), verified{unchanged}"
+    unchanged = f", {copy.kept} of them unchanged" if copy.kept else ""
+    files = f"{copy.files} ({output.format_bytes(copy.bytes)}), verified{unchanged}"
     output.facts({"dataset": str(manifest.ref), "files": files, "where": copy.folder})
     read = f"tfds.builder_from_directory({str(copy.folder)!r})"
     output.hint(shlex.join(["python", "-c", f"import tensorflow_datasets as tfds; print({read}.info)"]))

@@ -13,8 +13,8 @@ from tpuctl.cli.session import Session, with_session
 from tpuctl.client.nodes import overview as calls
 from tpuctl.client.nodes.overview import Description
 from tpuctl.client.runs import steps
+from tpuctl.display import Fact
 from tpuctl.errors import BucketMissingError, ConfigError, NotFoundError, TpuctlError
-from tpuctl.flows.facts import Fact
 from tpuctl.flows.runs import outcome
 from tpuctl.flows.runs.description import find_described
 from tpuctl.flows.runs.evidence.witnesses import RecordMissingError

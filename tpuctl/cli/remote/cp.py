@@ -17,13 +17,13 @@ from tpuctl.cli.remote.exec import find, reach
 from tpuctl.cli.session import Session, dry_run_option, reaching_options, with_session
 from tpuctl.client.nodes import node as calls
 from tpuctl.errors import StateError, TpuctlError, UsageError
-from tpuctl.flows.remote.copy import Copied, parse_copy
+from tpuctl.flows.remote.copy import CopyResult, parse_copy
 from tpuctl.flows.remote.targets import ALL_WORKERS, chosen_workers
 from tpuctl.parallel import Result
 
 INTERVAL = 10.0
 REDRAW_INTERVAL = 0.1
-Results = Sequence[Result[int, Copied]]
+Results = Sequence[Result[int, CopyResult]]
 MOST_NAMED = 10
 """Files that are left out, of each worker, that a warning names."""
 
@@ -80,7 +80,7 @@ def _show(session: Session, node: str, results: Results) -> None:
     output.note(f"{sum(item.files for item in copied)} files ({size}){workers}{unchanged}.")
 
 
-def _worker(result: Result[int, Copied]) -> dict[str, object]:
+def _worker(result: Result[int, CopyResult]) -> dict[str, object]:
     content: dict[str, object] = {"worker": result.item}
     if result.error:
         return {**content, "error": result.error.message}

@@ -23,25 +23,35 @@ from tpuctl.cli.value_types import DURATION
 from tpuctl.client.runs import steps
 from tpuctl.errors import UsageError, nearest
 from tpuctl.flows.runs import outcome
-from tpuctl.flows.runs.metrics import METRICS, Metric, Metrics, known_metrics
+from tpuctl.flows.runs.metrics import METRICS, LatestMetrics, Metric, known_metrics
 from tpuctl.flows.runs.state import LABELS
-from tpuctl.flows.runs.summaries import WIDTH, Page, Selection, Summary
+from tpuctl.flows.runs.summaries import WIDTH, Page, RunInfo, Selection, Summary
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import SUCCEEDED
 from tpuctl.upkeep import Notes, TagCondition
 
-NONE = Metrics()
+NONE = LatestMetrics()
 
 
 @dataclass(frozen=True)
 class Line:
     """What a line is made of."""
 
-    run: Summary
+    summary: Summary
     now: datetime
     """By the bucket's clock."""
-    metrics: Metrics = NONE
+    metrics: LatestMetrics = NONE
     """Read only where a column shows one."""
+
+    @property
+    def run(self) -> RunInfo:
+        """The run."""
+        return self.summary.info
+
+    @property
+    def notes(self) -> Notes:
+        """Its tags and notes."""
+        return self.summary.notes or Notes(self.run.name)
 
 
 def _metric_value(name: str) -> Callable[[Line], object]:
@@ -53,24 +63,24 @@ def _metric_value(name: str) -> Callable[[Line], object]:
 
 
 COLUMNS: dict[str, Callable[[Line], object]] = {
-    "run": lambda line: line.run.run,
+    "run": lambda line: line.run.name,
     "node": lambda line: line.run.node,
     "zone": lambda line: line.run.zone,
     "type": lambda line: f"{line.run.slices} x " * (line.run.slices > 1) + line.run.accelerator,
     "state": lambda line: line.run.state,
-    "age": lambda line: clock.age(line.run.submitted, line.now),
-    "submitted": lambda line: line.run.submitted,
-    "ended": lambda line: line.run.ended,
-    "duration": lambda line: durations.text(line.run.seconds) if line.run.node else "",
-    "cost": lambda line: line.run.total.short if line.run.node else "",
+    "age": lambda line: clock.age(clock.iso(line.run.submitted), line.now),
+    "submitted": lambda line: clock.iso(line.run.submitted),
+    "ended": lambda line: clock.iso(line.run.ended) if line.run.ended else "",
+    "duration": lambda line: durations.text(line.run.duration.total_seconds()) if line.run.node else "",
+    "cost": lambda line: line.summary.total.short if line.run.node else "",
     "dataset": lambda line: line.run.dataset,
     "submitter": lambda line: line.run.submitter,
     "attempt": lambda line: line.run.attempt or "",
     **{name: _metric_value(name) for name in METRICS},
-    "tags": lambda line: line.run.notes.labels if line.run.notes else "",
-    "note": lambda line: line.run.notes.notes[-1].text if line.run.notes and line.run.notes.notes else "",
+    "tags": lambda line: line.notes.labels,
+    "note": lambda line: next((note.text for note in line.notes.notes[::-1]), ""),
     "exit": lambda line: "" if line.run.exit_code is None else line.run.exit_code,
-    "reason": lambda line: reason(line.run),
+    "reason": lambda line: reason(line.summary),
 }
 """Name -> the text of a line; the heading is the name in capitals, `step_time` in milliseconds."""
 HEADINGS = {"step_time": "STEP_TIME/MS"}
@@ -79,7 +89,7 @@ SHOWN = ("run", "node", "type", "state", "age", "duration", "cost", "dataset", "
 
 def shown(runs: Sequence[Summary]) -> tuple[str, ...]:
     """Return the columns that are shown of some runs unless the user chooses: tags where one has any."""
-    has_tags = any(run.notes and run.notes.tags for run in runs)
+    has_tags = any(run.info.tags for run in runs)
     return (*SHOWN[:-1], "tags", SHOWN[-1]) if has_tags else SHOWN
 
 
@@ -108,12 +118,13 @@ def headings(columns: Sequence[str]) -> list[str]:
     return [HEADINGS.get(name, name.upper()) for name in columns]
 
 
-def reason(run: Summary) -> str:
+def reason(summary: Summary) -> str:
     """Return why a run did not succeed, and, where it was started again, which attempt it is."""
+    run = summary.info
     why = "" if run.state == SUCCEEDED else run.reason
     attempt = f"attempt {run.attempt}" if run.attempt > 1 else ""
-    if run.steps_lost is not None:
-        attempt += f", {run.steps_lost} steps lost"
+    if summary.steps_lost is not None:
+        attempt += f", {summary.steps_lost} steps lost"
     return ": ".join(filter(None, (attempt, why)))
 
 
@@ -191,17 +202,18 @@ def _check_unused(ctx: click.Context) -> None:
 
 
 def _fields(line: Line, columns: Sequence[str]) -> dict[str, object]:
-    run = line.run
+    run, more = line.run, line.summary
     metrics = {name: _metric(line.metrics.values.get(name)) for name in METRICS if name in columns}
     return {
-        "run": run.run, "created": run.created, "submitted": run.submitted, "ended": run.ended or None,
-        "duration_seconds": round(run.seconds), "accelerator": run.accelerator, "slices": run.slices,
-        "node": run.node or None,
+        "run": run.name, "created": more.created, "submitted": clock.iso(run.submitted),
+        "ended": clock.iso(run.ended) if run.ended else None,
+        "duration_seconds": round(run.duration.total_seconds()), "accelerator": run.accelerator,
+        "slices": run.slices, "node": run.node or None,
         "zone": run.zone or None, "dataset": run.dataset, "state": run.state, "exit_code": run.exit_code,
-        "reason": run.reason, "cost": price_fields(run.cost), "submitter": run.submitter,
-        "attempt": run.attempt or None, "steps_lost": run.steps_lost,
-        "no_output_seconds": None if run.quiet is None else round(run.quiet),
-        **notes_fields(run.notes or Notes(run.run)),
+        "reason": run.reason, "cost": price_fields(more.price), "submitter": run.submitter,
+        "attempt": run.attempt or None, "steps_lost": more.steps_lost,
+        "no_output_seconds": None if more.quiet is None else round(more.quiet),
+        **notes_fields(line.notes),
         **({"metrics": metrics} if metrics else {}),
     }  # fmt: skip
 
@@ -220,7 +232,7 @@ def _lines(session: Session, page: Page, columns: Sequence[str]) -> list[Line]:
     now = bucket.now()
     if not set(METRICS).intersection(columns):
         return [Line(run, now) for run in page.runs]
-    metrics = values(fanout(lambda run: known_metrics(bucket, run.run), page.runs, width=WIDTH))
+    metrics = values(fanout(lambda run: known_metrics(bucket, run.info.name), page.runs, width=WIDTH))
     for reason in dict.fromkeys(reason for item in metrics for reason in item.refused):
         session.warn(reason)
     return [Line(run, now, item) for run, item in zip(page.runs, metrics, strict=True)]
@@ -239,7 +251,7 @@ def _show(
         output.hint("tpuctl submit SCRIPT")
     elif not rows and selection.has_conditions:
         output.note("No run is like that.")
-    elif rows and page.runs[-1].verdict and page.runs[-1].state != SUCCEEDED:
+    elif rows and page.runs[-1].verdict and page.runs[-1].info.state != SUCCEEDED:
         output.hint(outcome.next_command(page.runs[-1].verdict))
 
 

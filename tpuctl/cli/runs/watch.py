@@ -26,7 +26,7 @@ from tpuctl.errors import InterruptedByUser, TpuctlError
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs import outcome
 from tpuctl.flows.runs.recovery import drill
-from tpuctl.flows.runs.recovery.lease import Event
+from tpuctl.flows.runs.recovery.lease import WatchEvent
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.recovery.watch import interrupted, is_own, open_runs
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -164,10 +164,10 @@ def tools(session: Session, report: Report, values: dict[str, str] | None = None
     return steps.tools(session.context, report, values)
 
 
-def _show(session: Session, event: Event) -> None:
+def _show(session: Session, event: WatchEvent) -> None:
     at = clock.iso(session.cloud.bucket.now())
     if session.as_json:
-        output.json_line({"at": at, **event._asdict()})
+        output.json_line({"at": at, **vars(event)})
     else:
         printing.write_at_once(f"{at}  {event.line}")
 

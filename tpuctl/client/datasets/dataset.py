@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tpuctl.client.context import Call, Context, Stop
 from tpuctl.client.datasets import steps
-from tpuctl.client.datasets.records import DatasetCopy, DatasetInfo, Example
+from tpuctl.client.datasets.records import DatasetInfo, Example
 from tpuctl.client.records import ProgressCallback
 from tpuctl.datasets import DatasetRef
 from tpuctl.display.listing import Picture
@@ -15,6 +15,7 @@ from tpuctl.display.markup import record_html
 
 if TYPE_CHECKING:
     from tpuctl.data.output.manifest import Manifest
+    from tpuctl.flows.datasets.pull import DatasetCopy
 
 
 class Dataset:
@@ -76,8 +77,7 @@ class Dataset:
         """Download it into a folder, by default one of its name, and verify each file."""
         place = Path(folder) if folder is not None else Path(self.name)
         with Call(progress, stop).running() as call:
-            copy = steps.pull(self._context, self._manifest, place, call.line, call.count("bytes"))
-        return DatasetCopy(copy.folder, copy.files, copy.size, copy.unchanged)
+            return steps.pull(self._context, self._manifest, place, call.line, call.count("bytes"))
 
     def remove(self) -> None:
         """Remove it from the bucket; runs that used it keep their records."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tpuctl.client.records import Record
+from tpuctl.display import Record
 
 if TYPE_CHECKING:
     from tpuctl.data.output.manifest import Manifest
@@ -76,14 +75,3 @@ class Example(Record):
     split: str
     values: Mapping[str, tuple[bytes | int | float, ...]]
     """By the field's name."""
-
-
-@dataclass(frozen=True)
-class DatasetCopy(Record):
-    """A dataset in a folder of this machine; `tfds.builder_from_directory` reads it."""
-
-    folder: Path
-    files: int
-    bytes: int
-    kept: int
-    """Files that were there already, with the right checksum."""

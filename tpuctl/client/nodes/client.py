@@ -9,12 +9,12 @@ from tpuctl.client.context import Call, Context, Span, Stop, seconds
 from tpuctl.client.nodes import changes, creation, node, overview
 from tpuctl.client.nodes.creation import DownPlan, NodeOptions, NodePlan
 from tpuctl.client.nodes.node import Node, OutputCallback
-from tpuctl.client.nodes.records import CommandResult, CopyResult, NodeInfo, PathLike
+from tpuctl.client.nodes.records import CommandResult, NodeInfo, PathLike
 from tpuctl.client.options import check_least, check_options
 from tpuctl.client.records import Progress, ProgressCallback
 from tpuctl.display.listing import Listing
 from tpuctl.flows.nodes.lookup import find_decided
-from tpuctl.flows.remote.copy import parse_copy
+from tpuctl.flows.remote.copy import CopyResult, parse_copy
 from tpuctl.flows.remote.targets import WorkerSet
 from tpuctl.parallel import values
 
@@ -132,10 +132,4 @@ class NodeClient:
                 text = f"worker {worker}: {size} of {total or 'unknown'} bytes"
                 call.report(Progress(text, size, total or None, "bytes", worker))
 
-            results = node.copy(self._context, reached, request, report)
-            workers_of = [result.item for result in results]
-            copied = values(results)
-        return tuple(
-            CopyResult(worker, one.files, one.bytes, one.kept, tuple(one.left_out))
-            for worker, one in zip(workers_of, copied, strict=True)
-        )
+            return tuple(values(node.copy(self._context, reached, request, report)))

@@ -21,9 +21,10 @@ from tpuctl.client.nodes import changes
 from tpuctl.client.nodes.changes import note_preemptions, note_requests
 from tpuctl.client.nodes.node import Node
 from tpuctl.client.nodes.records import RequestInfo
-from tpuctl.client.records import Cost, ProgressCallback
+from tpuctl.client.records import ProgressCallback
 from tpuctl.config import subnetworks
 from tpuctl.config.settings import normalize
+from tpuctl.display import Cost, cost_of
 from tpuctl.errors import ConfigError, TpuctlError, UsageError
 from tpuctl.flows.nodes import down as down_flow
 from tpuctl.flows.nodes import up as flow
@@ -65,7 +66,7 @@ class NodePlan:
     @property
     def price_per_hour(self) -> Cost:
         """What it costs in the first zone."""
-        return Cost._of(self._context.prices.of_creation(self._plan.creation))
+        return cost_of(self._context.prices.of_creation(self._plan.creation))
 
     @property
     def requests(self) -> tuple[RequestInfo, ...]:

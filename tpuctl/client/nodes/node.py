@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from tpuctl.client.context import Call, Context, Span, Stop, length, seconds
 from tpuctl.client.nodes import changes, overview
 from tpuctl.client.nodes.records import CommandResult, NodeInfo, WorkerResult
-from tpuctl.client.records import FACTS, Fact, ProgressCallback
+from tpuctl.client.records import FACTS, ProgressCallback
+from tpuctl.display import Fact
 from tpuctl.display.listing import Listing
 from tpuctl.display.markup import record_html
 from tpuctl.errors import NotFoundError
@@ -74,7 +75,7 @@ class Node:
     def facts(self) -> Listing[Fact]:
         """Everything that is known of it, each fact with where it is from."""
         facts = overview.describe(self._context, self.name, self.zone).facts
-        return Listing([Fact(each.name, each.value, each.source) for each in facts], "facts", FACTS)
+        return Listing(facts, "facts", FACTS)
 
     @property
     def state(self) -> str:
@@ -198,7 +199,7 @@ def execute(
 
 def copy(
     context: Context, hosts: Hosts, request: CopyRequest, report: copy_flow.Progress
-) -> Sequence[Result[int, copy_flow.Copied]]:
+) -> Sequence[Result[int, copy_flow.CopyResult]]:
     """Copy to or from every worker at once."""
     return copy_flow.copy(_ssh(context, hosts), hosts, request, report)
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tpuctl.client.nodes.records import NodeInfo
+    from tpuctl.display import Fact, cost_of
     from tpuctl.display.listing import Listing
-    from tpuctl.flows.facts import Fact
 
 COLUMNS: Mapping[str, Callable[[NodeInfo], object]] = {
     "name": lambda node: node.name,
@@ -105,7 +105,7 @@ def _records(context: Context, overview: Overview, item: Allocation, now: dateti
 
 def _record(context: Context, overview: Overview, item: Node | QueuedResource, now: datetime) -> NodeInfo:
     from tpuctl.client.nodes.records import NodeInfo  # for Python alone
-    from tpuctl.client.records import Cost, moment
+    from tpuctl.client.records import moment
 
     price = context.prices.of(item)
     node = item if isinstance(item, Node) else None
@@ -124,8 +124,8 @@ def _record(context: Context, overview: Overview, item: Node | QueuedResource, n
         owner=item.owner,
         run=run.run if run else "",
         expires=moment(expiry(item)),
-        price_per_hour=Cost._of(price),
-        cost_so_far=Cost._of(cost) if cost else None,
+        price_per_hour=cost_of(price),
+        cost_so_far=cost_of(cost) if cost else None,
         bills=bills(item),
         addresses=tuple(node.addresses) if node else (),
         labels=dict(item.labels),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from tpuctl.client.records import Cost, Record
+from tpuctl.display import Cost, Record
 from tpuctl.errors import TpuctlError
 
 
@@ -72,19 +72,6 @@ class CommandResult(Record):
         """The worst one: 8 for a host that was lost, else the highest."""
         lost = [worker.error.exit_code for worker in self.workers if worker.error]
         return max(lost or [worker.exit_code or 0 for worker in self.workers])
-
-
-@dataclass(frozen=True)
-class CopyResult(Record):
-    """What became of the files of one worker."""
-
-    worker: int
-    files: int
-    bytes: int
-    kept: int
-    """Files that were there already, with the same size, time and mode."""
-    left_out: tuple[tuple[str, str], ...]
-    """Files that are not there, each with the reason."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal, TypedDict, Unpack, get_args
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, get_args
 
 from tpuctl import clock
 from tpuctl.client.context import Call, Context, Span, Stop, length
@@ -19,7 +19,7 @@ from tpuctl.client.options import (
     check_texts,
     check_values,
 )
-from tpuctl.client.records import Cost, ProgressCallback
+from tpuctl.client.records import ProgressCallback
 from tpuctl.client.runs import starting, steps
 from tpuctl.client.runs.busy import Policy
 from tpuctl.client.runs.plans import RunPlan, planned
@@ -29,12 +29,11 @@ from tpuctl.client.runs.records import (
     LogCallback,
     RunCopy,
     RunEnd,
-    RunInfo,
     RunResult,
-    WatchEvent,
 )
 from tpuctl.client.runs.requests import submit_request
 from tpuctl.client.runs.run import Run
+from tpuctl.display import cost_of
 from tpuctl.display.listing import Listing
 from tpuctl.flows.runs.evidence.witnesses import RecordMissingError
 from tpuctl.flows.runs.state import LABELS
@@ -45,6 +44,10 @@ from tpuctl.masking import masked_arguments
 from tpuctl.runs import SUCCEEDED, check_name
 from tpuctl.shells import with_options
 from tpuctl.upkeep import TagCondition
+
+if TYPE_CHECKING:
+    from tpuctl.flows.runs.recovery.lease import WatchEvent
+    from tpuctl.flows.runs.summaries import RunInfo
 
 COLUMNS: Mapping[str, Callable[[RunInfo], object]] = {
     "run": lambda run: run.name,
@@ -215,7 +218,7 @@ class RunClient:
             [TagCondition.parse(tag) for tag in tags],
         )
         page = steps.page(self._context, selection)
-        return Listing(map(RunInfo._of, page.runs), "runs", COLUMNS)
+        return Listing((run.info for run in page.runs), "runs", COLUMNS)
 
     def run(self, name: str | None = None) -> Run:
         """Return the run of this name, or your last one; raises NotFoundError."""
@@ -245,9 +248,7 @@ class RunClient:
         for run in steps.unknown_runs(self._context, stored) if confirm else ():
             steps.confirm_restarts(self._context, run)
         events = steps.watched(self._context, stored, tools, once=once)
-        return (
-            WatchEvent(event.run, event.attempt, event.action, event.detail) for event in call.each(events)
-        )
+        return call.each(events)
 
     def cost(
         self, *, since: Span = timedelta(days=30), by: Literal["run", "node", "user", "label"] = "run"
@@ -262,7 +263,7 @@ class RunClient:
                 group.key,
                 group.attempts,
                 timedelta(seconds=group.seconds),
-                Cost._of(group.total.price.rounded()),
+                cost_of(group.total.price.rounded()),
             )
             for group in grouped(report.entries, by)
         )
@@ -270,6 +271,6 @@ class RunClient:
             clock.parse(report.since),
             clock.parse(report.until),
             groups,
-            Cost._of(report.total.price.rounded()),
+            cost_of(report.total.price.rounded()),
             tuple(report.gaps),
         )

@@ -10,7 +10,7 @@ from tpuctl.errors import InterruptedByUser
 from tpuctl.flows.runs import outcome
 from tpuctl.flows.runs.logs.following import new_lines
 from tpuctl.flows.runs.logs.reader import Line, LogReader, hides_startup_lines, is_startup_line
-from tpuctl.flows.runs.metrics import METRICS, STEP_TIME, Metrics, known_metrics
+from tpuctl.flows.runs.metrics import METRICS, STEP_TIME, LatestMetrics, known_metrics
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.polling import Stopped
@@ -29,7 +29,7 @@ class Follower:
         self._run = run
         self._reader = LogReader(run.last_readable_attempt(), None, is_startup_line if hides else None)
         self._screen = FollowScreen(labels=len(self._reader.workers) > 1, live=live)
-        self._metrics = Metrics()
+        self._metrics = LatestMetrics()
         self._looks = 0
 
     def to_end(self) -> Verdict:

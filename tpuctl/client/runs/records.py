@@ -1,77 +1,22 @@
-"""Defines the records of runs: how one is, how it ended, its log, its metrics and what it has cost."""
+"""Defines the records of runs: how one is, how it ended, its log and what it has cost."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tpuctl.client.records import Cost, Record, moment
+from tpuctl.client.records import moment
+from tpuctl.display import Cost, Record, cost_of
 from tpuctl.flows.runs import outcome
 
 if TYPE_CHECKING:
     from tpuctl.errors import TpuctlError
     from tpuctl.flows.runs.attempt_costs import AttemptCost
-    from tpuctl.flows.runs.metrics import Curves
     from tpuctl.flows.runs.pull import PullResult
-    from tpuctl.flows.runs.summaries import Summary
     from tpuctl.runs import Verdict
-
-
-@dataclass(frozen=True)
-class RunInfo(Record):
-    """One line about a run."""
-
-    name: str
-    state: str
-    """`queued`, `running`, `succeeded`, `failed`, ...: as 'tpuctl runs' shows it."""
-    submitted: datetime
-    """By the bucket's clock."""
-    ended: datetime | None
-    """None while it goes on."""
-    duration: timedelta
-    """From its submission to its end, or until now."""
-    accelerator: str
-    node: str
-    """Empty before its first attempt."""
-    zone: str
-    dataset: str
-    """NAME/VERSION; empty without one."""
-    exit_code: int | None
-    reason: str
-    """The evidence of its end, or why its state is not known."""
-    cost: Cost
-    submitter: str
-    attempt: int
-    """The number of the last one; 0 where it is not known."""
-    tags: Mapping[str, str]
-    slices: int = 1
-    """Nodes of the accelerator that its last attempt spans."""
-
-    @classmethod
-    def _of(cls, summary: Summary) -> RunInfo:
-        submitted = moment(summary.submitted)
-        assert submitted
-        return cls(
-            name=summary.run,
-            state=summary.state,
-            submitted=submitted,
-            ended=moment(summary.ended),
-            duration=timedelta(seconds=summary.seconds),
-            accelerator=summary.accelerator,
-            node=summary.node,
-            zone=summary.zone,
-            dataset=summary.dataset,
-            exit_code=summary.exit_code,
-            reason=summary.reason,
-            cost=Cost._of(summary.cost),
-            submitter=summary.submitter,
-            attempt=summary.attempt,
-            tags=dict(summary.notes.tags) if summary.notes else {},
-            slices=summary.slices,
-        )
 
 
 @dataclass(frozen=True)
@@ -144,7 +89,7 @@ class AttemptInfo(Record):
             attempt.attempt, tpu.name if tpu else "", tpu.zone if tpu else "", tpu.accelerator if tpu else "",
             moment(attempt.began), moment(attempt.ended),
             None if length is None else timedelta(seconds=length),
-            Cost._of(attempt.price), Cost._of(attempt.cost.rounded()),
+            cost_of(attempt.price), cost_of(attempt.cost.rounded()),
         )  # fmt: skip
 
 
@@ -161,65 +106,6 @@ class LogLine(Record):
 
 LogCallback = Callable[[LogLine], None]
 """Takes a line of a log as it comes."""
-
-
-@dataclass(frozen=True)
-class Point(Record):
-    """A value of a metric."""
-
-    step: int
-    value: float
-    """May be infinite, or no number."""
-    time: float
-    """Seconds since 1970, by the host's clock."""
-
-
-@dataclass(frozen=True)
-class Curve(Record):
-    """The values of a metric, by their steps."""
-
-    metric: str
-    unit: str
-    """`ms`, or empty for a plain number."""
-    points: tuple[Point, ...]
-    """Steps rise; those that a restart did again have its values."""
-
-    @property
-    def last(self) -> Point:
-        """The newest value."""
-        return self.points[-1]
-
-
-@dataclass(frozen=True, repr=False)
-class Metrics(Record):
-    """What a run has reported for TensorBoard: loss and accuracy, also of the validation, and step time."""
-
-    run: str
-    curves: Mapping[str, Curve]
-    """By the metric: `loss`, `accuracy`, `val_loss`, `val_accuracy`, `step_time`."""
-    problems: tuple[str, ...]
-    """Why event files could not be read."""
-
-    def __repr__(self) -> str:
-        """Return a line for each metric: its first, last, lowest and highest value."""
-        from tpuctl.display.markup import metrics_text  # charts: only where they are shown
-
-        return metrics_text(self.run, self.curves, self.problems)
-
-    def _repr_html_(self) -> str:
-        from tpuctl.display.markup import metrics_html
-
-        return metrics_html(self.run, self.curves, self.problems)
-
-    @classmethod
-    def _of(cls, run: str, read: Curves) -> Metrics:
-        curves = {
-            name: Curve(
-                name, curve.unit, tuple(Point(each.step, each.value, each.wall_time) for each in curve.points)
-            )
-            for name, curve in read.values.items()
-        }
-        return cls(run, curves, tuple(read.refused))
 
 
 @dataclass(frozen=True)
@@ -263,18 +149,6 @@ class RunResult(Record):
     """The TPU that was made for it, where that is deleted."""
     kept: str
     """Why a TPU stays, as a sentence; empty where none does."""
-
-
-@dataclass(frozen=True)
-class WatchEvent(Record):
-    """What a step of `watch` found or changed."""
-
-    run: str
-    attempt: int
-    action: str
-    """`goes on`, `restarted`, `waits`, `busy` or `ended`."""
-    detail: str
-    """The state of a run that goes on, its outcome, or why it waits."""
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Literal
 
 from tpuctl.client.context import Call, Context, Span, Stop, length, seconds
 from tpuctl.client.options import check_choices, check_least, check_texts, check_values
-from tpuctl.client.records import FACTS, Cost, Fact, ProgressCallback
+from tpuctl.client.records import FACTS, ProgressCallback
 from tpuctl.client.runs import starting, steps, submission, upkeep
 from tpuctl.client.runs.busy import Policy
-from tpuctl.client.runs.records import AttemptInfo, LogLine, Metrics, RunCopy, RunEnd, RunInfo
+from tpuctl.client.runs.records import AttemptInfo, LogLine, RunCopy, RunEnd
+from tpuctl.display import Cost, Fact, cost_of
 from tpuctl.display.listing import Listing
-from tpuctl.display.markup import record_html
+from tpuctl.display.markup import Metrics, record_html
 from tpuctl.errors import NotFoundError, UsageError
 from tpuctl.flows.runs.attempt_costs import NOT_ON_A_NODE, RunCosts, known_costs, total
 from tpuctl.flows.runs.record.repetition import RepeatRequest
@@ -24,6 +25,7 @@ from tpuctl.flows.runs.stored_run import StoredRun
 if TYPE_CHECKING:
     from tpuctl.flows.runs.attempt_costs import AttemptCost
     from tpuctl.flows.runs.state import RunState
+    from tpuctl.flows.runs.summaries import RunInfo
 
 Part = Literal["checkpoints", "logs", "tensorboard", "outputs"]
 """A part of a run's files; its records are always fetched."""
@@ -62,8 +64,8 @@ class Run:
         from tpuctl.flows.runs.summaries import summary_of
 
         context = self._context
-        line = summary_of(context.cloud.bucket, self.name, context.witnesses, context.warn, context.prices.of)
-        return RunInfo._of(line)
+        bucket, witnesses = context.cloud.bucket, context.witnesses
+        return summary_of(bucket, self.name, witnesses, context.warn, context.prices.of).info
 
     @property
     def state(self) -> str:
@@ -94,7 +96,7 @@ class Run:
     def cost(self) -> Cost:
         """What its attempts have cost so far, estimated."""
         costs = self._costs()
-        return Cost._of(total(costs).price.rounded() if costs else NOT_ON_A_NODE)
+        return cost_of(total(costs).price.rounded() if costs else NOT_ON_A_NODE)
 
     def wait(
         self,
@@ -150,7 +152,7 @@ class Run:
         """Return the curves that it has written for TensorBoard so far."""
         from tpuctl.flows.runs.metrics import read_curves  # protobuf is slow to import
 
-        return Metrics._of(self.name, read_curves(self._context.cloud.bucket, self.name))
+        return read_curves(self._context.cloud.bucket, self.name)
 
     def pull(
         self, folder: str | Path | None = None, *, only: Sequence[Part] | None = None,
@@ -237,7 +239,7 @@ class Run:
     def facts(self) -> Listing[Fact]:
         """Everything that is known of it, each fact with where it is from."""
         facts = steps.describe(self._context, self._stored).facts()
-        return Listing([Fact(each.name, each.value, each.source) for each in facts], "facts", FACTS)
+        return Listing(facts, "facts", FACTS)
 
     def _state(self, run: StoredRun) -> RunState | None:
         """Return what is known of it; None without an attempt."""

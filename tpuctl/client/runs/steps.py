@@ -21,7 +21,7 @@ from tpuctl.flows.runs.control import occupants
 from tpuctl.flows.runs.lookup import find_run
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.recovery.authority import Limits, is_allowed
-from tpuctl.flows.runs.recovery.lease import Event
+from tpuctl.flows.runs.recovery.lease import WatchEvent
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
@@ -206,7 +206,7 @@ def to_watch(context: Context, names: Sequence[str], *, everything: bool) -> lis
 
 def watched(
     context: Context, runs: Sequence[StoredRun], tools: Tools, *, once: bool
-) -> Generator[Event, None, None]:
+) -> Generator[WatchEvent, None, None]:
     """Start runs again, or without any all of this user's, and yield each event that is new."""
     from tpuctl.flows.runs.recovery.watch import Watcher
 

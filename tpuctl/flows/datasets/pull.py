@@ -23,6 +23,7 @@ from tpuctl.data.output.manifest import (
     encode_manifest,
 )
 from tpuctl.data.output.shards import verify_shard
+from tpuctl.display import Record
 from tpuctl.errors import StateError, TpuctlError, UsageError, joined_hints
 from tpuctl.flows.download_folder import check_folder, filling
 from tpuctl.flows.progress import ByteCount, Progress, Report
@@ -115,14 +116,13 @@ _PENDING = ".tpuctl-dataset"
 
 
 @dataclass(frozen=True)
-class DatasetCopy:
-    """A dataset in a folder."""
+class DatasetCopy(Record):
+    """A dataset in a folder of this machine; `tfds.builder_from_directory` reads it."""
 
     folder: Path
     files: int
-    size: int
-    """Bytes of all files."""
-    unchanged: int
+    bytes: int
+    kept: int
     """Files that were there already, with the right checksum."""
 
 

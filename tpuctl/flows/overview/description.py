@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from tpuctl import accelerators, durations
 from tpuctl.catalogue.prices import Price
+from tpuctl.display import Fact
 from tpuctl.errors import NotFoundError
-from tpuctl.flows.facts import Fact
 from tpuctl.flows.nodes.lifetime import idle_limit
 from tpuctl.flows.nodes.lookup import Allocation, Inventory, choose_candidates, no_answer, take_inventory
 from tpuctl.flows.overview.views import (

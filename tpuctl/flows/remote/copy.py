@@ -34,6 +34,7 @@ from tpuctl.copier.sending import (
     send,
     top_name,
 )
+from tpuctl.display import Record
 from tpuctl.errors import HostError, InterruptedByUser, StateError, UsageError
 from tpuctl.flows.remote.targets import HostName, Hosts, parse_host_name
 from tpuctl.local.confined_folder import ConfinedFolder
@@ -207,18 +208,19 @@ Progress = Callable[[int, int, int], None]
 
 
 @dataclass(frozen=True)
-class Copied:
+class CopyResult(Record):
     """What became of the files of one worker."""
 
+    worker: int
     files: int
     bytes: int
     kept: int
     """Files that were there already, with the same size, time and mode."""
-    left_out: Sequence[tuple[str, str]]
+    left_out: tuple[tuple[str, str], ...]
     """Files that are not there, each with the reason."""
 
 
-def copy(ssh: Ssh, hosts: Hosts, request: CopyRequest, report: Progress) -> list[Result[int, Copied]]:
+def copy(ssh: Ssh, hosts: Hosts, request: CopyRequest, report: Progress) -> list[Result[int, CopyResult]]:
     """Copy to or from every worker, many at once, and return one result a worker.
 
     Raises UsageError for a source that is missing on this machine, and InterruptedByUser.
@@ -229,21 +231,22 @@ def copy(ssh: Ssh, hosts: Hosts, request: CopyRequest, report: Progress) -> list
         raise InterruptedByUser("Interrupted: what is complete stays.", hint=AGAIN) from None
 
 
-def _copy(ssh: Ssh, hosts: Hosts, request: CopyRequest, report: Progress) -> list[Result[int, Copied]]:
+def _copy(ssh: Ssh, hosts: Hosts, request: CopyRequest, report: Progress) -> list[Result[int, CopyResult]]:
     items = list_sources(request.sources) if request.is_upload else []
     many = len(hosts.workers) > 1
 
-    def work(worker: int) -> Copied:
+    def work(worker: int) -> CopyResult:
         progress = partial(report, worker)
         if request.is_upload:
             asked = {"path": request.destination, "is_folder": request.is_folder}
             with _program(ssh, hosts, worker, asked) as process:
-                return _upload(process, items, progress)
+                return _upload(worker, process, items, progress)
         target = os.path.join(request.destination, f"worker-{worker}") if many else request.destination
         with _program(ssh, hosts, worker, {"paths": request.sources}) as process:
             folder, name = destination(target, is_folder=many or request.is_folder)
             with ConfinedFolder(folder) as confined:
-                return _download(process, Receiver(confined, name, progress, _refusal(request.sources)))
+                receiver = Receiver(confined, name, progress, _refusal(request.sources))
+                return _download(worker, process, receiver)
 
     return fanout(work, hosts.workers)
 
@@ -299,25 +302,27 @@ def _ended(name: str, process: RemoteProcess) -> HostError:
     return HostError(f"{name}: the copy ended with exit code {code}: {last or 'without a message'}.")
 
 
-def _upload(process: RemoteProcess, items: Sequence[Item], progress: Callable[[int, int], None]) -> Copied:
+def _upload(
+    worker: int, process: RemoteProcess, items: Sequence[Item], progress: Callable[[int, int], None]
+) -> CopyResult:
     stream = BufferedReader(Incoming(process.read), PIECE)
-    left_out = [words[1:] for _, words in items if words[0] == LEFT_OUT]
+    left_out = [(words[1], words[2]) for _, words in items if words[0] == LEFT_OUT]
     with suppress(HostError):  # the host's next words say why, or the next read raises it again
         send([item for item in items if item[1][0] != LEFT_OUT], stream, process, progress)
         process.end_input()
     for kind, *words in lines(stream):
         if kind == "done":
             files, size, kept = map(int, words)
-            return Copied(files, size, kept, left_out)
+            return CopyResult(worker, files, size, kept, tuple(left_out))
         left_out.append((str(words[0]), str(words[1])))
     raise AssertionError
 
 
-def _download(process: RemoteProcess, receiver: Receiver) -> Copied:
+def _download(worker: int, process: RemoteProcess, receiver: Receiver) -> CopyResult:
     stream = BufferedReader(Incoming(lambda: process.read(SILENCE)), PIECE)
     process.write(line("go") + receiver.choose(lines(stream)))
     receiver.receive(stream)
-    return Copied(receiver.files, receiver.bytes, receiver.kept, receiver.left_out)
+    return CopyResult(worker, receiver.files, receiver.bytes, receiver.kept, tuple(receiver.left_out))
 
 
 def _refusal(sources: Sequence[str]) -> Callable[[Sequence[str]], str | None]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from tpuctl import clock, durations, runs
 from tpuctl.bucket_layout import bundle, gs
 from tpuctl.bucket_objects import BadObjectError
+from tpuctl.display import Fact
 from tpuctl.errors import NotFoundError, TpuctlError
-from tpuctl.flows.facts import Fact
 from tpuctl.flows.runs.attempt_costs import AttemptCost, PriceOf, RunCosts, cost, known_costs, total
 from tpuctl.flows.runs.evidence.decision import WorkerWord
 from tpuctl.flows.runs.evidence.witnesses import Witnesses

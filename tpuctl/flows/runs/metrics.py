@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tpuctl import clock
 from tpuctl.bucket_layout import RunPaths
 from tpuctl.bucket_objects import BadObjectError
+from tpuctl.display import Fact
+from tpuctl.display.markup import Curve, Metrics, Point
 from tpuctl.errors import NotFoundError, TpuctlError
-from tpuctl.flows.facts import Fact
 from tpuctl.parallel import fanout
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object
 
+T = TypeVar("T")
 
 LOSS, ACCURACY, VAL_LOSS, VAL_ACCURACY, STEP_TIME = (
     "loss",
@@ -95,75 +97,28 @@ MOST_POINTS = 1 << 17
 """Points of a curve in one file that are held: of more, every second one is left out, and so on."""
 
 
-@dataclass(frozen=True)
-class Point:
-    """A value of a metric."""
-
-    step: int
-    value: float
-    """In milliseconds for a step time; may be infinite or no number."""
-    wall_time: float
-    """Seconds since 1970, by the host's clock."""
-
-
-@dataclass(frozen=True)
-class Curve:
-    """The values of a metric, by their steps."""
-
-    metric: str
-    points: tuple[Point, ...]
-    """Steps rise. Those that an attempt did again have its values, and none of the attempt before."""
-    tag: str
-    """The curve's name in TensorBoard."""
-
-    @property
-    def unit(self) -> str:
-        """What the values are in; empty for a plain number."""
-        return "ms" if self.metric == STEP_TIME else ""
-
-
-@dataclass(frozen=True)
-class Curves:
-    """The metrics that a run has reported."""
-
-    values: Mapping[str, Curve] = field(default_factory=dict)
-    """By the metric's name, in the order of `METRICS`."""
-    refused: tuple[str, ...] = ()
-    """Why event files could not be read."""
-
-
-def read_curves(bucket: Bucket, run: str) -> Curves:
+def read_curves(bucket: Bucket, run: str) -> Metrics:
     """Return the curves in the newest event files of a run; raises tpuctl's errors of the bucket.
 
     Of a file of more than 64 MiB only the end is read. Of several tags for a metric, such as the loss of an
     epoch and of a batch, that with the better name counts, as in `latest_metrics`.
     """
-    folder, refused = RunPaths(run).tensorboard, list[str]()
+    refused = list[str]()
     points: dict[tuple[str, int], list[Point]] = {}
-    tags: dict[tuple[str, int], str] = {}
-    for result in fanout(
-        lambda item: _read_curves(bucket, item, folder), event_files(bucket, run), width=WIDTH
-    ):
-        if isinstance(result.error, NotFoundError):
-            continue  # replaced by a longer one since it was listed
-        if isinstance(result.error, BadObjectError):
-            refused.append(result.error.message)
-        elif result.error:
-            raise result.error
-        for key, (tag, more) in (result.value or {}).items():
+    for read in _read_files(bucket, run, _read_curves, refused):
+        for key, more in read.items():
             points.setdefault(key, []).extend(more)
-            tags[key] = tag
     curves = {}
     for metric in METRICS:
         ranks = [rank for name, rank in points if name == metric]
         if ranks:
-            key = metric, min(ranks)
-            curves[metric] = Curve(metric, _in_order(points[key]), tags[key])
-    return Curves(curves, tuple(refused))
+            unit = "ms" if metric == STEP_TIME else ""
+            curves[metric] = Curve(metric, unit, _in_order(points[metric, min(ranks)]))
+    return Metrics(run, curves, tuple(refused))
 
 
-def _read_curves(bucket: Bucket, item: Object, folder: str) -> dict[tuple[str, int], tuple[str, list[Point]]]:
-    """Return the points of a file by metric and rank of the name, with the tag."""
+def _read_curves(bucket: Bucket, item: Object, folder: str) -> dict[tuple[str, int], list[Point]]:
+    """Return the points of a file by metric and rank of the name."""
     from tpuctl.data.events import all_scalars  # noqa: PLC0415  protobuf is slow to import
 
     writer = item.name.removeprefix(folder).rpartition("/")[0]
@@ -178,20 +133,19 @@ def _read_curves(bucket: Bucket, item: Object, folder: str) -> dict[tuple[str, i
             curve = meaning(scalar.tag, writer)
             assert curve is not None
             if curve.metric not in curves or curve.rank < curves[curve.metric].rank:
-                curves[curve.metric] = _FileCurve(scalar.tag, curve.rank)
+                curves[curve.metric] = _FileCurve(curve.rank)
             if curve.rank == curves[curve.metric].rank:
                 point = Point(scalar.step, curve.value(scalar.value), scalar.wall_time)
                 curves[curve.metric].add(point)
     except ValueError as error:
         raise BadObjectError(item.name, f"cannot be read: {error}") from error
-    return {(metric, curve.rank): (curve.tag, curve.all()) for metric, curve in curves.items()}
+    return {(metric, curve.rank): curve.all() for metric, curve in curves.items()}
 
 
 class _FileCurve:
     """The points of a curve in one file; of very many some, evenly, and the last one."""
 
-    def __init__(self, tag: str, rank: int) -> None:
-        self.tag = tag
+    def __init__(self, rank: int) -> None:
         self.rank = rank
         self._points: list[Point] = []
         self._each = 1
@@ -218,7 +172,7 @@ class _FileCurve:
 def _in_order(points: Iterable[Point]) -> tuple[Point, ...]:
     """Return points by step; what was written later replaces what it did again, as in TensorBoard."""
     ordered: list[Point] = []
-    for point in sorted(points, key=lambda point: point.wall_time if math.isfinite(point.wall_time) else 0.0):
+    for point in sorted(points, key=lambda point: point.time if math.isfinite(point.time) else 0.0):
         while ordered and ordered[-1].step >= point.step:
             ordered.pop()
         ordered.append(point)
@@ -253,7 +207,7 @@ class Metric:
 
 
 @dataclass(frozen=True)
-class Metrics:
+class LatestMetrics:
     """What a run has reported last."""
 
     values: Mapping[str, Metric] = field(default_factory=dict)
@@ -281,32 +235,39 @@ def event_files(bucket: Bucket, run: str) -> list[Object]:
     return sorted(files, key=lambda item: (item.updated, item.generation), reverse=True)[:MOST_FILES]
 
 
-def latest_metrics(bucket: Bucket, run: str) -> Metrics:
-    """Return the last values in the event files of a run; raises tpuctl's errors of the bucket."""
+def _read_files(
+    bucket: Bucket, run: str, read: Callable[[Bucket, Object, str], T], refused: list[str]
+) -> Iterator[T]:
+    """Yield what `read` returns of each event file; `refused` gets why one cannot be read."""
     folder = RunPaths(run).tensorboard
-    best: dict[str, tuple[tuple[int, float], Metric]] = {}
-    refused = []
-    for result in fanout(
-        lambda item: _read_latest(bucket, item, folder), event_files(bucket, run), width=WIDTH
-    ):
+    for result in fanout(lambda item: read(bucket, item, folder), event_files(bucket, run), width=WIDTH):
         if isinstance(result.error, NotFoundError):
             continue  # replaced by a longer one since it was listed: the next look finds that
         if isinstance(result.error, BadObjectError):
             refused.append(result.error.message)
         elif result.error:
             raise result.error
-        for name, order, metric in result.value or ():
+        elif result.value is not None:
+            yield result.value
+
+
+def latest_metrics(bucket: Bucket, run: str) -> LatestMetrics:
+    """Return the last values in the event files of a run; raises tpuctl's errors of the bucket."""
+    best: dict[str, tuple[tuple[int, float], Metric]] = {}
+    refused = list[str]()
+    for read in _read_files(bucket, run, _read_latest, refused):
+        for name, order, metric in read:
             if name not in best or order > best[name][0]:
                 best[name] = (order, metric)
-    return Metrics({name: metric for name, (_, metric) in best.items()}, refused)
+    return LatestMetrics({name: metric for name, (_, metric) in best.items()}, refused)
 
 
-def known_metrics(bucket: Bucket, run: str) -> Metrics:
+def known_metrics(bucket: Bucket, run: str) -> LatestMetrics:
     """Do the same; a bucket that does not answer is said, and raises nothing."""
     try:
         return latest_metrics(bucket, run)
     except TpuctlError as error:
-        return Metrics(refused=(error.message,))
+        return LatestMetrics(refused=(error.message,))
 
 
 Found = tuple[str, tuple[int, float], Metric]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -12,9 +12,10 @@ from tpuctl.bucket_layout import RUNS, STATUSES
 from tpuctl.bucket_objects import BadObjectError
 from tpuctl.catalogue.prices import Price, unknown
 from tpuctl.catalogue.totals import Total
+from tpuctl.display import Cost, Record, cost_of
 from tpuctl.errors import NotFoundError, TpuctlError
 from tpuctl.flows.progress import Report, silent
-from tpuctl.flows.runs.attempt_costs import NOT_ON_A_NODE, AttemptCost, PriceOf, RunCosts, known_costs, total
+from tpuctl.flows.runs.attempt_costs import NOT_ON_A_NODE, PriceOf, RunCosts, known_costs, total
 from tpuctl.flows.runs.evidence.witnesses import LiveSign, Witnesses, live_signs
 from tpuctl.flows.runs.lookup import ListedRun, runs_in
 from tpuctl.flows.runs.outcome import settle
@@ -75,53 +76,58 @@ class Selection:
 EVERY_RUN = Selection()
 
 
+NOTHING = total(())
+
+
 @dataclass(frozen=True)
-class Summary:
+class RunInfo(Record):
     """One line about a run."""
 
-    run: str
+    name: str
+    state: str
+    """`queued`, `running`, `succeeded`, `failed`, ...: as 'tpuctl runs' shows it."""
+    submitted: datetime
+    """By the bucket's clock."""
+    ended: datetime | None
+    """None while it goes on."""
+    duration: timedelta
+    """From its submission to its end, or until now."""
+    accelerator: str
+    node: str
+    """Empty before its first attempt."""
+    zone: str
+    dataset: str
+    """NAME/VERSION; empty without one."""
+    exit_code: int | None
+    reason: str
+    """The evidence of its end, or why its state is not known."""
+    cost: Cost
+    submitter: str
+    attempt: int
+    """The number of the last one; 0 where it is not known."""
+    tags: Mapping[str, str]
+    slices: int = 1
+    """Nodes of the accelerator that its last attempt spans."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What `tpuctl runs` shows of a run."""
+
+    info: RunInfo
     created: str
     """By the clock of the machine that submitted it."""
-    submitted: str
-    """By the bucket's clock, as `ended`."""
-    accelerator: str
-    dataset: str
-    """NAME/VERSION, empty without a dataset."""
-    state: str
-    """One of `state.LABELS`, or an outcome of a later version."""
-    submitter: str
-    node: str = ""
-    """Empty before the first attempt."""
-    slices: int = 1
-    zone: str = ""
-    ended: str = ""
-    """Empty while it goes on."""
-    seconds: float = 0.0
-    """From its submission to its end, or until now."""
-    exit_code: int | None = None
-    reason: str = ""
-    """The evidence of its end, or why its state is not known."""
-    attempts: tuple[AttemptCost, ...] = ()
-    """What each attempt has cost."""
+    total: Total = NOTHING
+    """What its attempts have cost together."""
+    price: Price = NOT_ON_A_NODE
+    """The same as one price, in cents; unknown where it is none."""
     verdict: Verdict | None = None
-    attempt: int = 0
-    """The number of the last one; 0 where it is not known."""
     steps_lost: int | None = None
     """Steps that its attempts had to do again; None where logs and checkpoints do not tell."""
     quiet: float | None = None
     """Seconds for which no worker's script has printed anything; None where none runs, or nobody knows."""
     notes: Notes | None = None
     """Its tags and notes; None where nobody has written any, or they cannot be read."""
-
-    @property
-    def total(self) -> Total:
-        """What its attempts have cost together."""
-        return total(self.attempts)
-
-    @property
-    def cost(self) -> Price:
-        """The same as one price, in cents; unknown where it is none."""
-        return self.total.price.rounded() if self.attempts else NOT_ON_A_NODE
 
 
 @dataclass(frozen=True)
@@ -178,11 +184,13 @@ def _signs_without_record(bucket: Bucket, objects: Sequence[Object]) -> list[Liv
 
 
 def _unrecorded(sign: LiveSign, now: datetime) -> Summary:
-    seconds = max(0.0, (now - clock.parse(sign.since)).total_seconds())
-    return Summary(
-        sign.run, sign.since, sign.since, "", "", RECORD_MISSING, "", seconds=seconds, reason=sign.reason,
-        attempt=sign.attempt,
+    since = clock.parse(sign.since)
+    duration, cost = max(timedelta(), now - since), cost_of(NOT_ON_A_NODE)
+    info = RunInfo(
+        sign.run, RECORD_MISSING, since, None, duration, "", "", "", "", None, sign.reason, cost, "",
+        sign.attempt, {},
     )  # fmt: skip
+    return Summary(info, sign.since)
 
 
 def summary_of(bucket: Bucket, name: str, witnesses: Witnesses, warn: Report, price_of: PriceOf) -> Summary:
@@ -241,9 +249,11 @@ class _Reader:
         label = state.label if state else unstarted_label(self._seconds(listed.record.updated, ""))
         if self._selection.states and label not in self._selection.states:
             return None
-        return replace(self._line(listed, run, label, state), notes=notes)
+        return self._line(listed, run, label, state, notes)
 
-    def _line(self, listed: ListedRun, run: StoredRun, label: str, state: RunState | None) -> Summary:
+    def _line(
+        self, listed: ListedRun, run: StoredRun, label: str, state: RunState | None, notes: Notes | None
+    ) -> Summary:
         record = run.record
         verdict = state.verdict if state else None
         tpu = state.tpu if state else None
@@ -251,27 +261,29 @@ class _Reader:
         seconds = self._seconds(listed.record.updated, ended)
         reason = state.reason if state else unstarted_reason(listed.name, seconds)
         costs = RunCosts(run, self._price_of, listed.record.updated)
-        return Summary(
-            run=listed.name,
-            created=record.created,
-            submitted=listed.record.updated,
-            accelerator=record.accelerator,
-            dataset=str(record.dataset or ""),
+        attempts = known_costs(costs, state, self._bucket.now())
+        price = total(attempts).price.rounded() if attempts else NOT_ON_A_NODE
+        info = RunInfo(
+            name=listed.name,
             state=label,
-            submitter=record.submitter,
+            submitted=clock.parse(listed.record.updated),
+            ended=clock.parse(ended) if ended else None,
+            duration=timedelta(seconds=seconds),
+            accelerator=record.accelerator,
             node=tpu.name if tpu else "",
-            slices=len(tpu.id.parts) if tpu else 1,
             zone=tpu.zone if tpu else "",
-            ended=ended,
-            seconds=seconds,
+            dataset=str(record.dataset or ""),
             exit_code=verdict.exit_code if verdict else None,
             reason=reason,
-            attempts=known_costs(costs, state, self._bucket.now()),
-            verdict=verdict,
+            cost=cost_of(price),
+            submitter=record.submitter,
             attempt=state.attempt if state else 0,
-            steps_lost=total_lost(run, state.attempt) if state and state.attempt > 1 else None,
-            quiet=state.quiet if state else None,
+            tags=dict(notes.tags) if notes else {},
+            slices=len(tpu.id.parts) if tpu else 1,
         )
+        lost = total_lost(run, state.attempt) if state and state.attempt > 1 else None
+        quiet = state.quiet if state else None
+        return Summary(info, record.created, total(attempts), price, verdict, lost, quiet, notes)
 
     def _seconds(self, submitted: str, ended: str) -> float:
         end = clock.parse(ended) if ended else self._bucket.now()

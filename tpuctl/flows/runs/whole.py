@@ -38,7 +38,7 @@ from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.evidence.witnesses import RecordMissingError, Witnesses, sign_of
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.recovery import watch
-from tpuctl.flows.runs.recovery.lease import BUSY, WAITS, Event
+from tpuctl.flows.runs.recovery.lease import BUSY, WAITS, WatchEvent
 from tpuctl.flows.runs.recovery.step import step
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -276,13 +276,13 @@ def await_restart(
         waited += pause
 
 
-def _step(run: StoredRun, tools: Tools) -> Event:
+def _step(run: StoredRun, tools: Tools) -> WatchEvent:
     try:
         return step(run, tools)
     except (*watch.FINAL, NotFoundError, InterruptedByUser):
         raise
     except TpuctlError as error:
-        return Event(run.name, max(run.attempt_numbers(), default=0), WAITS, error.message)
+        return WatchEvent(run.name, max(run.attempt_numbers(), default=0), WAITS, error.message)
 
 
 @dataclass(frozen=True)

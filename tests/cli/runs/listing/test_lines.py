@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import click
 import pytest
 
 from tpuctl.cli.runs.runs import COLUMNS, ColumnList, Line, headings, reason, shown
-from tpuctl.flows.runs.metrics import Metric, Metrics
-from tpuctl.flows.runs.summaries import Summary
+from tpuctl.display import Cost
+from tpuctl.flows.runs.metrics import LatestMetrics, Metric
+from tpuctl.flows.runs.summaries import RunInfo, Summary
 from tpuctl.upkeep import Note, Notes
 
 NOW = datetime(2026, 1, 1, 14, tzinfo=UTC)
@@ -19,17 +20,23 @@ NOTES = Notes(
     {"team": "vision", "keep": ""},
     (Note("first", "ada", "2026-01-01T12:00:00Z"), Note("last", "bob", "2026-01-01T13:00:00Z")),
 )
-RUN = Summary(
-    run="r1", created="2026-01-01T11:59:00Z", submitted="2026-01-01T12:00:00Z", accelerator="v3-8",
-    dataset="pets/1.0.0", state="failed", submitter="ada@laptop", node="n1", zone="europe-west4-a",
-    ended="2026-01-01T13:30:00Z", seconds=5400, exit_code=3, reason="it broke", attempt=2, notes=NOTES,
+QUEUED = RunInfo(
+    "r2", "queued", datetime(2026, 1, 1, 13, 59, tzinfo=UTC), None, timedelta(0), "v3-8", "", "", "", None,
+    "", Cost(None, "", "", ""), "ada@laptop", 0, {},
 )  # fmt: skip
-QUEUED = Summary("r2", "2026-01-01T11:59:00Z", "2026-01-01T13:59:00Z", "v3-8", "", "queued", "ada@laptop")
-METRICS = Metrics({"loss": Metric(0.123456, 7, "", "loss"), "step_time": Metric(12.0, 7, "", "step_ms")})
+RUN = replace(
+    QUEUED, name="r1", submitted=datetime(2026, 1, 1, 12, tzinfo=UTC), dataset="pets/1.0.0", state="failed",
+    node="n1", zone="europe-west4-a", ended=datetime(2026, 1, 1, 13, 30, tzinfo=UTC),
+    duration=timedelta(seconds=5400), exit_code=3, reason="it broke", attempt=2, tags=NOTES.tags,
+)  # fmt: skip
+CREATED = "2026-01-01T11:59:00Z"
+METRICS = LatestMetrics(
+    {"loss": Metric(0.123456, 7, "", "loss"), "step_time": Metric(12.0, 7, "", "step_ms")}
+)
 
 
 def test_a_line_has_a_text_in_each_column() -> None:
-    line = Line(RUN, NOW, METRICS)
+    line = Line(Summary(RUN, CREATED, notes=NOTES), NOW, METRICS)
     assert {name: str(text(line)) for name, text in COLUMNS.items()} == {
         "run": "r1", "node": "n1", "zone": "europe-west4-a", "type": "v3-8", "state": "failed", "age": "2h",
         "submitted": "2026-01-01T12:00:00Z", "ended": "2026-01-01T13:30:00Z", "duration": "1h30m",
@@ -40,13 +47,13 @@ def test_a_line_has_a_text_in_each_column() -> None:
 
 
 def test_a_run_that_has_not_begun_leaves_cells_empty() -> None:
-    line = Line(QUEUED, NOW)
+    line = Line(Summary(QUEUED, CREATED), NOW)
     cells = {name: str(text(line)) for name, text in COLUMNS.items()}
     assert {name: cell for name, cell in cells.items() if cell} == {
         "run": "r2", "type": "v3-8", "state": "queued", "age": "1m", "submitted": "2026-01-01T13:59:00Z",
         "submitter": "ada@laptop",
     }  # fmt: skip
-    zero = Line(replace(QUEUED, exit_code=0, notes=Notes("r2")), NOW)
+    zero = Line(Summary(replace(QUEUED, exit_code=0), CREATED, notes=Notes("r2")), NOW)
     assert [str(COLUMNS[name](zero)) for name in ("exit", "note", "tags")] == ["0", "", ""]
 
 
@@ -64,13 +71,14 @@ def test_a_run_that_has_not_begun_leaves_cells_empty() -> None:
 def test_a_reason_has_the_attempt_of_a_run_that_was_started_again(
     state: str, attempt: int, lost: int | None, text: str
 ) -> None:
-    assert reason(replace(RUN, state=state, attempt=attempt, steps_lost=lost)) == text
+    run = replace(RUN, state=state, attempt=attempt)
+    assert reason(Summary(run, CREATED, steps_lost=lost)) == text
 
 
 def test_tags_are_a_column_where_a_run_has_any() -> None:
     usual = ("run", "node", "type", "state", "age", "duration", "cost", "dataset", "exit", "reason")
-    assert shown([]) == shown([QUEUED]) == shown([replace(RUN, notes=Notes("r1"))]) == usual
-    assert shown([QUEUED, RUN]) == (*usual[:-1], "tags", "reason")
+    assert shown([]) == shown([Summary(QUEUED, CREATED)]) == usual
+    assert shown([Summary(QUEUED, CREATED), Summary(RUN, CREATED)]) == (*usual[:-1], "tags", "reason")
 
 
 def test_a_heading_is_the_name_and_that_of_times_has_the_unit() -> None:

@@ -86,7 +86,7 @@ def test_a_name_of_which_something_works_is_nobodys(site: Site, gone: tuple[str,
             whole.look(run, NOBODY)
     if RECORD in gone:
         page = take_page(site.bucket, NOBODY)
-        assert [(line.run, line.state) for line in page.runs] == [("r1", RECORD_MISSING)]
+        assert [(line.info.name, line.info.state) for line in page.runs] == [("r1", RECORD_MISSING)]
         with pytest.raises(RecordMissingError):
             run.record  # noqa: B018  read for its error
 

@@ -15,7 +15,7 @@ from tpuctl.flows.runs.metrics import read_curves
 
 
 def values(bucket: Bucket) -> dict[str, list[tuple[int, float]]]:
-    read = read_curves(bucket, "r1").values
+    read = read_curves(bucket, "r1").curves
     return {name: [(point.step, point.value) for point in curve.points] for name, curve in read.items()}
 
 
@@ -26,8 +26,8 @@ def test_each_metric_has_its_values_by_step_in_the_order_of_the_columns(bucket: 
     assert list(values(bucket).items()) == [
         ("loss", [(1, 0.5), (2, 0.25)]), ("val_loss", [(2, 0.75)]), ("step_time", [(2, 250.0)]),
     ]  # fmt: skip
-    curves = read_curves(bucket, "r1").values
-    assert (curves["loss"].tag, curves["loss"].unit, curves["step_time"].unit) == ("epoch_loss", "", "ms")
+    curves = read_curves(bucket, "r1").curves
+    assert (curves["loss"].unit, curves["step_time"].unit) == ("", "ms")
 
 
 def test_steps_that_a_later_attempt_did_again_have_its_values(bucket: Bucket) -> None:
@@ -40,7 +40,7 @@ def test_steps_that_a_later_attempt_did_again_have_its_values(bucket: Bucket) ->
 
 def test_values_that_are_no_numbers_and_times_of_no_clock_are_kept(bucket: Bucket) -> None:
     put(bucket, "events.out.tfevents.1.a", event("loss", 1, math.nan, math.nan), event("loss", 2, math.inf))
-    ((first, last),) = (curve.points for curve in read_curves(bucket, "r1").values.values())
+    ((first, last),) = (curve.points for curve in read_curves(bucket, "r1").curves.values())
     assert math.isnan(first.value)
     assert last.value == math.inf
 
@@ -54,12 +54,12 @@ def test_a_file_that_cannot_be_read_is_named_and_hides_no_other(bucket: Bucket) 
     put(bucket, "events.out.tfevents.1.a", event("loss", 5, 0.5))
     put(bucket, "events.out.tfevents.2.b", b"{}" * 20)
     assert values(bucket) == {"loss": [(5, 0.5)]}
-    (reason,) = read_curves(bucket, "r1").refused
+    (reason,) = read_curves(bucket, "r1").problems
     assert "runs/r1/tensorboard/events.out.tfevents.2.b" in reason
 
 
 def test_a_run_without_events_has_no_curves(bucket: Bucket) -> None:
-    assert read_curves(bucket, "r1").values == {}
+    assert read_curves(bucket, "r1").curves == {}
 
 
 def test_the_later_attempt_is_known_by_its_times_and_not_by_its_files(bucket: Bucket) -> None:

@@ -21,7 +21,7 @@ from tpuctl.cloud.storage import Object
 from tpuctl.config import load
 from tpuctl.flows.runs.evidence.witnesses import AT_WORK, QUESTION, Witnesses
 from tpuctl.flows.runs.outcome import with_restart
-from tpuctl.flows.runs.recovery.lease import ENDED_FOR_GOOD, GOES_ON, RESTARTED, Event
+from tpuctl.flows.runs.recovery.lease import ENDED_FOR_GOOD, GOES_ON, RESTARTED, WatchEvent
 from tpuctl.flows.runs.recovery.step import step
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -255,7 +255,7 @@ class Site:
             lambda creation: self.price, holder, self.reports.append,
         )  # fmt: skip
 
-    def step(self, holder: str = "a") -> Event | None:
+    def step(self, holder: str = "a") -> WatchEvent | None:
         """Take a step as a process of its own does; None for one that was killed."""
         self.world.requests = []
         try:
@@ -263,7 +263,7 @@ class Site:
         except Killed:
             return None
 
-    def steps(self, holder: str = "b") -> Event:
+    def steps(self, holder: str = "b") -> WatchEvent:
         """Take steps until the run goes on or has ended, with time between them."""
         self.world.interfere = nothing
         for _ in range(MOST_STEPS):
@@ -274,7 +274,7 @@ class Site:
             self.world.pass_time(30)
         raise AssertionError(event)
 
-    def finish(self) -> Event:
+    def finish(self) -> WatchEvent:
         """Let the script end on every worker, and take a step."""
         attempt = self.run.last_attempt()
         for worker in attempt.record.workers:

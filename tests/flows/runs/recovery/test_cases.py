@@ -18,7 +18,7 @@ from tpuctl.catalogue.prices import Price
 from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import HostError, NotFoundError, UsageError
 from tpuctl.flows.runs.recovery import lease as leases
-from tpuctl.flows.runs.recovery.lease import BUSY, ENDED_FOR_GOOD, GOES_ON, RESTARTED, WAITS, Event
+from tpuctl.flows.runs.recovery.lease import BUSY, ENDED_FOR_GOOD, GOES_ON, RESTARTED, WAITS, WatchEvent
 from tpuctl.flows.runs.recovery.machine import machine_name
 from tpuctl.flows.runs.submission import launch_values
 from tpuctl.recovery import Lease, Restarts
@@ -93,7 +93,7 @@ def test_a_watcher_that_was_suspended_makes_no_machine_for_what_another_has_fini
             world.requests = kept
 
     world.interfere = suspend
-    assert site.step("a") == Event("r1", 2, BUSY, "another watcher has taken over")
+    assert site.step("a") == WatchEvent("r1", 2, BUSY, "another watcher has taken over")
     assert billing == ["[]"], "it was suspended"
     assert world.billing == []
     assert "CreateNode" not in world.requests
@@ -189,7 +189,7 @@ def test_a_machine_has_the_name_of_its_run_and_attempt(run: str, name: str | Non
 
 class TestEvents:
     def test_of_a_run_that_goes_on_have_its_state(self, world: CrashWorld) -> None:
-        assert Site(world).step() == Event("r1", 1, GOES_ON, "running")
+        assert Site(world).step() == WatchEvent("r1", 1, GOES_ON, "running")
 
     @pytest.mark.parametrize("policy", [{"restarts": Restarts()}, {"machine": None}])
     def test_of_a_run_without_restarts_change_nothing(
@@ -200,15 +200,15 @@ class TestEvents:
         site.bucket.put(site.run.paths.record, encode(record))
         written = len(site.bucket.history)
         site.preempt()
-        assert site.step() == Event("r1", 1, GOES_ON, "it has no restarts")
+        assert site.step() == WatchEvent("r1", 1, GOES_ON, "it has no restarts")
         assert len(site.bucket.history) == written
         verdict = Verdict("r1", runs.PREEMPTED, 1, clock.iso(world.time), "because", basis=BY_MACHINE)
         site.bucket.put(site.run.paths.verdict, encode(verdict))
-        assert site.step() == Event("r1", 1, ENDED_FOR_GOOD, runs.PREEMPTED)
+        assert site.step() == WatchEvent("r1", 1, ENDED_FOR_GOOD, runs.PREEMPTED)
 
     def test_of_an_end_at_the_first_attempt_look_for_no_machine(self, world: CrashWorld) -> None:
         site = Site(world)
-        assert site.finish() == Event("r1", 1, ENDED_FOR_GOOD, runs.SUCCEEDED)
+        assert site.finish() == WatchEvent("r1", 1, ENDED_FOR_GOOD, runs.SUCCEEDED)
         assert "ListNodes" not in world.requests
         lease = Lease("r1", 2, "token", "bob@desk", leases.SECONDS)
         site.bucket.put(site.run.paths.lease(2), encode(lease))
@@ -218,14 +218,14 @@ class TestEvents:
     def test_of_a_restart_say_where_it_is(self, world: CrashWorld) -> None:
         site = Site(world)
         site.preempt()
-        assert site.step() == Event("r1", 2, RESTARTED, f"on r1-2 in {ZONE}")
+        assert site.step() == WatchEvent("r1", 2, RESTARTED, f"on r1-2 in {ZONE}")
 
     def test_of_a_run_that_another_watcher_starts_name_that_one(self, world: CrashWorld) -> None:
         site = Site(world)
         site.preempt()
         lease = Lease("r1", 2, "token", "bob@desk", leases.SECONDS)
         site.bucket.put(site.run.paths.lease(2), encode(lease))
-        assert site.step() == Event("r1", 2, BUSY, "bob@desk starts it")
+        assert site.step() == WatchEvent("r1", 2, BUSY, "bob@desk starts it")
 
     def test_of_a_run_without_quota_say_what_the_service_says(self, world: CrashWorld) -> None:
         site = Site(world)
@@ -261,7 +261,7 @@ class TestStopRequest:
         site = Site(world)
         site.lose()
         site.ask_to_stop()
-        assert site.step() == Event("r1", 1, ENDED_FOR_GOOD, runs.STOPPED)
+        assert site.step() == WatchEvent("r1", 1, ENDED_FOR_GOOD, runs.STOPPED)
         verdict = site.run.verdict()
         assert verdict
         assert verdict.evidence == (
@@ -314,7 +314,7 @@ class TestLaunch:
         world.interfere = remove
         event = site.step()
         evidence = "it could not be started: The code of run 'r1' is not in the bucket any more."
-        assert event == Event("r1", 2, WAITS, evidence)
+        assert event == WatchEvent("r1", 2, WAITS, evidence)
         verdict = site.run.verdict()
         assert verdict
         assert (verdict.attempt, verdict.outcome, verdict.basis) == (2, runs.LOST, BY_MACHINE)
@@ -354,13 +354,13 @@ class TestInterruptedStart:
 
         world.interfere = kill
         assert site.step("bob") is None
-        assert site.step() == Event("r1", 2, BUSY, "bob starts it")
+        assert site.step() == WatchEvent("r1", 2, BUSY, "bob starts it")
         world.pass_time(leases.SECONDS + 1)
         return site
 
     def test_before_the_first_host_is_begun_again(self, world: CrashWorld) -> None:
         site = self.interrupted(world, 0)
-        assert site.step() == Event("r1", 2, RESTARTED, f"on r1-2 in {ZONE}")
+        assert site.step() == WatchEvent("r1", 2, RESTARTED, f"on r1-2 in {ZONE}")
         assert [own[1:] for own in site.hosts.started if own[2] == 2] == [(n, 2) for n in range(4)]
 
     def test_after_the_last_host_is_none(self, world: CrashWorld) -> None:
@@ -375,7 +375,7 @@ class TestInterruptedStart:
         world.interfere = kill
         assert site.step("bob") is None
         world.pass_time(leases.SECONDS + 1)
-        assert site.step() == Event("r1", 2, GOES_ON, "every worker had started")
+        assert site.step() == WatchEvent("r1", 2, GOES_ON, "every worker had started")
         lease = leases.read(site.run, 2)
         assert lease
         assert (lease.holder, lease.is_over) == ("a", True)
@@ -384,7 +384,7 @@ class TestInterruptedStart:
         site = self.interrupted(world, 2)
         uid = site.run.last_attempt().record.tpu.uid
         evidence = "its start was interrupted on some hosts"
-        assert site.step() == Event("r1", 2, WAITS, evidence)
+        assert site.step() == WatchEvent("r1", 2, WAITS, evidence)
         assert site.hosts.ended == [(uid, 0, 2), (uid, 1, 2)]
         verdict = site.run.verdict()
         assert verdict
@@ -393,7 +393,7 @@ class TestInterruptedStart:
     def test_on_a_node_that_has_ended_since_is_a_loss_of_its_node(self, world: CrashWorld) -> None:
         site = self.interrupted(world, 2)
         site.preempt()
-        assert site.step() == Event("r1", 2, WAITS, "the node is PREEMPTED")
+        assert site.step() == WatchEvent("r1", 2, WAITS, "the node is PREEMPTED")
         verdict = site.run.verdict()
         assert verdict
         assert (verdict.outcome, verdict.restarts) == (runs.PREEMPTED, True)
@@ -401,7 +401,7 @@ class TestInterruptedStart:
     def test_of_a_run_that_is_to_stop_ends_with_its_machine(self, world: CrashWorld) -> None:
         site = self.interrupted(world, 2)
         site.ask_to_stop()
-        assert site.step() == Event("r1", 2, ENDED_FOR_GOOD, runs.STOPPED)
+        assert site.step() == WatchEvent("r1", 2, ENDED_FOR_GOOD, runs.STOPPED)
         assert world.billing == []
         verdict = site.run.verdict()
         assert verdict
@@ -425,10 +425,10 @@ class TestInterruptedStart:
             assert lease
             assert not lease.is_over, "another watcher may go on"
             world.pass_time(20)
-        assert event == Event("r1", 2, WAITS, "its start was interrupted on some hosts")
+        assert event == WatchEvent("r1", 2, WAITS, "its start was interrupted on some hosts")
         assert 300 - leases.SECONDS <= (world.time - written).total_seconds() <= 320
 
-    def step(self, site: Site, interfere: Interference) -> Event:
+    def step(self, site: Site, interfere: Interference) -> WatchEvent:
         site.world.interfere = interfere
         event = site.step()
         assert event

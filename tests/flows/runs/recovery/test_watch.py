@@ -25,7 +25,7 @@ from tpuctl.errors import (
 )
 from tpuctl.flows.nodes.lookup import Inventory
 from tpuctl.flows.runs.recovery import watch
-from tpuctl.flows.runs.recovery.lease import BUSY, ENDED_FOR_GOOD, GOES_ON, RESTARTED, WAITS, Event
+from tpuctl.flows.runs.recovery.lease import BUSY, ENDED_FOR_GOOD, GOES_ON, RESTARTED, WAITS, WatchEvent
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.recovery.watch import Watcher, open_runs
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -68,7 +68,7 @@ def listings(site: Site, names: list[str]) -> int:
         site.world.pass_time(seconds)
         beat()
 
-    shown: list[Event] = []
+    shown: list[WatchEvent] = []
     beat()
     site.world.requests = []
     with pytest.raises(Enough):
@@ -120,7 +120,7 @@ class Time:
         self.now += seconds
 
 
-Played = Event | TpuctlError
+Played = WatchEvent | TpuctlError
 
 
 class PlayedWatch:
@@ -130,7 +130,7 @@ class PlayedWatch:
         self.memory = MemoryBucket()
         self.time = Time()
         self.reports: list[str] = []
-        self.shown: list[Event] = []
+        self.shown: list[WatchEvent] = []
         self.steps: dict[str, list[Played]] = {}
         self.times: dict[str, list[float]] = {}
         """When a step of each run was taken, in seconds since the first look."""
@@ -144,18 +144,18 @@ class PlayedWatch:
         )  # fmt: skip
         self.watcher = Watcher(tools, self.time.sleep)
 
-    def _step(self, run: StoredRun, tools: Tools) -> Event:
+    def _step(self, run: StoredRun, tools: Tools) -> WatchEvent:
         self.times.setdefault(run.name, []).append(self.time.now - 1000.0)
         tools.report("a step")
         taken = self.steps[run.name].pop(0)
-        if isinstance(taken, Event):
+        if isinstance(taken, WatchEvent):
             return taken
         raise taken
 
     def run(self, name: str) -> StoredRun:
         return StoredRun(cast("Any", self.memory), name)
 
-    def watch(self, *, once: bool = False, **steps: list[Played]) -> list[Event]:
+    def watch(self, *, once: bool = False, **steps: list[Played]) -> list[WatchEvent]:
         """Watch runs by their names, and return what was shown."""
         self.steps = steps
         for event in self.watcher.events([self.run(name) for name in steps], once=once):
@@ -184,14 +184,14 @@ def played(monkeypatch: pytest.MonkeyPatch) -> PlayedWatch:
     return PlayedWatch(monkeypatch)
 
 
-def event(action: str, detail: str = "because", run: str = "r1") -> Event:
-    return Event(run, 1, action, detail)
+def event(action: str, detail: str = "because", run: str = "r1") -> WatchEvent:
+    return WatchEvent(run, 1, action, detail)
 
 
 class TestEvents:
     def test_a_line_names_the_attempt_where_it_is_known(self) -> None:
         assert event(WAITS).line == "r1: attempt 1 waits: because"
-        assert Event("r1", 0, WAITS, "No answer.").line == "r1: waits: No answer."
+        assert WatchEvent("r1", 0, WAITS, "No answer.").line == "r1: waits: No answer."
 
     def test_of_a_run_are_shown_until_it_has_ended_but_not_that_it_goes_on_from_the_beginning(
         self, played: PlayedWatch
@@ -224,7 +224,7 @@ class TestEvents:
         self, played: PlayedWatch
     ) -> None:
         shown = played.watch(r1=[DeadlineError("No answer."), event(ENDED_FOR_GOOD)])
-        assert shown == [Event("r1", 0, WAITS, "No answer."), event(ENDED_FOR_GOOD)]
+        assert shown == [WatchEvent("r1", 0, WAITS, "No answer."), event(ENDED_FOR_GOOD)]
 
     @pytest.mark.parametrize(
         "error", [UsageError("A value is missing."), ConfigError("No key."), NotFoundError("No run.")]
@@ -311,7 +311,7 @@ class TestAllRuns:
         missing = UsageError("a lacks a value.")
         played.steps = {"a": [missing, missing, event(RESTARTED, run="a")]}
         self.watch_until(played, lambda: not played.steps["a"])
-        assert played.shown == [Event("a", 0, WAITS, "a lacks a value."), event(RESTARTED, run="a")]
+        assert played.shown == [WatchEvent("a", 0, WAITS, "a lacks a value."), event(RESTARTED, run="a")]
         assert played.times["a"][1] >= next(watch.PAUSES.pauses()), "not at each look"
 
     def test_that_are_not_started_yet_are_looked_at_again_without_a_word(self, played: PlayedWatch) -> None:

@@ -11,14 +11,14 @@ from tests.flows.runs.evidence.memory_bucket import MemoryBucket
 from tpuctl.errors import DeadlineError, InterruptedByUser, NotFoundError, TpuctlError, UsageError
 from tpuctl.flows.runs import whole as flow
 from tpuctl.flows.runs.recovery import watch
-from tpuctl.flows.runs.recovery.lease import BUSY, ENDED_FOR_GOOD, GOES_ON, RESTARTED, WAITS, Event
+from tpuctl.flows.runs.recovery.lease import BUSY, ENDED_FOR_GOOD, GOES_ON, RESTARTED, WAITS, WatchEvent
 from tpuctl.flows.runs.stored_run import StoredRun
 
 PAUSES = [*islice(watch.PAUSES.pauses(), 3)]
 
 
-def event(action: str, detail: str = "because") -> Event:
-    return Event("r1", 2, action, detail)
+def event(action: str, detail: str = "because") -> WatchEvent:
+    return WatchEvent("r1", 2, action, detail)
 
 
 class Reports(list[str]):
@@ -30,14 +30,14 @@ class Reports(list[str]):
 
 
 def awaited(
-    monkeypatch: pytest.MonkeyPatch, *steps: Event | TpuctlError | KeyboardInterrupt, **patience: float
+    monkeypatch: pytest.MonkeyPatch, *steps: WatchEvent | TpuctlError | KeyboardInterrupt, **patience: float
 ) -> tuple[list[str], list[float]]:
     """Wait through these steps, all of them, and return what was said and the pauses between."""
     left, reports, pauses = list(steps), Reports(), list[float]()
 
-    def step(run: StoredRun, tools: object) -> Event:
+    def step(run: StoredRun, tools: object) -> WatchEvent:
         taken = left.pop(0)
-        if isinstance(taken, Event):
+        if isinstance(taken, WatchEvent):
             return taken
         raise taken
 
@@ -70,7 +70,7 @@ def test_another_watcher_is_looked_at_more_often_than_capacity(monkeypatch: pyte
 
 def test_a_service_that_does_not_answer_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     reports, pauses = awaited(monkeypatch, DeadlineError("No answer."), event(GOES_ON))
-    assert reports == [Event("r1", 0, WAITS, "No answer.").line, event(GOES_ON).line]
+    assert reports == [WatchEvent("r1", 0, WAITS, "No answer.").line, event(GOES_ON).line]
     assert pauses == PAUSES[:1]
 
 

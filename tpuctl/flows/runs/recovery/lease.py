@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import secrets
 import threading
+from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 from tpuctl import runs
 from tpuctl.bucket_objects import BadObjectError
+from tpuctl.display import Record
 from tpuctl.errors import ConflictError, StateError, TpuctlError
 from tpuctl.flows.runs.stored_attempt import age_of, find_record
 from tpuctl.flows.runs.stored_run import REPLACEMENTS, StoredRun
@@ -34,14 +36,15 @@ BUSY = "busy"
 ENDED_FOR_GOOD = "ended"
 
 
-class Event(NamedTuple):
-    """What one step has found or changed."""
+@dataclass(frozen=True)
+class WatchEvent(Record):
+    """What a step of `watch` found or changed."""
 
     run: str
     attempt: int
     """Its number; 0 where the step has ended before it was known."""
     action: str
-    """One of those above."""
+    """`goes on`, `restarted`, `waits`, `busy` or `ended`."""
     detail: str
     """The state of a run that goes on, the outcome of one that has ended, or why it waits."""
 

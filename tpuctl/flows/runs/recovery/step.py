@@ -33,7 +33,15 @@ from tpuctl.flows.runs.evidence.decision import ENDED, NEVER_STARTED_AFTER, Host
 from tpuctl.flows.runs.outcome import settle, unstarted_verdict, with_restart
 from tpuctl.flows.runs.recovery import lease as leases
 from tpuctl.flows.runs.recovery.authority import machine_of, own_node
-from tpuctl.flows.runs.recovery.lease import BUSY, ENDED_FOR_GOOD, GOES_ON, RESTARTED, WAITS, Event, HeldLease
+from tpuctl.flows.runs.recovery.lease import (
+    BUSY,
+    ENDED_FOR_GOOD,
+    GOES_ON,
+    RESTARTED,
+    WAITS,
+    HeldLease,
+    WatchEvent,
+)
 from tpuctl.flows.runs.recovery.machine import (
     delete_all,
     find_or_make,
@@ -66,7 +74,7 @@ def end(run: StoredRun, tools: Tools, sleep: Sleep = polling.sleep) -> Verdict |
     """
     reported, unanswered, last = set[str](), list[DeadlineError](), ""
 
-    def look() -> Event | None:
+    def look() -> WatchEvent | None:
         nonlocal last
         try:
             event = step(run, tools)
@@ -102,7 +110,7 @@ NO_CAPACITY = (StockoutError, QuotaError, PreemptedError)
 """Errors of a search that may go better the next time."""
 
 
-def step(run: StoredRun, tools: Tools) -> Event:
+def step(run: StoredRun, tools: Tools) -> WatchEvent:
     """Settle the run's last attempt, and start the next one if its policy allows that.
 
     A machine that was made for a run which has ended is deleted. Raises NotFoundError without such a run,
@@ -111,10 +119,10 @@ def step(run: StoredRun, tools: Tools) -> Event:
     try:
         return _step(run, tools)
     except leases.LeaseLostError as error:
-        return Event(run.name, error.attempt, BUSY, "another watcher has taken over")
+        return WatchEvent(run.name, error.attempt, BUSY, "another watcher has taken over")
 
 
-def _step(run: StoredRun, tools: Tools) -> Event:
+def _step(run: StoredRun, tools: Tools) -> WatchEvent:
     attempt = run.last_attempt()
     if not run.restarts:
         return _observed(run)
@@ -126,7 +134,7 @@ def _step(run: StoredRun, tools: Tools) -> Event:
         raise state.error
     verdict = state.verdict
     if verdict is None:
-        return Event(run.name, attempt.number, GOES_ON, state.label)
+        return WatchEvent(run.name, attempt.number, GOES_ON, state.label)
     if verdict.restarts and run.stop_request():
         verdict = _end_stopped(run, verdict, f" ({verdict.outcome}: {verdict.evidence})")
     if not verdict.restarts:
@@ -134,13 +142,13 @@ def _step(run: StoredRun, tools: Tools) -> Event:
     return _restart(run, verdict, tools)
 
 
-def _observed(run: StoredRun) -> Event:
+def _observed(run: StoredRun) -> WatchEvent:
     """Return what a run does that is never started again: watchers leave it and its machine alone."""
     verdict = run.verdict()
     number = run.last_attempt().number
     if verdict:
-        return Event(run.name, number, ENDED_FOR_GOOD, verdict.outcome)
-    return Event(run.name, number, GOES_ON, "it has no restarts")
+        return WatchEvent(run.name, number, ENDED_FOR_GOOD, verdict.outcome)
+    return WatchEvent(run.name, number, GOES_ON, "it has no restarts")
 
 
 def _end_stopped(run: StoredRun, verdict: Verdict, former: str) -> Verdict:
@@ -156,7 +164,7 @@ def _end_stopped(run: StoredRun, verdict: Verdict, former: str) -> Verdict:
     return run.end(stopped, is_refuted=lambda other: other.restarts)
 
 
-def _cleaned_up(run: StoredRun, verdict: Verdict, tools: Tools) -> Event:
+def _cleaned_up(run: StoredRun, verdict: Verdict, tools: Tools) -> WatchEvent:
     """Delete what was made for a run that has ended for good."""
     machine = _recipe(run)
     last = run.last_attempt()
@@ -165,7 +173,7 @@ def _cleaned_up(run: StoredRun, verdict: Verdict, tools: Tools) -> Event:
         if last.record.tpu.uid != run.attempt(1).record.tpu.uid:
             say_what_stays(tools, run, machine.owner, last.record.tpu)
     launch_values.forget(run.bucket.name, run.name)
-    return Event(run.name, verdict.attempt, ENDED_FOR_GOOD, verdict.outcome)
+    return WatchEvent(run.name, verdict.attempt, ENDED_FOR_GOOD, verdict.outcome)
 
 
 def _recipe(run: StoredRun) -> Machine:
@@ -174,7 +182,7 @@ def _recipe(run: StoredRun) -> Machine:
     return machine
 
 
-def _restart(run: StoredRun, verdict: Verdict, tools: Tools) -> Event:
+def _restart(run: StoredRun, verdict: Verdict, tools: Tools) -> WatchEvent:
     number = verdict.attempt + 1
     if number > LAST_ATTEMPT:
         raise UsageError(
@@ -186,23 +194,23 @@ def _restart(run: StoredRun, verdict: Verdict, tools: Tools) -> Event:
     _require_what_it_needs(run, tools)
     held = leases.take(run, number, tools.holder)
     if isinstance(held, Lease):
-        return Event(run.name, number, BUSY, f"{held.holder} starts it")
+        return WatchEvent(run.name, number, BUSY, f"{held.holder} starts it")
     tools = replace(tools, provider=held.guard(tools.provider))
     with held:
         if run.bucket.stat(run.paths.attempt(number)):
-            return Event(run.name, number, GOES_ON, "another watcher has just started it")
+            return WatchEvent(run.name, number, GOES_ON, "another watcher has just started it")
         run.keep_verdict(verdict)
         before = run.attempt(verdict.attempt).record.tpu
         is_bad = restarts.needs_other_machine([*run.earlier_verdicts(verdict.attempt), verdict])
         try:
             node = find_or_make(tools, run, recipe, number, before, is_bad=is_bad)
         except NO_CAPACITY as error:
-            return Event(run.name, number, WAITS, error.message)
+            return WatchEvent(run.name, number, WAITS, error.message)
         with that_bills(run.name, node):
             return _start(run, held, node, number, tools)
 
 
-def _start(run: StoredRun, held: HeldLease, node: Node, number: int, tools: Tools) -> Event:
+def _start(run: StoredRun, held: HeldLease, node: Node, number: int, tools: Tools) -> WatchEvent:
     held.check()
     if run.stop_request():
         return _stopped_meanwhile(run, number, tools)
@@ -212,11 +220,11 @@ def _start(run: StoredRun, held: HeldLease, node: Node, number: int, tools: Tool
     try:
         attempt = run.create_attempt(signed(record, login=tools.ssh.user))
     except ConflictError:
-        return Event(run.name, number, GOES_ON, "another watcher has just started it")
+        return WatchEvent(run.name, number, GOES_ON, "another watcher has just started it")
     return _launch(run, held, attempt, node, tools)
 
 
-def _launch(run: StoredRun, held: HeldLease, attempt: StoredAttempt, node: Node, tools: Tools) -> Event:
+def _launch(run: StoredRun, held: HeldLease, attempt: StoredAttempt, node: Node, tools: Tools) -> WatchEvent:
     number = attempt.number
     item = run.bucket.stat(bundle(run.record.bundle_sha256))
     try:
@@ -233,7 +241,7 @@ def _launch(run: StoredRun, held: HeldLease, attempt: StoredAttempt, node: Node,
         return _not_started(run, attempt, f"it could not be started: {error.message}", tools)
     if run.stop_request():
         return _stopped_meanwhile(run, number, tools)
-    return Event(run.name, number, RESTARTED, f"on {node.name} in {node.zone}")
+    return WatchEvent(run.name, number, RESTARTED, f"on {node.name} in {node.zone}")
 
 
 def _require_what_it_needs(run: StoredRun, tools: Tools) -> None:
@@ -256,29 +264,29 @@ def _launch_of(run: StoredRun, tools: Tools, node: Node | None) -> Launch:
     return launch_values.restored(run.bucket.name, record, tools.values, own)
 
 
-def _stopped_meanwhile(run: StoredRun, number: int, tools: Tools) -> Event:
+def _stopped_meanwhile(run: StoredRun, number: int, tools: Tools) -> WatchEvent:
     """End a restart that somebody has asked to stop: what it has made goes."""
     delete_all(tools, run.name, _recipe(run))
     verdict = run.verdict() or unstarted_verdict(run, run.last_attempt().record, runs.STOPPED, "")
     if verdict.restarts or not verdict.evidence:
         _end_stopped(run, verdict, "")
-    return Event(run.name, number, ENDED_FOR_GOOD, runs.STOPPED)
+    return WatchEvent(run.name, number, ENDED_FOR_GOOD, runs.STOPPED)
 
 
-def _not_started(run: StoredRun, attempt: StoredAttempt, evidence: str, tools: Tools) -> Event:
+def _not_started(run: StoredRun, attempt: StoredAttempt, evidence: str, tools: Tools) -> WatchEvent:
     """Write that an attempt was lost before its script ran; the next step decides what follows."""
     word = tools.witnesses.node(run.bucket, attempt.record.tpu.id)
     outcome = runs.PREEMPTED if word.state is NodeState.PREEMPTED else runs.LOST
     run.end(with_restart(run, unstarted_verdict(run, attempt.record, outcome, evidence)))
-    return Event(run.name, attempt.number, WAITS, evidence)
+    return WatchEvent(run.name, attempt.number, WAITS, evidence)
 
 
-def _finish_start(run: StoredRun, attempt: StoredAttempt, tools: Tools) -> Event:
+def _finish_start(run: StoredRun, attempt: StoredAttempt, tools: Tools) -> WatchEvent:
     """Go on with the start of an attempt where another watcher was killed: a host starts it once."""
     number = attempt.number
     held = leases.take(run, number, tools.holder)
     if isinstance(held, Lease):
-        return Event(run.name, number, BUSY, f"{held.holder} starts it")
+        return WatchEvent(run.name, number, BUSY, f"{held.holder} starts it")
     with held, that_bills(run.name, attempt.record.tpu):
         words = {word.worker: word for word in attempt.words()}
         silent = [worker for worker, word in words.items() if word.status is None]
@@ -286,7 +294,7 @@ def _finish_start(run: StoredRun, attempt: StoredAttempt, tools: Tools) -> Event
         absent = [worker for worker in silent if hosts[worker].state is HostState.ABSENT]
         unknown = [worker for worker in silent if hosts[worker].state is HostState.NO_ANSWER]
         if not absent and not unknown:
-            return Event(run.name, number, GOES_ON, "every worker had started")
+            return WatchEvent(run.name, number, GOES_ON, "every worker had started")
         node = tools.witnesses.node(run.bucket, attempt.record.tpu.id)
         if node.state in ENDED:
             return _not_started(run, attempt, f"the node is {node.state}", tools)
@@ -296,7 +304,7 @@ def _finish_start(run: StoredRun, attempt: StoredAttempt, tools: Tools) -> Event
             age = min(word.age for word in words.values())
             if age <= NEVER_STARTED_AFTER:
                 held.keep()
-                return Event(run.name, number, WAITS, f"worker {unknown[0]}: {hosts[unknown[0]].detail}")
+                return WatchEvent(run.name, number, WAITS, f"worker {unknown[0]}: {hosts[unknown[0]].detail}")
         elif len(absent) == len(words):
             machine_of(run.bucket.name, run.record, tools.limits)
             own = own_node(tools.provider, run.bucket, run.record, attempt.record.tpu)

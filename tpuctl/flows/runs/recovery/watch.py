@@ -22,7 +22,7 @@ from tpuctl.errors import (
 from tpuctl.flows.nodes.lookup import Allocation, take_inventory
 from tpuctl.flows.progress import Outage
 from tpuctl.flows.runs.lookup import listed_runs
-from tpuctl.flows.runs.recovery.lease import BUSY, ENDED_FOR_GOOD, GOES_ON, WAITS, Event
+from tpuctl.flows.runs.recovery.lease import BUSY, ENDED_FOR_GOOD, GOES_ON, WAITS, WatchEvent
 from tpuctl.flows.runs.recovery.machine import delete_all, machine_name
 from tpuctl.flows.runs.recovery.step import step
 from tpuctl.flows.runs.recovery.tools import Tools
@@ -72,7 +72,7 @@ class Watcher:
         self._said: set[str] = set()
         """What sweeps have reported."""
 
-    def events(self, runs: Sequence[StoredRun], *, once: bool = False) -> Generator[Event, None, None]:
+    def events(self, runs: Sequence[StoredRun], *, once: bool = False) -> Generator[WatchEvent, None, None]:
         """Take steps until each run has ended for good, or one step each, and yield each event that is new.
 
         Raises what keeps a run from going on, once all others have ended; of several runs the first error.
@@ -91,7 +91,7 @@ class Watcher:
         if errors:
             raise errors[0]
 
-    def all_events(self, owner: str, *, once: bool = False) -> Generator[Event, None, None]:
+    def all_events(self, owner: str, *, once: bool = False) -> Generator[WatchEvent, None, None]:
         """Take steps of every run of an owner that may be started again; yield each event that is new.
 
         Machines of runs that have ended are deleted, also of those that ended while nobody watched. A service
@@ -126,7 +126,7 @@ class Watcher:
 
     def _look(
         self, final: tuple[type[TpuctlError], ...], *, is_last: bool
-    ) -> Generator[Event, None, list[TpuctlError]]:
+    ) -> Generator[WatchEvent, None, list[TpuctlError]]:
         """Take a step of each run that is due; return the errors that end the watching of their run."""
         now, errors = time.monotonic(), list[TpuctlError]()
         due = [watched for watched in self._runs.values() if watched.due <= now]
@@ -136,13 +136,13 @@ class Watcher:
                 errors.append(error)
         return errors
 
-    def _step(self, watched: _Watched) -> Event:
+    def _step(self, watched: _Watched) -> WatchEvent:
         name, report = watched.run.name, self._tools.report
         return step(watched.run, replace(self._tools, report=lambda text: report(f"{name}: {text}")))
 
     def _settle(
-        self, result: Result[_Watched, Event], now: float, final: tuple[type[TpuctlError], ...] | None
-    ) -> Generator[Event, None, TpuctlError | None]:
+        self, result: Result[_Watched, WatchEvent], now: float, final: tuple[type[TpuctlError], ...] | None
+    ) -> Generator[WatchEvent, None, TpuctlError | None]:
         """Yield what a step has brought if it is new, and say when the next one is due.
 
         Returns an error of a class that is `final`; with None, of the last look, any.
@@ -155,7 +155,7 @@ class Watcher:
             if final is None or isinstance(error, final):
                 self._runs.pop(name, None)
                 return error
-            event = Event(name, 0, WAITS, error.message)
+            event = WatchEvent(name, 0, WAITS, error.message)
         assert event is not None
         is_news = event.action != GOES_ON or watched.shown or final is None
         if is_news and event.line != watched.shown:
