@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tpuctl.client.context import Span, Stop
     from tpuctl.client.datasets.client import UploadOptions
     from tpuctl.client.datasets.dataset import Dataset
-    from tpuctl.client.datasets.records import DatasetInfo, Example, SplitInfo
+    from tpuctl.client.datasets.records import DatasetInfo, SplitInfo
     from tpuctl.client.nodes.creation import DownPlan, NodeOptions, NodePlan
     from tpuctl.client.nodes.node import Node, OutputCallback
     from tpuctl.client.nodes.records import CommandResult, NodeInfo, RequestInfo, WorkerResult
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tpuctl.display import Cost, Fact, Record
     from tpuctl.display.listing import Listing, Picture
     from tpuctl.display.markup import Curve, Metrics, Point
+    from tpuctl.flows.datasets.head import Example
     from tpuctl.flows.datasets.pull import DatasetCopy
     from tpuctl.flows.remote.copy import CopyResult
     from tpuctl.flows.runs.recovery.lease import WatchEvent
@@ -47,7 +48,7 @@ _PLACES = {
     "client.context": ("Span", "Stop"),
     "client.datasets.client": ("UploadOptions",),
     "client.datasets.dataset": ("Dataset",),
-    "client.datasets.records": ("DatasetInfo", "Example", "SplitInfo"),
+    "client.datasets.records": ("DatasetInfo", "SplitInfo"),
     "client.nodes.creation": ("DownPlan", "NodeOptions", "NodePlan"),
     "client.nodes.node": ("Node", "OutputCallback"),
     "client.nodes.records": ("CommandResult", "NodeInfo", "RequestInfo", "WorkerResult"),
@@ -61,6 +62,7 @@ _PLACES = {
     "display": ("Cost", "Fact", "Record"),
     "display.listing": ("Listing", "Picture"),
     "display.markup": ("Curve", "Metrics", "Point"),
+    "flows.datasets.head": ("Example",),
     "flows.datasets.pull": ("DatasetCopy",),
     "flows.remote.copy": ("CopyResult",),
     "flows.runs.recovery.lease": ("WatchEvent",),

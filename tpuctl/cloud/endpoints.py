@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
     from tpuctl.cloud.rest import RestApi
     from tpuctl.cloud.ssh import ByteStream, Ssh
-    from tpuctl.cloud.storage import Bucket
+    from tpuctl.cloud.storage import Bucket, StorageClient
     from tpuctl.cloud.tpu.billing import BillingCatalog
     from tpuctl.nodes import Node, NodeId
 
@@ -197,12 +197,10 @@ class Cloud:
 
     def bucket_names(self) -> list[str]:
         """Return the names of the project's buckets; raises ConfigError without storage.buckets.list."""
-        project = self.config.require("project")
-        client = google_clients.storage_client(project, self.credentials, self.endpoints.storage)
-        self._closers.append(client.close)
+        client = self._storage_client()
         from tpuctl.cloud.storage import list_buckets  # after Google's client
 
-        return list_buckets(client, project)
+        return list_buckets(client, self.config.require("project"))
 
     def bucket_usage(self, name: str, most: int) -> tuple[str, Usage]:
         """Return where any bucket is and how much is in it, by at most so many objects."""
@@ -263,9 +261,7 @@ class Cloud:
     def source_objects(self, bucket: str) -> BulkObjects:
         """Return the objects of a bucket that holds sources of datasets."""
         if bucket not in self._sources:
-            project = self.config.require("project")
-            client = google_clients.storage_client(project, self.credentials, self.endpoints.storage)
-            self._closers.append(client.close)
+            client = self._storage_client()
             from tpuctl.cloud.bulk import BulkObjects  # after Google's client
 
             self._sources[bucket] = BulkObjects(client, bucket, shell_setup=self.endpoints.shell_setup)
@@ -276,10 +272,14 @@ class Cloud:
         own = [self.data_bucket] if name == self.data_bucket.name else []
         return (*own, self._bucket(name))[0].location()
 
-    def _bucket(self, name: str) -> Bucket:
+    def _storage_client(self) -> StorageClient:
         project = self.config.require("project")
         client = google_clients.storage_client(project, self.credentials, self.endpoints.storage)
         self._closers.append(client.close)
+        return client
+
+    def _bucket(self, name: str) -> Bucket:
+        client = self._storage_client()
         from tpuctl.cloud.storage import Bucket  # after Google's client, which is imported there
 
         return Bucket(client, name, shell_setup=self.endpoints.shell_setup, warn=self._clock_warning)

@@ -44,7 +44,6 @@ from tpuctl.data.schema.features import Audio, Box, Feature, Image, Label, Objec
 from tpuctl.errors import UsageError
 
 if TYPE_CHECKING:
-    from tpuctl.data.tfrecord.example_decoding import Values
     from tpuctl.data.tokens import Vocabulary
     from tpuctl.flows.datasets.head import Example
 
@@ -93,7 +92,7 @@ def _show(
 
 def _cell(example: Example, field: str, manifest: Manifest, vocabulary: Vocabulary | None = None) -> str:
     """Return one field of an example, on one line; of token ids, with their `vocabulary`, the tokens."""
-    values, feature = example.values.get(field, []), manifest.features[field]
+    values, feature = example.values.get(field, ()), manifest.features[field]
     if field == TOKENS and vocabulary:
         return _text(_tokens(example, vocabulary).encode(), image=False)
     if isinstance(feature, Objects):
@@ -107,14 +106,14 @@ def _objects(example: Example, field: str, feature: Objects) -> str:
     """Return the number of objects, and their classes."""
     label = next((name for name, item in feature.fields.items() if isinstance(item, Label)), None)
     name = label or next(iter(feature.fields), "")
-    values, width = example.values.get(f"{field}/{name}", []), 1
+    values, width = example.values.get(f"{field}/{name}", ()), 1
     if isinstance(feature.fields.get(name), Box):
         width = 4
     classes = f": {_values(values, feature.fields[name])}" if label and values else ""
     return f"{len(values) // width}{classes}"
 
 
-def _values(values: Values, feature: Feature) -> str:
+def _values(values: Sequence[bytes | int | float], feature: Feature) -> str:
     """Return the first values of a field."""
     item = feature.item if isinstance(feature, Several) else feature
     if isinstance(item, Label) and values:
@@ -165,6 +164,7 @@ def _fields(example: Example) -> dict[str, object]:
 
 
 def _write_sheet(path: Path, examples: Sequence[Example], manifest: Manifest) -> None:
+    from tpuctl.client.datasets.pictures import encoded_picture
     from tpuctl.data.images.contact_sheet import contact_sheet, undrawable  # Pillow
 
     field = next((name for name, feature in manifest.features.items() if isinstance(feature, Image)), None)
@@ -173,7 +173,7 @@ def _write_sheet(path: Path, examples: Sequence[Example], manifest: Manifest) ->
     captions = [name for name in manifest.features if name != field]
     images = [
         (
-            _image(example, field),
+            encoded_picture(example, field),
             ", ".join(_cell(example, name, manifest) for name in captions),
         )
         for example in examples
@@ -197,12 +197,6 @@ def _write_sheet(path: Path, examples: Sequence[Example], manifest: Manifest) ->
         output.note(f"Its captions show ? for letters that are not of English: {lacking[:_MOST_CHARACTERS]}")
 
 
-def _image(example: Example, field: str) -> bytes:
-    """Return the encoded image of an example; nothing if the record holds something else there."""
-    value = next(iter(example.values.get(field, [])), b"")
-    return value if isinstance(value, bytes) else b""
-
-
 # The command data rm.
 
 
@@ -220,16 +214,18 @@ def rm(session: Session, ref: DatasetRef, yes: bool, dry_run: bool) -> None:
     Example:
       tpuctl data rm digits/1.0.0
     """
+    from tpuctl.flows.datasets import rm as flow
+
     bucket = session.cloud.data_bucket
-    removal = steps.plan_removal(session.context, ref)
+    removal = flow.plan_removal(bucket, ref, session.warn)
     if dry_run:
-        output.requests(steps.removal_requests(session.context, removal), as_json=session.as_json)
+        output.requests(flow.requests(bucket, removal), as_json=session.as_json)
         return
     readers = within(lambda: readers_of(session.cloud.bucket, bucket.name, removal.ref))
     for run in readers.value or ():
         output.note(f"Warning: run '{run}' has not ended for good, and reads {removal.ref}.")
     _confirm(removal, bucket.name, yes=yes)
-    steps.remove(session.context, removal)
+    flow.remove(bucket, removal)
     session.listed.remove("datasets", [str(removal.ref)])
     _show_removed(session, removal)
 

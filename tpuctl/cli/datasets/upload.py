@@ -179,6 +179,7 @@ def dataflow(
       tpuctl data dataflow cats_dogs gs://my-pictures/cats_dogs --region europe-west4 --price 0.08
     """
     from tpuctl.flows.datasets.beam import dataflow as flow  # NumPy: not for other commands
+    from tpuctl.flows.datasets.beam import upload as beam
 
     steps.check_source(session.context, request)
     settings = flow.Settings(
@@ -194,7 +195,7 @@ def dataflow(
     with listed_plan(session, request) as plan:
         estimate = flow.estimate(plan, settings)
     words = flow.command(request, _typed_options(), settings, estimate.workers)
-    checked = steps.beam_options_are_checked(words[words.index("--") + 1 :])
+    checked = beam.are_checked(words[words.index("--") + 1 :])
     if session.as_json:
         output.json({"command": words, "options_checked": checked, **asdict(estimate)})
         return

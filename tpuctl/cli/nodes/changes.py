@@ -21,6 +21,7 @@ from tpuctl.cli.session import Session, confirm, dry_run_option, reaching_option
 from tpuctl.cli.value_types import DURATION
 from tpuctl.client.nodes import changes
 from tpuctl.client.nodes.changes import note_preemptions, note_requests
+from tpuctl.flows.nodes import lifetime, power
 from tpuctl.flows.nodes import reap as flow
 from tpuctl.flows.nodes.lookup import Allocation
 
@@ -86,9 +87,9 @@ def stop(session: Session, node: str, yes: bool, dry_run: bool) -> None:
       tpuctl stop my-tpu
     """
     context = session.context
-    plan = changes.plan_stop(context, node, session.from_flag("zone"))
+    plan = power.plan_stop(context.cloud.provider, node, session.from_flag("zone"))
     if dry_run:
-        output.requests(changes.stop_requests(context, plan), as_json=session.as_json)
+        output.requests(power.stop_requests(context.cloud.provider, plan), as_json=session.as_json)
         return
     if plan.change:
         ended = [Allocation((plan.node,))]
@@ -96,7 +97,7 @@ def stop(session: Session, node: str, yes: bool, dry_run: bool) -> None:
         output.note("Its programs end, and others may take its chips: it can fail to start again.")
         confirm(f"Stop {node}?", yes=yes)
     with show_steps() as report:
-        stopped = changes.stop(context, plan, report)
+        stopped = power.stop(context.cloud.provider, plan, report)
     show_nodes(session, [stopped])
     output.note("Its chips do not bill while it is STOPPED; its boot disk does, and so do its data disks.")
     output.hint(f"tpuctl start {stopped.name}", stopped.deletion)
@@ -118,7 +119,8 @@ def start(session: Session, node: str, yes: bool, dry_run: bool) -> None:
     context = session.context
     plan = changes.plan_start(context, node, session.from_flag("zone"))
     if dry_run:
-        output.requests(changes.start_requests(context, plan), as_json=session.as_json)
+        requests = power.start_requests(context.cloud.provider, plan, context.cloud.ssh.login_key())
+        output.requests(requests, as_json=session.as_json)
         return
     if plan.change:
         allocation_table([Allocation((plan.node,))], session.now, err=True)
@@ -145,10 +147,10 @@ def extend(session: Session, name: str, duration: int, dry_run: bool) -> None:
     context = session.context
     extension = changes.plan_extension(context, name, duration, session.from_flag("zone"))
     if dry_run:
-        output.requests(changes.extension_requests(context, extension), as_json=session.as_json)
+        output.requests(lifetime.requests(context.cloud.provider, extension), as_json=session.as_json)
         return
     with show_steps() as report:
-        changes.extend(context, extension, report)
+        lifetime.extend(context.cloud.provider, extension, report)
     expires = clock.iso(extension.expires)
     if session.as_json:
         output.json({"name": name, "zone": extension.allocation.zone, "expires": expires})

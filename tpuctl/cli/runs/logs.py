@@ -16,6 +16,7 @@ from tpuctl.client.runs import steps
 from tpuctl.errors import UsageError
 from tpuctl.flows.remote.targets import parse_workers
 from tpuctl.flows.runs import outcome
+from tpuctl.flows.runs.logs.following import follow as follow_lines
 from tpuctl.flows.runs.logs.reader import (
     Line,
     LogReader,
@@ -214,7 +215,10 @@ def _follow(
 ) -> Verdict:
     stored.warn = screen.warner(session.warn)
     try:
-        verdict = calls.show_new(session.context, stored, reader, screen.show, tail, screen.show_unfinished)
+        witnesses = session.context.witnesses
+        verdict = follow_lines(
+            stored, witnesses, reader, screen.show, tail, show_unfinished=screen.show_unfinished
+        )
     finally:
         screen.clear()
     _note_hidden(reader.hidden)

@@ -13,6 +13,7 @@ from tpuctl.cli.value_types import LocalPath
 from tpuctl.client.runs import steps
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import StateError, TpuctlError, UsageError
+from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.record.comparison import MOST_SHOWN as MOST_LINES
 from tpuctl.flows.runs.record.comparison import Comparison, Side, compare
 from tpuctl.flows.runs.record.export import Export
@@ -51,7 +52,8 @@ def diff(session: Session, first: str, second: str) -> None:
 def _side(session: Session, name: str) -> Side:
     run = steps.find(session.context, name)
     run.record  # noqa: B018  read for its error
-    return Side(run, steps.state(session.context, run).verdict if run.attempt_numbers() else run.verdict())
+    witnesses = session.context.witnesses
+    return Side(run, settle(run, witnesses).verdict if run.attempt_numbers() else run.verdict())
 
 
 def _show_comparison_json(sides: tuple[Side, Side], comparison: Comparison) -> None:
@@ -202,7 +204,7 @@ def export(session: Session, run: str, path: Path | None, with_data: bool) -> No
     if place.exists():
         raise UsageError(f"There is a file {place} already.", hint="Name another one: --to FILE")
     stored.record  # noqa: B018  read for its error
-    verdict = _ended(stored.name, steps.state(session.context, stored)).verdict
+    verdict = _ended(stored.name, settle(stored, session.context.witnesses)).verdict
     assert verdict
     with show_steps() as report:
         written = write_archive(

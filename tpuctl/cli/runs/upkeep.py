@@ -21,10 +21,10 @@ from tpuctl.cli.value_types import DURATION
 from tpuctl.client.runs import steps
 from tpuctl.client.runs import upkeep as calls
 from tpuctl.errors import TpuctlError
-from tpuctl.flows.runs.upkeep import removal
+from tpuctl.flows.runs.upkeep import collection, removal
 from tpuctl.flows.runs.upkeep.collection import Change, Collection, Rule, plan_collection
 from tpuctl.flows.runs.upkeep.removal import RemovalPlan
-from tpuctl.upkeep import Notes
+from tpuctl.upkeep import Notes, TagChange
 
 NEWEST = 20
 """Runs that are kept unless --keep says otherwise."""
@@ -112,7 +112,7 @@ def rm(session: Session, run: tuple[str, ...], yes: bool, dry_run: bool) -> None
     stored = [steps.named(context, name) for name in dict.fromkeys(run)]
     plans = calls.plan_removals(context, stored, is_rehearsal=dry_run)
     if dry_run:
-        output.requests(calls.removal_requests(context, plans), as_json=session.as_json)
+        output.requests(removal.requests(context.cloud.bucket, plans), as_json=session.as_json)
         return
     remove_all(session, plans, yes=yes)
     output.hint("tpuctl runs")
@@ -121,7 +121,7 @@ def rm(session: Session, run: tuple[str, ...], yes: bool, dry_run: bool) -> None
 def remove_all(session: Session, plans: Sequence[RemovalPlan], *, yes: bool) -> None:
     """Show runs, ask, remove them, and show the result."""
     if session.as_json or not yes:
-        calls.read_all(plans)
+        removal.read_all(plans)
     if not yes:
         show_plans(session, plans)
     confirm(f"Remove {_count(len(plans), 'run')}?", yes=yes)
@@ -199,7 +199,7 @@ def tag(session: Session, run: str, tags: tuple[str, ...], dry_run: bool) -> Non
       tpuctl tag digits-20260131-120000 keep paper=figure-3
       tpuctl tag digits-20260131-120000 paper-
     """
-    change = calls.tagging(tags)
+    change = collection.tagging(TagChange.parse(tags))
     _change(session, run, change, dry_run=dry_run)
 
 
@@ -222,9 +222,9 @@ def note(session: Session, run: str, text: tuple[str, ...], dry_run: bool) -> No
 def _change(session: Session, name: str, change: Change, *, dry_run: bool) -> None:
     run = steps.named(session.context, name)
     if dry_run:
-        output.requests(calls.change_requests(run, change), as_json=session.as_json)
+        output.requests(collection.requests(run, change), as_json=session.as_json)
         return
-    _show(session, calls.update(run, change))
+    _show(session, collection.update(run, change))
 
 
 def _show(session: Session, notes: Notes) -> None:

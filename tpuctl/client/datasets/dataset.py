@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tpuctl.client.context import Call, Context, Stop
 from tpuctl.client.datasets import steps
-from tpuctl.client.datasets.records import DatasetInfo, Example
+from tpuctl.client.datasets.records import DatasetInfo
 from tpuctl.client.records import ProgressCallback
 from tpuctl.datasets import DatasetRef
 from tpuctl.display.listing import Picture
@@ -15,6 +15,7 @@ from tpuctl.display.markup import record_html
 
 if TYPE_CHECKING:
     from tpuctl.data.output.manifest import Manifest
+    from tpuctl.flows.datasets.head import Example
     from tpuctl.flows.datasets.pull import DatasetCopy
 
 
@@ -47,10 +48,7 @@ class Dataset:
     def head(self, count: int = 5, *, split: str = "") -> tuple[Example, ...]:
         """Return the first examples of a split, by default of the first one."""
         examples, _ = steps.head(self._context, self._manifest, split, count)
-        return tuple(
-            Example(each.split, {name: tuple(values) for name, values in each.values.items()})
-            for each in examples
-        )
+        return tuple(examples)
 
     def contact_sheet(self, count: int = 16, *, split: str = "") -> Picture:
         """Return the pictures of the first examples of a split side by side, which a notebook shows."""
@@ -81,5 +79,7 @@ class Dataset:
 
     def remove(self) -> None:
         """Remove it from the bucket; runs that used it keep their records."""
-        removal = steps.plan_removal(self._context, DatasetRef(self.name, self.version))
-        steps.remove(self._context, removal)
+        from tpuctl.flows.datasets import rm as flow
+
+        bucket, context = self._context.cloud.data_bucket, self._context
+        flow.remove(bucket, flow.plan_removal(bucket, DatasetRef(self.name, self.version), context.warn))

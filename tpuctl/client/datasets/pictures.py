@@ -26,12 +26,12 @@ def sheet(examples: Sequence[Example], of: Manifest) -> Picture:
     field = next((name for name, feature in of.features.items() if isinstance(feature, Image)), None)
     if field is None:
         raise UsageError(f"The dataset '{of.name}' holds no images.", hint="Its records: dataset.head()")
-    drawn = contact_sheet([(_picture(example, field), _caption(example, field, of)) for example in examples])
+    drawn = contact_sheet([(encoded_picture(each, field), _caption(each, field, of)) for each in examples])
     text = f"{len(examples)} pictures of {printable.line(of.name)}"
     return Picture(drawn.png, text, tuple(drawn.problems))
 
 
-def _picture(example: Example, field: str) -> bytes:
+def encoded_picture(example: Example, field: str) -> bytes:
     """Return the encoded picture of an example; nothing if the record holds something else there."""
     value = next(iter(example.values.get(field, [])), b"")
     return value if isinstance(value, bytes) else b""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -66,12 +65,3 @@ class DatasetInfo(Record):
             skipped=manifest.source.skipped,
             digest=manifest.digest,
         )
-
-
-@dataclass(frozen=True)
-class Example(Record):
-    """One record of a dataset, decoded."""
-
-    split: str
-    values: Mapping[str, tuple[bytes | int | float, ...]]
-    """By the field's name."""

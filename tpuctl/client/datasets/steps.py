@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from tpuctl.client.context import Context
 from tpuctl.datasets import DatasetRef
 from tpuctl.flows.datasets import lookup
-from tpuctl.nodes import HttpRequest
 
 if TYPE_CHECKING:
     from tpuctl.data.output.manifest import Manifest
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from tpuctl.flows.datasets.head import Example
     from tpuctl.flows.datasets.pull import DatasetCopy
     from tpuctl.flows.datasets.request import UploadRequest
-    from tpuctl.flows.datasets.rm import Removal
     from tpuctl.flows.datasets.upload import Uploaded
     from tpuctl.flows.progress import Progress
     from tpuctl.flows.progress import Report as ReportLine
@@ -58,13 +56,6 @@ def traffic_warning(context: Context, request: UploadRequest, size: str) -> str:
     from tpuctl.flows.datasets import traffic
 
     return traffic.traffic_warning(context.cloud, request, size) if request.is_in_bucket else ""
-
-
-def beam_options_are_checked(options: Sequence[str]) -> bool:
-    """Check options of Beam as its runner does, where it is installed; raises UsageError for wrong ones."""
-    from tpuctl.flows.datasets.beam import upload as beam
-
-    return beam.are_checked(options)
 
 
 def upload(
@@ -105,24 +96,3 @@ def pull(context: Context, of: Manifest, folder: Path, report: ReportLine, progr
     from tpuctl.flows.datasets import pull as flow
 
     return flow.pull(context.cloud.data_bucket, of, folder, report, progress)
-
-
-def plan_removal(context: Context, ref: DatasetRef) -> Removal:
-    """Return what is removed for a reference."""
-    from tpuctl.flows.datasets import rm as flow
-
-    return flow.plan_removal(context.cloud.data_bucket, ref, context.warn)
-
-
-def removal_requests(context: Context, removal: Removal) -> list[HttpRequest]:
-    """Return what `remove` would send."""
-    from tpuctl.flows.datasets import rm as flow
-
-    return flow.requests(context.cloud.data_bucket, removal)
-
-
-def remove(context: Context, removal: Removal) -> None:
-    """Remove what is planned."""
-    from tpuctl.flows.datasets import rm as flow
-
-    flow.remove(context.cloud.data_bucket, removal)

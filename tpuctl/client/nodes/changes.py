@@ -70,33 +70,12 @@ def _note(context: Context, bucket: Bucket, lost: Sequence[Node]) -> None:
     record_preemptions(bucket, lost, clock.iso(context.cloud.server_time()))
 
 
-def plan_stop(context: Context, name: str, zone: str | None) -> power.PowerPlan:
-    """Return what a stop of a node changes."""
-    return power.plan_stop(context.cloud.provider, name, zone)
-
-
-def stop_requests(context: Context, plan: power.PowerPlan) -> list[HttpRequest]:
-    """Return what `stop` would send."""
-    return power.stop_requests(context.cloud.provider, plan)
-
-
-def stop(context: Context, plan: power.PowerPlan, report: Report) -> Node:
-    """Stop a node as it is planned."""
-    return power.stop(context.cloud.provider, plan, report)
-
-
 def plan_start(context: Context, name: str, zone: str | None) -> power.PowerPlan:
     """Return what a start of a node changes; raises StateError where its lifetime is over."""
     plan = power.plan_start(context.cloud.provider, name, zone)
     if plan.change:
         lifetime.require_time_left(plan.node, context.cloud.server_time)
     return plan
-
-
-def start_requests(context: Context, plan: power.PowerPlan) -> list[HttpRequest]:
-    """Return what `start` would send."""
-    cloud = context.cloud
-    return power.start_requests(cloud.provider, plan, cloud.ssh.login_key())
 
 
 def start(context: Context, plan: power.PowerPlan, report: Report) -> Node:
@@ -109,16 +88,6 @@ def plan_extension(context: Context, name: str, seconds: int, zone: str | None) 
     """Return the later end of a node's --ttl."""
     now: datetime = context.cloud.server_time()
     return lifetime.plan_extension(context.cloud.provider, name, seconds, now, zone)
-
-
-def extension_requests(context: Context, plan: lifetime.Extension) -> list[HttpRequest]:
-    """Return what `extend` would send."""
-    return lifetime.requests(context.cloud.provider, plan)
-
-
-def extend(context: Context, plan: lifetime.Extension, report: Report) -> None:
-    """Move the end of a node's --ttl as it is planned."""
-    lifetime.extend(context.cloud.provider, plan, report)
 
 
 def await_ready(context: Context, name: str, zone: str | None, seconds: float, report: Report) -> Allocation:

@@ -17,6 +17,7 @@ from tpuctl.display.listing import Listing
 from tpuctl.display.markup import record_html
 from tpuctl.errors import NotFoundError
 from tpuctl.flows.hosts.way_in import patient_ssh
+from tpuctl.flows.nodes import lifetime, power
 from tpuctl.flows.nodes.lookup import Allocation
 from tpuctl.flows.progress import Report
 from tpuctl.flows.remote import copy as copy_flow
@@ -130,8 +131,8 @@ class Node:
     def stop(self, *, progress: ProgressCallback | None = None, stop: Stop | None = None) -> Node:
         """Stop it, if it has one host: its chips stop billing, its disk stays and bills."""
         with Call(progress, stop).running() as call:
-            plan = changes.plan_stop(self._context, self.name, self.zone)
-            changes.stop(self._context, plan, call.line)
+            plan = power.plan_stop(self._context.cloud.provider, self.name, self.zone)
+            power.stop(self._context.cloud.provider, plan, call.line)
         return self
 
     def start(self, *, progress: ProgressCallback | None = None, stop: Stop | None = None) -> Node:
@@ -144,7 +145,7 @@ class Node:
     def extend(self, by: Span) -> datetime:
         """Move the end of its `ttl`, and return the new end."""
         plan = changes.plan_extension(self._context, self.name, round(length(by)), self.zone)
-        changes.extend(self._context, plan, lambda _: None)
+        lifetime.extend(self._context.cloud.provider, plan, lambda _: None)
         return plan.expires
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 from tpuctl.client.context import Context
 from tpuctl.client.records import moment
 from tpuctl.client.runs import steps
 from tpuctl.client.runs.records import LogLine
-from tpuctl.flows.runs.logs.following import follow, new_lines
+from tpuctl.flows.runs.logs.following import new_lines
 from tpuctl.flows.runs.logs.reader import Line, LogReader, last
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.runs import Verdict
 
 
 def is_newest(run: StoredRun, reader: LogReader) -> bool:
@@ -22,18 +21,6 @@ def is_newest(run: StoredRun, reader: LogReader) -> bool:
 def present_lines(reader: LogReader, tail: int | None) -> Iterator[Line]:
     """Yield the lines that there are, or the last `tail` of them."""
     return iter(last(reader.present_lines(), tail))
-
-
-def show_new(
-    context: Context,
-    run: StoredRun,
-    reader: LogReader,
-    show: Callable[[Line], None],
-    tail: int | None,
-    show_unfinished: Callable[[Sequence[Line]], None],
-) -> Verdict:
-    """Show lines as they come until a run ends, and return how it did."""
-    return follow(run, context.witnesses, reader, show, tail, show_unfinished=show_unfinished)
 
 
 def log_lines(

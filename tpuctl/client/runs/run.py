@@ -17,10 +17,13 @@ from tpuctl.display.listing import Listing
 from tpuctl.display.markup import Metrics, record_html
 from tpuctl.errors import NotFoundError, UsageError
 from tpuctl.flows.runs.attempt_costs import NOT_ON_A_NODE, RunCosts, known_costs, total
+from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.record.repetition import RepeatRequest
 from tpuctl.flows.runs.state import unstarted_label
 from tpuctl.flows.runs.stored_attempt import age_of
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.upkeep import collection
+from tpuctl.upkeep import TagChange
 
 if TYPE_CHECKING:
     from tpuctl.flows.runs.attempt_costs import AttemptCost
@@ -220,12 +223,12 @@ class Run:
 
     def tag(self, *tags: str) -> Mapping[str, str]:
         """Set tags, `KEY` or `KEY=VALUE`, or remove them, `KEY-`; return those that it has now."""
-        return dict(upkeep.update(self._stored, upkeep.tagging(tags)).tags)
+        return dict(collection.update(self._stored, collection.tagging(TagChange.parse(tags))).tags)
 
     def note(self, text: str) -> None:
         """Write a note about it; everybody may add one."""
         run = self._stored
-        upkeep.update(run, upkeep.noting(self._context, run, text))
+        collection.update(run, upkeep.noting(self._context, run, text))
 
     def remove(self, *, progress: ProgressCallback | None = None, stop: Stop | None = None) -> None:
         """Remove it from the bucket: records, logs, checkpoints and outputs. Datasets and code stay.
@@ -244,7 +247,7 @@ class Run:
     def _state(self, run: StoredRun) -> RunState | None:
         """Return what is known of it; None without an attempt."""
         try:
-            return steps.state(self._context, run)
+            return settle(run, self._context.witnesses)
         except NotFoundError:
             return None
 

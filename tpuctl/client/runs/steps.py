@@ -106,11 +106,6 @@ def page(context: Context, selection: Selection) -> Page:
     )
 
 
-def state(context: Context, run: StoredRun) -> RunState:
-    """Return how a run is, after settling how it ended if that can be decided now."""
-    return settle(run, context.witnesses)
-
-
 def describe(context: Context, run: StoredRun) -> RunDescription:
     """Return all that is known of a run, after settling how it ended if that can be decided now."""
     from tpuctl.flows.runs.description import RunDescription
@@ -168,13 +163,13 @@ def pull(
     """
     from tpuctl.flows.runs import pull as flow
 
-    now = state(context, run)
+    now = settle(run, context.witnesses)
     if not follow:
         return flow.pull(run, folder, report, selection, progress), now
 
     def has_ended() -> bool:
         nonlocal now
-        now = state(context, run)
+        now = settle(run, context.witnesses)
         return bool(now.error) or (now.verdict is not None and not now.verdict.restarts)
 
     return flow.follow(run, folder, report, has_ended, selection, progress), now

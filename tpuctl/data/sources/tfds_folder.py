@@ -54,7 +54,7 @@ def read_tfds(tree: Tree, options: Options, progress: ScanProgress) -> TFRecordS
             hint="Run it without --type, --label, --resize or --channels.",
         )
     folder = _version(tree)
-    info, features = _json(folder, TFDS_INFO), _features(folder)
+    info, features = read_json(folder, TFDS_INFO), _features(folder)
     lengths = _lengths(info)
     rows, damaged = open_records(
         chosen_files(folder, [(split, file) for file, (split, _) in lengths.items()]), progress
@@ -165,7 +165,7 @@ def _check_count(file: str, actual: int, expected: int) -> None:
 
 
 def _features(folder: Tree) -> dict[str, Feature]:
-    content, classes = _json(folder, TFDS_FEATURES), 0
+    content, classes = read_json(folder, TFDS_FEATURES), 0
 
     def class_names(file: str, count: int) -> tuple[str, ...]:
         nonlocal classes
@@ -219,7 +219,8 @@ def _supervised(info: Mapping[str, Any], features: Mapping[str, Feature]) -> tup
     return (keys[0], keys[1]) if len(keys) == 2 and all(key in features for key in keys) else None
 
 
-def _json(folder: Tree, file: str) -> dict[str, Any]:
+def read_json(folder: Tree, file: str) -> dict[str, Any]:
+    """Return the object in a file of metadata; raises UsageError."""
     try:
         content = json.loads(read_small_file(folder, file))
     except (ValueError, RecursionError) as error:

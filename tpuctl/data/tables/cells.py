@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -44,10 +45,7 @@ def whole_numbers(texts: Texts, convert: Callable[[str], int]) -> NDArray[np.int
     digits = _Digits.of(texts)
     simple = (texts.sizes <= _DIGITS) & (texts.sizes > digits.negative) & ~digits.others.any(axis=0)
     values = digits.number().astype(np.int64)
-    np.negative(values, out=values, where=digits.negative)
-    others = np.flatnonzero(~simple)
-    if len(others):
-        values[others] = [convert(text) for text in texts.chosen(others).strings()]
+    _complete(values, simple, digits, texts, convert)
     return values
 
 
@@ -69,13 +67,24 @@ def real_numbers(texts: Texts, convert: Callable[[str], float]) -> NDArray[np.fl
     inexact = np.flatnonzero((mantissa > _EXACT) | (cut != 0))
     if len(inexact):
         simple[inexact] &= _is_certain(values[inexact]) & (mantissa[inexact] >= _EXACT >> 1)
+    _complete(values, simple, digits, texts, convert)
+    with np.errstate(over="ignore"):  # infinity is one
+        rounded: NDArray[np.float32] = values.astype(np.float32)
+    return rounded
+
+
+def _complete(
+    values: NDArray[Any],
+    simple: NDArray[np.bool_],
+    digits: _Digits,
+    texts: Texts,
+    convert: Callable[[str], float],
+) -> None:
+    """Set the signs, and the values of the cells that are not simple."""
     np.negative(values, out=values, where=digits.negative)
     others = np.flatnonzero(~simple)
     if len(others):
         values[others] = [convert(text) for text in texts.chosen(others).strings()]
-    with np.errstate(over="ignore"):  # infinity is one
-        rounded: NDArray[np.float32] = values.astype(np.float32)
-    return rounded
 
 
 def by_distinct(texts: Texts, convert: Callable[[str], int]) -> NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from tpuctl.data.output.manifest import Manifest
 from tpuctl.data.output.shards import shard_records
-from tpuctl.data.tfrecord.example_decoding import Values, decode
+from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.data.tokens import FILE as VOCABULARY
 from tpuctl.data.tokens import Vocabulary, parse_vocabulary
+from tpuctl.display import Record
 from tpuctl.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -24,11 +26,12 @@ MOST_BYTES, MOST_VALUES = 1 << 28, 1 << 24
 
 
 @dataclass(frozen=True)
-class Example:
-    """One example, decoded."""
+class Example(Record):
+    """One record of a dataset, decoded."""
 
     split: str
-    values: dict[str, Values]
+    values: Mapping[str, tuple[bytes | int | float, ...]]
+    """By the field's name."""
 
 
 def head(bucket: Bucket, manifest: Manifest, *, split: str, count: int) -> list[Example]:
@@ -53,8 +56,10 @@ def head(bucket: Bucket, manifest: Manifest, *, split: str, count: int) -> list[
         records = shard_records(stream, manifest.file_format, shard.size)
         for record in islice(records, count - len(examples)):
             held += len(record)
-            examples.append(Example(name, decode(record)))
-            values += sum(len(items) for items in examples[-1].values.values())
+            decoded: dict[str, tuple[bytes | int | float, ...]]
+            decoded = {field: (*items,) for field, items in decode(record).items()}
+            examples.append(Example(name, decoded))
+            values += sum(map(len, decoded.values()))
             if held > MOST_BYTES or values > MOST_VALUES:
                 raise _too_large(manifest, len(examples))
         if len(examples) == count:

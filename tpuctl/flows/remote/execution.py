@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from math import inf
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from tpuctl import polling
@@ -186,9 +185,7 @@ class Execution:
             threading.Thread(target=self._serve, args=[worker], name=f"worker {worker}", daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with suppress(KeyboardInterrupt):  # a second Ctrl-C does not wait
             self.end()
         self._closed = True

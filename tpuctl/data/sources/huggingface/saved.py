@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from tpuctl.data.source import ScanProgress
 from tpuctl.data.sources.names import SAVED_DICT, SAVED_STATE
 from tpuctl.data.sources.parquet_files import ParquetTable, table_source
 from tpuctl.data.sources.registry import longest_text
-from tpuctl.data.sources.tfds_folder import read_small_file
+from tpuctl.data.sources.tfds_folder import read_json
 from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError
 
@@ -47,7 +46,7 @@ _MEASURED = 200
 def read_saved(tree: Tree, options: Options, progress: ScanProgress) -> CachedSource:
     """Return the dataset that was saved to a folder, or the splits of several; raises UsageError."""
     entry = tree.look(SAVED_DICT)
-    splits = _json(tree, SAVED_DICT).get("splits") if entry else [""]
+    splits = read_json(tree, SAVED_DICT).get("splits") if entry else [""]
     if not isinstance(splits, list) or not all(map(_is_split, splits if entry else ())):
         raise _strange(SAVED_DICT)
     files = [(split, file) for split in splits for file in _data_files(tree, split)]
@@ -137,7 +136,7 @@ def _repeated_text(batch: pyarrow.RecordBatch) -> int:
 
 def _data_files(tree: Tree, split: str) -> Iterator[str]:
     folder = f"{split}/" if split else ""
-    state = _json(tree, f"{folder}{SAVED_STATE}")
+    state = read_json(tree, f"{folder}{SAVED_STATE}")
     if state.get("_indices_data_files"):
         raise UsageError(
             f"'{folder}{SAVED_STATE}' has indices of rows, which old versions of datasets wrote.",
@@ -150,14 +149,6 @@ def _data_files(tree: Tree, split: str) -> Iterator[str]:
         if not isinstance(name, str) or "/" in name or not name.endswith(".arrow"):
             raise _strange(f"{folder}{SAVED_STATE}")
         yield f"{folder}{name}"
-
-
-def _json(tree: Tree, file: str) -> dict[str, Any]:
-    try:
-        content = json.loads(read_small_file(tree, file))
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"'{file}' is not JSON ({error}).", hint="Copy it again.", file=file) from error
-    return content if isinstance(content, dict) else {}
 
 
 def _is_split(name: object) -> bool:

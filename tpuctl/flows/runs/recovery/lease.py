@@ -10,7 +10,6 @@ from __future__ import annotations
 import secrets
 import threading
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, cast
 
 from tpuctl import runs
@@ -140,9 +139,7 @@ class HeldLease:
         self._keeper.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Let it go; after an error it is late at once, so that another watcher goes on."""
         self._ended.set()
         self._keeper.join()

@@ -7,7 +7,6 @@ this object, which is the bucket's.
 from __future__ import annotations
 
 import threading
-from types import TracebackType
 
 from tpuctl.errors import TpuctlError
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -36,9 +35,7 @@ class LaunchSign:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
 
