@@ -98,6 +98,16 @@ class Endpoints(TypedDict, total=False):
     tpu_grpc: str
 
 
+def _own(folder: Path) -> SimulatorFolder:
+    """Make the folder of a simulator, which nobody else may read."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    files = SimulatorFolder(folder)
+    files.check_owner()
+    if not folder.stat().st_mode & stat.S_ISVTX:  # /tmp itself is everybody's
+        folder.chmod(0o700)
+    return files
+
+
 class Simulator:
     """All services of one simulated Google Cloud, on the running event loop; `folder` keeps their state.
 
@@ -129,11 +139,7 @@ class Simulator:
         interpreters = login.interpreters() if python == IMAGE else {}
         self._python = python
         self.folder = folder = folder.absolute()  # programs on hosts have other working folders
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._files = files = SimulatorFolder(folder)
-        files.check_owner()
-        if not folder.stat().st_mode & stat.S_ISVTX:  # /tmp itself is everybody's
-            folder.chmod(0o700)
+        self._files = files = _own(folder)
         self.lock = lock_folder(files.lock)
         self.clock = clock = clock or Clock()
         self._profile = settings = replace(
@@ -157,22 +163,7 @@ class Simulator:
             lambda token: self.hosts.account_of_token(token),
         )
         self.projects = Projects(self._database, lambda project: self.hosts.project_changed(project))
-        self.hosts = HostPool(
-            files.hosts,
-            self._host_environment,
-            guard,
-            project_metadata=self.projects.metadata,
-            admits_ssh=self._firewalls.admits_ssh,
-            aliases=aliases,
-            key_delay=KEY_DELAYS.get(speed, 0.0) if key_delay is None else key_delay,
-            publish_delay=(
-                PUBLISH_DELAYS.get(speed, PUBLISH_DELAY) if publish_delay is None else publish_delay
-            ),
-            clock=clock.now,
-            sleep=clock.sleep,
-            events=self.events,
-            interpreters=interpreters,
-        )
+        self.hosts = self._host_pool(speed, aliases, key_delay, publish_delay, interpreters)
         self._isolation = NetworkIsolation(self.hosts.offline)
         self.world = World(self._database, settings, self.hosts, self.faults, self.events)
         self._executor = FaultExecutor(self.world, self.hosts, self.gcs.store, settings, self._cut_isolated)
@@ -187,6 +178,31 @@ class Simulator:
         self._proxy: ConnectProxy | None = None
         self._orphans_live = orphans_live
         self._watch: OrphanWatch | None = None
+
+    def _host_pool(
+        self,
+        speed: str,
+        aliases: bool | None,
+        key_delay: float | None,
+        publish_delay: float | None,
+        interpreters: dict[str, str],
+    ) -> HostPool:
+        return HostPool(
+            self._files.hosts,
+            self._host_environment,
+            self._guard,
+            project_metadata=self.projects.metadata,
+            admits_ssh=self._firewalls.admits_ssh,
+            aliases=aliases,
+            key_delay=KEY_DELAYS.get(speed, 0.0) if key_delay is None else key_delay,
+            publish_delay=(
+                PUBLISH_DELAYS.get(speed, PUBLISH_DELAY) if publish_delay is None else publish_delay
+            ),
+            clock=self.clock.now,
+            sleep=self.clock.sleep,
+            events=self.events,
+            interpreters=interpreters,
+        )
 
     async def start(self) -> None:
         """Start every service, resume what was running, and write the endpoints file last."""

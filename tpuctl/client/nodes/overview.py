@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tpuctl.client.nodes.records import NodeInfo
-    from tpuctl.display import Fact, cost_of
+    from tpuctl.display import Fact
     from tpuctl.display.listing import Listing
 
 COLUMNS: Mapping[str, Callable[[NodeInfo], object]] = {
@@ -106,6 +106,7 @@ def _records(context: Context, overview: Overview, item: Allocation, now: dateti
 def _record(context: Context, overview: Overview, item: Node | QueuedResource, now: datetime) -> NodeInfo:
     from tpuctl.client.nodes.records import NodeInfo  # for Python alone
     from tpuctl.client.records import moment
+    from tpuctl.display import cost_of
 
     price = context.prices.of(item)
     node = item if isinstance(item, Node) else None

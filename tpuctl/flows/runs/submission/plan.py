@@ -20,7 +20,6 @@ from tpuctl.datasets import DatasetRef, PinnedDataset
 from tpuctl.errors import NotFoundError, StateError, UsageError
 from tpuctl.flows.nodes.lookup import find_ready
 from tpuctl.flows.nodes.options import obstacle_to_spanning
-from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.code import bundles, programs, project_imports, project_lists
 from tpuctl.flows.runs.code.bundles import check_bundle
 from tpuctl.flows.runs.code.programs import Program
@@ -141,10 +140,7 @@ def plan_submit(
     header, lists, sources = _settled(program, request)
     framework = header.tpuctl.framework or TENSORFLOW
     wheelhouse = bundles.wheelhouse(program.root, request.wheelhouse)
-    wheels = (request.wheelhouse,) if request.wheelhouse else ()
-    include = (*request.include, *wheels, *bundles.files(program.root, header))
-    words = (program.script, *request.arguments) if program.kind == COMMAND else request.arguments
-    code = bundles.pack(program, include, request.code_limit, report, words, lists.editables)
+    code = _packed(program, request, header, lists, report)
     notes = [*_project_note(header, request), *_syntax_notes(program, header, sources)]
     notes += [*bundles.direct_references(header), *code.notes]
     if lists.provenance:
@@ -152,17 +148,10 @@ def plan_submit(
     notes += lists.notes
     settings = _shown(program, request, header)
     request = _with_header(request, header.tpuctl)
-    _check_placeholders(request)
-    check_values(request.environment)
-    if "\0" in (request.setup or ""):
-        raise UsageError("The setup command holds a NUL character.", hint="No shell reads that.")
-
-    def warn(line: str) -> None:
-        notes.append(f"Warning: {line}")
-
+    _check_texts(request)
     types = _types(request, header.tpuctl, notes)
     name = check_name(request.name) if request.name else default_name(request, at)
-    dataset = _pinned(data_bucket, request.dataset, warn) if request.dataset else None
+    dataset = _pinned(data_bucket, request.dataset, notes) if request.dataset else None
     node = node or find_ready(provider, request.tpu, types, owner)
     _check_slices(node, framework)
     imported = "" if request.setup else _framework(sources)
@@ -381,8 +370,21 @@ def _shown(program: Program, request: SubmitRequest, header: Header) -> dict[str
     return shown
 
 
-def _check_placeholders(request: SubmitRequest) -> None:
-    """Raise UsageError for a placeholder in the arguments that no host can fill in."""
+def _packed(
+    program: Program,
+    request: SubmitRequest,
+    header: Header,
+    lists: ProjectLists,
+    report: bundles.Report | None,
+) -> bundles.Bundle:
+    wheels = (request.wheelhouse,) if request.wheelhouse else ()
+    include = (*request.include, *wheels, *bundles.files(program.root, header))
+    words = (program.script, *request.arguments) if program.kind == COMMAND else request.arguments
+    return bundles.pack(program, include, request.code_limit, report, words, lists.editables)
+
+
+def _check_texts(request: SubmitRequest) -> None:
+    """Raise UsageError for a placeholder that no host can fill in, and for values that none takes."""
     for name in PLACEHOLDER.findall(" ".join(request.arguments)):
         if name == "TPUCTL_DATA_DIR" and not request.dataset:
             text = f"The arguments have {{{name}}}, and the run has no dataset."
@@ -392,6 +394,9 @@ def _check_placeholders(request: SubmitRequest) -> None:
                 f"The arguments have {{{name}}}, which is nothing that hosts know.",
                 hint=f"Known: {', '.join(PLACEHOLDERS)}.",
             )
+    check_values(request.environment)
+    if "\0" in (request.setup or ""):
+        raise UsageError("The setup command holds a NUL character.", hint="No shell reads that.")
 
 
 def on_node(plan: SubmitPlan, node: Node, data_bucket: Bucket) -> SubmitPlan:
@@ -458,10 +463,10 @@ def require_dataset(bucket: Bucket, record: Run) -> None:
         )
 
 
-def _pinned(bucket: Bucket, name: str, warn: Report) -> PinnedDataset:
+def _pinned(bucket: Bucket, name: str, notes: list[str]) -> PinnedDataset:
     from tpuctl.flows.datasets.lookup import pin  # noqa: PLC0415  slow, and not every job reads a dataset
 
-    return pin(bucket, DatasetRef.parse(name), warn)
+    return pin(bucket, DatasetRef.parse(name), lambda line: notes.append(f"Warning: {line}"))
 
 
 def _types(request: SubmitRequest, table: ToolTable, notes: list[str]) -> list[str]:
