@@ -15,7 +15,7 @@ from tpuctl.errors import UsageError
 from tpuctl.flows.datasets.request import UploadRequest
 
 UNSAID: dict[str, Any] = {
-    "version": "1.0.0", "split": None, "accelerator": None, "hosts": None, "shards": None,
+    "version": "1.0.0", "splits": None, "accelerator": None, "hosts": None, "shards": None,
     "shard_size": "100MB", "seed": 0, "resize": None, "channels": None, "label": "", "types": (),
     "tokens": None, "vocabulary": None, "length": None, "text": None, "kind": None, "skip_bad": False,
     "file_format": "tfrecord",
@@ -45,7 +45,7 @@ def test_the_commands_that_read_a_source_take_what_is_recorded() -> None:
 
 def test_each_option_has_its_place_in_the_request() -> None:
     assert request(
-        version="2.0.0", split="train=0.8,test=0.2", hosts=4, shards=8, shard_size="1GB", seed=7,
+        version="2.0.0", splits="train=0.8,test=0.2", hosts=4, shards=8, shard_size="1GB", seed=7,
         resize="32", channels="1", label="y", types=("a=int", "b=c=text"), kind="csv", skip_bad=True,
         file_format="arrayrecord",
     ) == UploadRequest(

@@ -82,7 +82,9 @@ SOURCE_OPTIONS = (
     click.argument("name"),
     click.argument("source", type=SOURCE),
     click.option("--version", default="1.0.0", show_default=True, help="Version of the dataset."),
-    click.option("--split", help="Share of each split, for a source without splits: train=0.8,test=0.2"),
+    click.option(
+        "--split", "splits", help="Share of each split, for a source without splits: train=0.8,test=0.2"
+    ),
     click.option(
         "--for",
         "accelerator",
@@ -138,24 +140,22 @@ def source_options(command: Command) -> Command:
 
 
 def upload_request(
-    *, name: str, source: str | Path, version: str, split: str | None, accelerator: str | None,
-    hosts: int | None, shards: int | None, shard_size: str, seed: int, resize: str | None,
-    channels: str | None, label: str,
-    types: Iterable[str],
-    tokens: TokenKind | None, vocabulary: str | None, length: int | None, text: str | None,
-    kind: str | None, skip_bad: bool, file_format: FileFormat,
+    *, name: str, source: str | Path, shard_size: str, resize: str | None, channels: str | None,
+    types: Iterable[str], tokens: TokenKind | None, vocabulary: str | None, length: int | None,
+    text: str | None, **same: Any,
 ) -> UploadRequest:  # fmt: skip
-    """Return the typed options as a request; raises UsageError for one that cannot be read."""
+    """Return the typed options as a request; raises UsageError for one that cannot be read.
+
+    `same` are those that the request takes as they are.
+    """
     return requests.upload_request(
-        name, source, version=version, splits=split, accelerator=accelerator, hosts=hosts, shards=shards,
-        shard_size=_bytes(shard_size), seed=seed, resize=_resize(resize),
-        channels=CHANNELS[channels] if channels else None, label=label, types=_types(types),
-        tokens=token_options(tokens, vocabulary, length, text), kind=kind, skip_bad=skip_bad,
-        file_format=file_format,
+        name, source, shard_size=_bytes(shard_size), resize=_resize(resize),
+        channels=CHANNELS[channels] if channels else None, types=_types(types),
+        tokens=token_options(tokens, vocabulary, length, text), **same,
     )  # fmt: skip
 
 
-_TYPED = tuple(inspect.signature(upload_request).parameters)
+_TYPED = (*inspect.signature(requests.upload_request).parameters, "vocabulary", "length", "text")
 
 
 def _types(pairs: Iterable[str]) -> dict[str, str]:

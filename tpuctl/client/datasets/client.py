@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from tpuctl.client.context import Call, Context, Stop
 from tpuctl.client.datasets import requests, steps
@@ -29,6 +29,10 @@ COLUMNS: Mapping[str, Callable[[DatasetInfo], object]] = {
     "shards": lambda dataset: dataset.shards,
     "bytes": lambda dataset: dataset.bytes,
 }
+
+
+CONVERTED = ("splits", "tokens", "vocabulary", "length", "text", "format", "keep")
+"""Options of `upload` that are no fields of its request as they are."""
 
 
 class UploadOptions(TypedDict, total=False):
@@ -115,15 +119,14 @@ class DatasetClient:
 def _request(name: str, source: str | Path, options: UploadOptions) -> UploadRequest:
     check_options(options, UploadOptions)
     splits = options.get("splits")
+    same: dict[str, Any] = {name: value for name, value in options.items() if name not in CONVERTED}
     return requests.upload_request(
-        name, source, version=options.get("version", requests.FIRST_VERSION),
+        name,
+        source,
         splits=",".join(f"{split}={share}" for split, share in splits.items()) if splits else None,
-        accelerator=options.get("accelerator"), hosts=options.get("hosts"), shards=options.get("shards"),
-        shard_size=options.get("shard_size"), seed=options.get("seed", 0), resize=options.get("resize"),
-        channels=options.get("channels"), label=options.get("label", ""), types=options.get("types"),
         tokens=requests.token_options(
             options.get("tokens"), options.get("vocabulary"), options.get("length"), options.get("text")
         ),
-        kind=options.get("format"), skip_bad=options.get("skip_bad", False),
-        file_format=options.get("file_format", "tfrecord"),
-    )  # fmt: skip
+        kind=options.get("format"),
+        **same,
+    )
