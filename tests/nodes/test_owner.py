@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import pytest
 
-from tpuctl.nodes.owner import is_owned_by, owner_label, owner_of
+from tpuctl.nodes.owner import Owned, owner_label
 
 IDENTITIES = ("ada@example.com", "Ada@example.com", "ada.example@com", "ada", "é", "_", "a" * 200, "a" * 201)
+
+
+@dataclass(frozen=True)
+class Thing(Owned):
+    labels: Mapping[str, str]
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    name: str = "n1"
 
 
 @pytest.mark.parametrize("identity", IDENTITIES)
@@ -26,15 +35,15 @@ def test_a_label_can_be_read() -> None:
 
 def test_only_what_tpuctl_made_for_an_identity_is_its_own() -> None:
     labels = {"managed-by": "tpuctl", "tpuctl-owner": owner_label("ada@example.com")}
-    assert is_owned_by(labels, "ada@example.com")
-    assert not is_owned_by(labels, "bob@example.com")
-    assert not is_owned_by({**labels, "managed-by": "terraform"}, "ada@example.com")
-    assert not is_owned_by({"managed-by": "tpuctl", "tpuctl-user": "ada"}, "ada"), "many are called so"
+    assert Thing(labels).is_owned_by("ada@example.com")
+    assert not Thing(labels).is_owned_by("bob@example.com")
+    assert not Thing({**labels, "managed-by": "terraform"}).is_owned_by("ada@example.com")
+    assert not Thing({"managed-by": "tpuctl", "tpuctl-user": "ada"}).is_owned_by("ada"), "many are called so"
 
 
 def test_the_owner_is_shown_as_well_as_it_is_known() -> None:
     labels = {"tpuctl-owner": "ada-example-com-0"}
-    assert owner_of(labels, {"tpuctl-owner": "ada@example.com"}) == "ada@example.com"
-    assert owner_of(labels, {}) == "ada-example-com-0"
-    assert owner_of({"tpuctl-user": "ada"}, {}) == "ada"
-    assert owner_of({}, {}) == ""
+    assert Thing(labels, {"tpuctl-owner": "ada@example.com"}).owner == "ada@example.com"
+    assert Thing(labels, {}).owner == "ada-example-com-0"
+    assert Thing({"tpuctl-user": "ada"}, {}).owner == "ada"
+    assert Thing({}, {}).owner == ""

@@ -13,7 +13,7 @@ from msgspec import field as stored
 
 from tpuctl import accelerators
 from tpuctl.bucket_objects import Label, Metadata
-from tpuctl.nodes.owner import Owned, deletion
+from tpuctl.nodes.owner import Owned
 
 T = TypeVar("T")
 
@@ -217,11 +217,6 @@ class Node(Owned):
         if self.hosts == 1:
             return "the provider lists no address of its host"
         return f"the provider lists {listed or 'none'} of its {self.hosts} hosts"
-
-    @property
-    def deletion(self) -> str:
-        """The command that deletes it."""
-        return deletion(self.name, self.labels)
 
 
 def joined(name: str, slices: Sequence[Node]) -> Node:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from tpuctl.host.keeper.records import BUCKET
 
@@ -36,58 +37,49 @@ def owner_label(identity: str) -> str:
     return f"{readable}-{hashlib.sha256(identity.encode()).hexdigest()[:10]}".lstrip("-")
 
 
-def is_managed(labels: Mapping[str, str]) -> bool:
-    """Whether tpuctl created what has these labels."""
-    return labels.get(LABEL) == LABEL_VALUE
-
-
-def is_kept_by_terraform(labels: Mapping[str, str]) -> bool:
-    """Whether Terraform created what has these labels, and would create it again."""
-    return labels.get(LABEL) == TERRAFORM
-
-
-def owner_of(labels: Mapping[str, str], metadata: Mapping[str, str]) -> str:
-    """Return who owns what has these labels and this metadata, for people to read; empty if nobody knows."""
-    if is_kept_by_terraform(labels):
-        base = labels.get(BASE_LABEL)
-        return f"{TERRAFORM} ({base})" if base else TERRAFORM
-    return metadata.get(OWNER_METADATA) or labels.get(OWNER_LABEL) or labels.get(FORMER_OWNER_LABEL, "")
-
-
-def is_owned_by(labels: Mapping[str, str], identity: str) -> bool:
-    """Whether tpuctl created what has these labels for an identity."""
-    return is_managed(labels) and labels.get(OWNER_LABEL) == owner_label(identity)
-
-
-def deletion(name: str, labels: Mapping[str, str]) -> str:
-    """Return the command that deletes what has this name and these labels."""
-    return "terraform apply" if is_kept_by_terraform(labels) else f"tpuctl down {name}"
-
-
 class Owned:
-    """What carries the labels and the metadata of its owner: a node, a queued resource."""
+    """What carries the labels and the metadata of its owner: a node, a queued resource, or both."""
 
-    labels: Mapping[str, str]
-    metadata: Mapping[str, str]
+    if TYPE_CHECKING:  # fields of the one, properties of the other
+
+        @property
+        def name(self) -> str: ...
+
+        @property
+        def labels(self) -> Mapping[str, str]: ...
+
+        @property
+        def metadata(self) -> Mapping[str, str]: ...
+
+    @property
+    def deletion(self) -> str:
+        """The command that deletes it."""
+        return "terraform apply" if self.is_kept_by_terraform else f"tpuctl down {self.name}"
 
     @property
     def managed(self) -> bool:
         """Created by tpuctl, so `tpuctl down` may delete it."""
-        return is_managed(self.labels)
+        return self.labels.get(LABEL) == LABEL_VALUE
 
     @property
     def is_kept_by_terraform(self) -> bool:
         """Whether Terraform created it: no command of tpuctl deletes it."""
-        return is_kept_by_terraform(self.labels)
+        return self.labels.get(LABEL) == TERRAFORM
 
     @property
     def owner(self) -> str:
         """Whose it is, for people to read; empty if nobody knows."""
-        return owner_of(self.labels, self.metadata)
+        labels = self.labels
+        if self.is_kept_by_terraform:
+            base = labels.get(BASE_LABEL)
+            return f"{TERRAFORM} ({base})" if base else TERRAFORM
+        return (
+            self.metadata.get(OWNER_METADATA) or labels.get(OWNER_LABEL) or labels.get(FORMER_OWNER_LABEL, "")
+        )
 
     def is_owned_by(self, identity: str) -> bool:
         """Whether tpuctl created it for an identity."""
-        return is_owned_by(self.labels, identity)
+        return self.managed and self.labels.get(OWNER_LABEL) == owner_label(identity)
 
     def is_recorded_in(self, bucket: str) -> bool:
         """Whether its runs are recorded in a bucket: each bucket may have runs of the same names."""

@@ -23,7 +23,7 @@ from tpuctl.nodes import (
     joined,
 )
 from tpuctl.nodes.candidates import race_of
-from tpuctl.nodes.owner import deletion
+from tpuctl.nodes.owner import Owned
 from tpuctl.nodes.queued_resources import require_ready
 from tpuctl.parallel import fanout, values
 from tpuctl.shells import again
@@ -278,7 +278,7 @@ def _not_found(names: Sequence[str], existing: Collection[str], zone: str | None
 
 
 @dataclass(frozen=True)
-class Allocation:
+class Allocation(Owned):
     """What people call a TPU: a queued resource with its nodes, or a node that was created directly."""
 
     nodes: tuple[Node, ...]
@@ -300,44 +300,12 @@ class Allocation:
         return frozenset({self.name, *(node.name for node in node_ids)})
 
     @property
-    def owner(self) -> str:
-        """Whose it is, for people to read; empty if nobody knows."""
-        return self._first.owner
-
-    @property
-    def managed(self) -> bool:
-        """Created by tpuctl."""
-        return self._first.managed
-
-    def is_owned_by(self, identity: str) -> bool:
-        """Whether tpuctl created it for an identity."""
-        return self._first.is_owned_by(identity)
-
-    def is_made_for(self, run: str, bucket: str) -> bool:
-        """Whether it was made for a run of a bucket, or for a restart of it."""
-        return self._first.is_made_for(run, bucket)
-
-    def restarted_run(self, bucket: str) -> str:
-        """The run of a bucket for whose restart it was made; empty for none."""
-        return self._first.restarted_run(bucket)
-
-    def is_usable_by(self, identity: str) -> bool:
-        """Whether a command without a name may choose it."""
-        return self._first.is_usable_by(identity)
-
-    @property
-    def is_kept_by_terraform(self) -> bool:
-        """Created by Terraform: no command of tpuctl deletes it."""
-        return self._first.is_kept_by_terraform
-
-    @property
-    def deletion(self) -> str:
-        """The command that deletes it."""
-        return deletion(self.name, self.labels)
-
-    @property
     def labels(self) -> Mapping[str, str]:
         return self._first.labels
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        return self._first.metadata
 
     @property
     def race(self) -> str:
