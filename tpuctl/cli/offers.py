@@ -350,10 +350,10 @@ def cost(session: Session, since: int, by: By, is_now: bool) -> None:
       tpuctl cost --now
     """
     if is_now:
-        _show_bills(session, steps.bills(session.context))
+        _show_bills(session, steps.bills(session))
         show_restarts(session)
         return
-    report = steps.costs(session.context, since)
+    report = steps.costs(session, since)
     groups = grouped(report.entries, by)
     if session.as_json:
         _print_cost(report, groups, by)

@@ -23,9 +23,6 @@ from tpuctl.shells import again
 
 if TYPE_CHECKING:
     from tpuctl.cli.completion.answer import ListedNames
-    from tpuctl.cloud.endpoints import Cloud
-    from tpuctl.flows.nodes.plan import Prices
-    from tpuctl.flows.runs.evidence.witnesses import Witnesses
 
 
 from threading import Lock
@@ -40,24 +37,18 @@ DISPLAY = ("--yes", "-y", "--json", "--debug", "--dry-run")
 """Options that do not say what a command does."""
 
 
-class Session:
+class Session(Context):
     """One command's configuration and clients."""
+
+    warn: WarningLines
+    """Takes a line about each object of the bucket that is left out."""
 
     def __init__(self, config: Config, *, as_json: bool, changes: bool = False) -> None:
         """`changes` says whether the command changes something in the cloud."""
-        self.config = config
+        super().__init__(config, WarningLines(), self.announce)
         self._changes = changes
         self.as_json = as_json
-        self.warn = WarningLines()
-        """Takes a line about each object of the bucket that is left out."""
         self._announced = False
-        self.context = Context(config, self.warn, self.announce)
-        """What the calls of the Python API take; says on stderr when it is that of the simulator."""
-
-    @property
-    def cloud(self) -> Cloud:
-        """The clients."""
-        return self.context.cloud
 
     def announce(self) -> None:
         """Say once, on stderr, where the command runs: on the simulator, or where it may bill."""
@@ -82,7 +73,7 @@ class Session:
                 f"Name it: {again(self._words, {'--project': project})}",
                 f"Name it for this shell: export TPUCTL_PROJECT={project}",
             )
-            raise self.context.unchosen_project(hint)
+            raise self.unchosen_project(hint)
         if not printing.confirm(f"gcloud's configuration names project '{project}'. Use it? It bills."):
             raise DeclinedError(
                 "Declined: nothing was done.", hint="The simulator bills nothing: --target sim"
@@ -104,10 +95,6 @@ class Session:
                 by_file.setdefault(value.origin, []).append(name)
         return by_file
 
-    def from_flag(self, name: str) -> str | None:
-        """Return a setting's value if it is an option of this command, else None."""
-        return self.context.from_flag(name)
-
     @cached_property
     def listed(self) -> ListedNames:
         """The names that the shell's completion offers: commands that list, make or delete keep them."""
@@ -116,19 +103,9 @@ class Session:
         return ListedNames(self.config)
 
     @cached_property
-    def now(self) -> datetime:
+    def time(self) -> datetime:
         """The time by which nodes are dated, when the command first needs it."""
-        return self.context.now()
-
-    @property
-    def prices(self) -> Prices:
-        """What TPUs cost."""
-        return self.context.prices
-
-    @property
-    def witnesses(self) -> Witnesses:
-        """Who can be asked about a run whose workers are silent."""
-        return self.context.witnesses
+        return self.now()
 
     @cached_property
     def typed(self) -> tuple[str, ...]:
@@ -146,12 +123,7 @@ class Session:
     def close(self) -> None:
         """Close the clients, when any were built, and say how many warnings were not shown."""
         self.warn.close()
-        self.context.close()
-
-    @property
-    def owner(self) -> str:
-        """The account whose TPUs and runs are this user's own."""
-        return self.context.owner
+        super().close()
 
 
 def with_session(command: Command) -> Command:

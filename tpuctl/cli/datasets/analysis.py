@@ -71,7 +71,7 @@ def stats(session: Session, ref: DatasetRef, sample: int, seed: int) -> None:
     """
     from tpuctl.flows.datasets import analysis as flow  # NumPy: not for the other commands
 
-    manifest = steps.manifest(session.context, ref)
+    manifest = steps.manifest(session, ref)
     with show_count("records read") as report:
         found = flow.stats(session.cloud.data_bucket, manifest, report, sample=sample or None, seed=seed)
     if session.as_json:
@@ -223,7 +223,7 @@ def origin_of(session: Session, ref: DatasetRef) -> Origin:
     """Return the dataset that records are drawn from."""
     from tpuctl.flows.datasets.analysis import Origin  # NumPy: not for the other commands
 
-    manifest = steps.manifest(session.context, ref)
+    manifest = steps.manifest(session, ref)
     cloud = session.cloud
     return Origin(cloud.data_bucket, manifest, lambda bucket: cloud.source_objects(bucket))
 
@@ -284,7 +284,7 @@ def diff(session: Session, a: DatasetRef, b: DatasetRef) -> None:
     """
     from tpuctl.flows.datasets import analysis as flow  # NumPy: not for the other commands
 
-    first, second = (steps.manifest(session.context, ref) for ref in (a, b))
+    first, second = (steps.manifest(session, ref) for ref in (a, b))
     with show_count("records read") as report:
         difference = flow.diff(session.cloud.data_bucket, first, second, report)
     if session.as_json:

@@ -70,8 +70,8 @@ def head(session: Session, ref: DatasetRef, split: str, count: int, image: Path 
     Example:
       tpuctl data head digits -n 16 --image digits.png
     """
-    manifest = steps.manifest(session.context, ref)
-    examples, vocabulary = steps.head(session.context, manifest, split, count)
+    manifest = steps.manifest(session, ref)
+    examples, vocabulary = steps.head(session, manifest, split, count)
     _show(session, examples, manifest, vocabulary)
     if image:
         _write_sheet(image, examples, manifest)
@@ -272,9 +272,9 @@ def verify(session: Session, ref: DatasetRef, deep: bool) -> None:
     Example:
       tpuctl data verify digits --deep
     """
-    manifest = steps.manifest(session.context, ref)
+    manifest = steps.manifest(session, ref)
     with show_count("files checked") as report:
-        steps.verify(session.context, manifest, report, deep=deep)
+        steps.verify(session, manifest, report, deep=deep)
     _show_verified(session, manifest, deep=deep)
 
 
@@ -301,7 +301,7 @@ def describe(session: Session, ref: DatasetRef) -> None:
       tpuctl data describe digits
     """
     bucket = session.cloud.data_bucket
-    manifest = steps.manifest(session.context, ref)
+    manifest = steps.manifest(session, ref)
     if session.as_json:
         uri = manifest.ref.uri(bucket.name)
         output.json({"uri": uri, "digest": manifest.digest, "manifest": manifest})
@@ -323,7 +323,7 @@ def ls(session: Session) -> None:
       tpuctl data ls
     """
     bucket = session.cloud.data_bucket
-    manifests = steps.manifests(session.context)
+    manifests = steps.manifests(session)
     session.listed.replace("datasets", (name for item in manifests for name in (item.name, str(item.ref))))
     if session.as_json:
         output.json({"datasets": [rendering.fields(manifest, bucket.name) for manifest in manifests]})

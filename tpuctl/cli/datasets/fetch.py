@@ -191,13 +191,13 @@ def pull(session: Session, ref: DatasetRef, folder: Path | None) -> None:
     Example:
       tpuctl data pull digits --to ./digits-records
     """
-    manifest = steps.manifest(session.context, ref)
+    manifest = steps.manifest(session, ref)
     place = folder or Path(ref.name)
     with (
         resumable(f"Interrupted: {place} has not all of dataset {manifest.ref}.", "what has arrived is kept"),
         show_transfer() as (report, progress),
     ):
-        copy = steps.pull(session.context, manifest, place, report, progress)
+        copy = steps.pull(session, manifest, place, report, progress)
     if session.as_json:
         fields = {"files": copy.files, "bytes": copy.bytes, "kept": copy.kept}
         output.json({"dataset": str(manifest.ref), "folder": str(copy.folder), **fields})

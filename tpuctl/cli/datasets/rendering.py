@@ -147,10 +147,8 @@ def listed_plan(session: Session, request: UploadRequest) -> Iterator[DatasetPla
     """Yield the plan of a request, with progress while its source is listed; the block's end closes it."""
     with ExitStack() as sources:
         with show_count("records listed") as report:
-            dataset_plan = sources.enter_context(steps.opened_plan(session.context, request, report))
-        if warning := steps.traffic_warning(
-            session.context, request, _size(dataset_plan, dataset_plan.bytes)
-        ):
+            dataset_plan = sources.enter_context(steps.opened_plan(session, request, report))
+        if warning := steps.traffic_warning(session, request, _size(dataset_plan, dataset_plan.bytes)):
             output.note(warning)
         yield dataset_plan
 

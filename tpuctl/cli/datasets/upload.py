@@ -77,7 +77,7 @@ def upload(
       tpuctl data upload cats_dogs ./images --runner beam -- --direct_num_workers=4
     """
     _check_runner(session, request, runner, beam_options, keep)
-    steps.check_source(session.context, request)
+    steps.check_source(session, request)
     with listed_plan(session, request) as plan:
         if dry_run:
             _show_requests(session, plan)
@@ -119,7 +119,7 @@ def _upload(
     keep: Path | None,
 ) -> Uploaded:
     with show_conversion(plan.records) as report:
-        return steps.upload(session.context, plan, request, report, keep, beam_options)
+        return steps.upload(session, plan, request, report, keep, beam_options)
 
 
 def _show_requests(session: Session, plan: DatasetPlan) -> None:
@@ -181,7 +181,7 @@ def dataflow(
     from tpuctl.flows.datasets.beam import dataflow as flow  # NumPy: not for other commands
     from tpuctl.flows.datasets.beam import upload as beam
 
-    steps.check_source(session.context, request)
+    steps.check_source(session, request)
     settings = flow.Settings(
         session.config.require("project"),
         region or region_of(session.config.require("zone")),

@@ -42,18 +42,17 @@ def down(session: Session, names: tuple[str, ...], everything: bool, yes: bool, 
     Example:
       tpuctl down
     """
-    context = session.context
-    plan = changes.plan_down(context, names, session.from_flag("zone"), everything=everything)
+    plan = changes.plan_down(session, names, session.from_flag("zone"), everything=everything)
     if dry_run:
-        output.requests(changes.down_requests(context, plan), as_json=session.as_json)
+        output.requests(changes.down_requests(session, plan), as_json=session.as_json)
         return
     count = len(plan.allocations)
     if count:
         runs = runs_at_stake(session, plan.allocations)
-        allocation_table(plan.allocations, session.now, err=True, runs=runs)
+        allocation_table(plan.allocations, session.time, err=True, runs=runs)
         confirm(f"Delete {count} TPU{'s' if count > 1 else ''}?", yes=yes)
     with show_steps() as report:
-        changes.down(context, plan, report)
+        changes.down(session, plan, report)
     session.listed.remove("nodes", (allocation.name for allocation in plan.allocations))
     _show_deleted(session, plan.allocations, plan.zone)
     if everything:
@@ -86,18 +85,17 @@ def stop(session: Session, node: str, yes: bool, dry_run: bool) -> None:
     Example:
       tpuctl stop my-tpu
     """
-    context = session.context
-    plan = power.plan_stop(context.cloud.provider, node, session.from_flag("zone"))
+    plan = power.plan_stop(session.cloud.provider, node, session.from_flag("zone"))
     if dry_run:
-        output.requests(power.stop_requests(context.cloud.provider, plan), as_json=session.as_json)
+        output.requests(power.stop_requests(session.cloud.provider, plan), as_json=session.as_json)
         return
     if plan.change:
         ended = [Allocation((plan.node,))]
-        allocation_table(ended, session.now, err=True, runs=runs_at_stake(session, ended))
+        allocation_table(ended, session.time, err=True, runs=runs_at_stake(session, ended))
         output.note("Its programs end, and others may take its chips: it can fail to start again.")
         confirm(f"Stop {node}?", yes=yes)
     with show_steps() as report:
-        stopped = power.stop(context.cloud.provider, plan, report)
+        stopped = power.stop(session.cloud.provider, plan, report)
     show_nodes(session, [stopped])
     output.note("Its chips do not bill while it is STOPPED; its boot disk does, and so do its data disks.")
     output.hint(f"tpuctl start {stopped.name}", stopped.deletion)
@@ -116,18 +114,17 @@ def start(session: Session, node: str, yes: bool, dry_run: bool) -> None:
     Example:
       tpuctl start my-tpu
     """
-    context = session.context
-    plan = changes.plan_start(context, node, session.from_flag("zone"))
+    plan = changes.plan_start(session, node, session.from_flag("zone"))
     if dry_run:
-        requests = power.start_requests(context.cloud.provider, plan, context.cloud.ssh.login_key())
+        requests = power.start_requests(session.cloud.provider, plan, session.cloud.ssh.login_key())
         output.requests(requests, as_json=session.as_json)
         return
     if plan.change:
-        allocation_table([Allocation((plan.node,))], session.now, err=True)
+        allocation_table([Allocation((plan.node,))], session.time, err=True)
         output.facts({"price per hour": str(session.prices.of(plan.node))}, err=True)
         confirm(f"Start {node}?", yes=yes)
     with show_steps() as report:
-        started = changes.start(context, plan, report)
+        started = changes.start(session, plan, report)
     show_nodes(session, [started])
     output.hint("tpuctl submit SCRIPT")
 
@@ -144,13 +141,12 @@ def extend(session: Session, name: str, duration: int, dry_run: bool) -> None:
     Example:
       tpuctl extend ada-v3-8 2h
     """
-    context = session.context
-    extension = changes.plan_extension(context, name, duration, session.from_flag("zone"))
+    extension = changes.plan_extension(session, name, duration, session.from_flag("zone"))
     if dry_run:
-        output.requests(lifetime.requests(context.cloud.provider, extension), as_json=session.as_json)
+        output.requests(lifetime.requests(session.cloud.provider, extension), as_json=session.as_json)
         return
     with show_steps() as report:
-        lifetime.extend(context.cloud.provider, extension, report)
+        lifetime.extend(session.cloud.provider, extension, report)
     expires = clock.iso(extension.expires)
     if session.as_json:
         output.json({"name": name, "zone": extension.allocation.zone, "expires": expires})
@@ -187,7 +183,7 @@ def reap(session: Session, without_run: int | None, all_users: bool, yes: bool, 
     plan = _plan(session, now, without_run, all_users)
     provider = session.cloud.provider
     if dry_run:
-        noting = note_requests(session.context, plan.allocations)
+        noting = note_requests(session, plan.allocations)
         output.requests([*noting, *flow.requests(provider, plan)], as_json=session.as_json)
         for silent in plan.unreachable:
             output.note(f"Warning: no answer from {silent}: what has expired there is not shown.")
@@ -198,7 +194,7 @@ def reap(session: Session, without_run: int | None, all_users: bool, yes: bool, 
         confirm(f"Delete {count} TPU{'s' if count > 1 else ''}?", yes=yes)
         if not yes:  # while the question waited, somebody may have extended one
             plan = _plan(session, session.cloud.server_time(), without_run, all_users).only(plan)
-    note_preemptions(session.context, plan.allocations)
+    note_preemptions(session, plan.allocations)
     names = [allocation.name for allocation in plan.allocations]
     with show_steps() as report:
         flow.reap(provider, plan, report)

@@ -63,7 +63,7 @@ def note_order(plan: UpPlan) -> None:
 
 def note_far_zones(session: Session, plan: UpPlan) -> None:
     """Warn, in one sentence, of the bill for traffic between the bucket and regions that may be used."""
-    location, bucket = creation.bucket_location(session.context), session.config.get("bucket")
+    location, bucket = creation.bucket_location(session), session.config.get("bucket")
     if location is None and bucket:
         output.note(unread(bucket))
     if location and plan.search.left_out:
@@ -293,7 +293,7 @@ def _up_options(
         "metadata": _metadata(values["metadata"]),
     }
     options = cast("creation.NodeOptions", {**values, **read})
-    return creation.up_options(session.context, accelerator, options, session.typed)
+    return creation.up_options(session, accelerator, options, session.typed)
 
 
 def _refuse_boot_disk(size: str | None) -> None:

@@ -46,7 +46,7 @@ def show_overview(session: Session, overview: Overview) -> None:
     if session.as_json:
         output.json(overview_fields(session, overview))
         return
-    overview_table(session, overview, session.now)
+    overview_table(session, overview, session.time)
     note_unlisted(overview.inventory)
     if overview.workload.unknown:
         output.note(f"Which runs work there is not known: {overview.workload.unknown}")
@@ -102,7 +102,7 @@ def runs_at_stake(session: Session, allocations: Iterable[Allocation]) -> Mappin
     reasons = dict.fromkeys(result.error.message for result in results if result.error)
     for reason in reasons:
         output.note(f"Warning: which runs this ends is not known: {reason}")
-    texts = {result.item.id.uid: _stakes(result, session.now) for result in results}
+    texts = {result.item.id.uid: _stakes(result, session.time) for result in results}
     free = [node for node in nodes if not texts[node.id.uid]]
     unlisted = within(lambda: fanout(lambda node: session.witnesses.beside(node.id), free)).value or ()
     others = {result.item.id.uid: ", ".join(result.value or ()) for result in unlisted}
@@ -192,7 +192,7 @@ def node_fields(session: Session, overview: Overview, node: Node) -> dict[str, o
     """Return what is known of a node."""
     announced, run = overview.maintenance.get(node.id.uid), overview.workload.newest.get(node.id.uid)
     price = session.prices.of(node)
-    cost = cost_so_far(node, price, session.now)
+    cost = cost_so_far(node, price, session.time)
     return {
         "name": node.name,
         "project": node.id.project,
@@ -204,7 +204,7 @@ def node_fields(session: Session, overview: Overview, node: Node) -> dict[str, o
         "health_description": node.health_description,
         "symptoms": list(node.symptoms),
         "maintenance": announced,
-        "notes": list(overview.troubles(node, session.now)),
+        "notes": list(overview.troubles(node, session.time)),
         "run": run_fields(run) if run else None,
         "expires": expiry(node),
         "idle_seconds": idle_limit(node),

@@ -66,23 +66,22 @@ def up(
     Example:
       tpuctl up v3-8 --spot
     """
-    context = session.context
-    search = creation.search_of(context, options, zones, race=race, wait=wait_capacity, detach=detach)
+    search = creation.search_of(session, options, zones, race=race, wait=wait_capacity, detach=detach)
     try:
-        plan = creation.plan(context, options, lifetime, search)
+        plan = creation.plan(session, options, lifetime, search)
     except NoFrameworkError as error:
         if yes or not sys.stdin.isatty():
             raise
         output.note(error.message)
         options = replace(options, framework=_framework())
-        plan = creation.plan(context, options, lifetime, search)
+        plan = creation.plan(session, options, lifetime, search)
     if dry_run:
-        output.requests(creation.requests(context, plan), as_json=session.as_json)
+        output.requests(creation.requests(session, plan), as_json=session.as_json)
         note_order(plan)
         return None
     ask(session, plan, yes=yes)
     with show_steps() as report:
-        allocation = creation.create(context, plan, report)
+        allocation = creation.create(session, plan, report)
     with saying_bill(allocation.name, allocation.zone, f"Delete it: {allocation.deletion}"):
         session.listed.add("nodes", allocation.name)
         show_inventory(session, Inventory((allocation,)))
@@ -110,7 +109,7 @@ def ask(
     """
     name = plan.options.name
     if plan.ended:
-        allocation_table(plan.ended, session.now, err=True)
+        allocation_table(plan.ended, session.time, err=True)
         zones = ", ".join(item.zone for item in plan.ended)
         where = f" in {zones}" if plan.existing else ""
         output.note(f"'{name}'{where} has ended: it is deleted first.")
@@ -163,7 +162,7 @@ def show_plan(session: Session, plan: UpPlan, more: Mapping[str, str] = NO_FACTS
         **_served(plan),
         "spot": "yes" if request.spot else "no",
         **_queue_facts(plan),
-        "price per hour": creation.price_text(session.context, plan),
+        "price per hour": creation.price_text(session, plan),
         "time to live": lifetime_text(plan.options.lifetime),
     }
     output.facts({**content, **more}, err=True)

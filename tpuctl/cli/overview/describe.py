@@ -73,7 +73,7 @@ def _fields(part: _Part | None) -> dict[str, object]:
 def _tpu(session: Session, name: str) -> tuple[Description | None, TpuctlError | None]:
     """Return what is known of a TPU of this name, or why there is nothing: a run may have the name."""
     try:
-        return calls.describe(session.context, name, session.from_flag("zone")), None
+        return calls.describe(session, name, session.from_flag("zone")), None
     except TpuctlError as error:
         return None, error
 
@@ -91,7 +91,7 @@ def _run(session: Session, name: str, *, is_needed: bool, missing: TpuctlError |
         if stored is None:
             raise StoredRun(bucket, name).not_found()
         stored.warn = session.warn
-        description = steps.describe(session.context, stored)
+        description = steps.describe(session, stored)
         facts = list(description.facts())
     except TpuctlError as error:
         if not is_needed:

@@ -38,12 +38,12 @@ def ls(session: Session, all_users: bool, watch: bool) -> None:
     Example:
       tpuctl ls --json
     """
-    context, zone = session.context, session.from_flag("zone")
-    keepers = KeeperNotes(context.cloud.provider)
+    zone = session.from_flag("zone")
+    keepers = KeeperNotes(session.cloud.provider)
 
     def take() -> tuple[Inventory, Overview]:
-        overview = calls.every_overview(context, zone, keepers)
-        return overview.inventory, overview if all_users else calls.own(context, overview)
+        overview = calls.every_overview(session, zone, keepers)
+        return overview.inventory, overview if all_users else calls.own(session, overview)
 
     if watch:
         watch_overview(session, lambda: take()[1])

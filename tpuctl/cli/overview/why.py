@@ -23,7 +23,7 @@ def why(session: Session, name: str) -> None:
     """
     zone = session.from_flag("zone")
     provider = session.cloud.provider
-    story = tell(provider, lambda: session.cloud.bucket, name, zone, session.now, session.warn)
+    story = tell(provider, lambda: session.cloud.bucket, name, zone, session.time, session.warn)
     if session.as_json:
         events = [{"at": event.at, "from": event.source, "text": event.text} for event in story.events]
         shown = {"name": name, "events": events, "now": story.now, "unknown": story.gaps}

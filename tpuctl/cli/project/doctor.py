@@ -79,7 +79,7 @@ def _live(session: Session, stages: Sequence[int], report: Path, *, yes: bool) -
     from tpuctl.client.first_day import FirstDay
 
     with show_steps() as say:
-        day = FirstDay(session.context, say, lambda finding: None if session.as_json else _show(finding))
+        day = FirstDay(session, say, lambda finding: None if session.as_json else _show(finding))
         try:
             for number in sorted(set(stages)):
                 _stage(session, day, number, yes=yes)

@@ -53,13 +53,12 @@ def cp(session: Session, paths: tuple[str, ...], worker: str | None, recursive: 
         raise UsageError("There is no destination.", hint="tpuctl cp FILE NAME:\ntpuctl cp NAME:FILE .")
     request = parse_copy(paths[:-1], paths[-1])
     hosts = find(session, request.host, chosen_workers(request.host, worker, ALL_WORKERS))
-    context = session.context
     if dry_run:
-        output.requests(calls.admissions(context, hosts), as_json=session.as_json)
+        output.requests(calls.admissions(session, hosts), as_json=session.as_json)
         return
     hosts = reach(session, hosts)
     with show_bytes(hosts.workers) as report:
-        results = calls.copy(context, hosts, request, report)
+        results = calls.copy(session, hosts, request, report)
     _show(session, hosts.node.name, results)
 
 

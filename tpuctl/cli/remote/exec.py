@@ -89,7 +89,7 @@ def find_run(session: Session, run: str, name: str | None, worker: str | None) -
 
     if name:
         raise UsageError("A run is on its own TPU.", hint="Leave out NAME, or --run; --worker 3 is worker 3.")
-    return hosts_of(session.context, run, parse_workers(worker or "0"))
+    return hosts_of(session, run, parse_workers(worker or "0"))
 
 
 def require_one(hosts: Hosts) -> Hosts:
@@ -141,13 +141,13 @@ def _proxy(session: Session, node: Node, worker: int) -> str:
 
 def find(session: Session, host: HostName, workers: WorkerSet) -> Hosts:
     """Return the workers that are to be reached; sends reads only."""
-    return calls.find(session.context, host, workers, session.from_flag("zone"))
+    return calls.find(session, host, workers, session.from_flag("zone"))
 
 
 def reach(session: Session, hosts: Hosts) -> Hosts:
     """Return the hosts once our key logs in on them; sends something only if it does not yet."""
     with show_steps() as report:
-        return calls.reach(session.context, hosts, report)
+        return calls.reach(session, hosts, report)
 
 
 @click.command("exec", cls=AfterDashes)
@@ -197,14 +197,13 @@ def execute(
         hosts = find(session, host, chosen_workers(host, worker, ALL_WORKERS))
     if raw and (len(hosts.workers) > 1 or folder or session.as_json):
         raise UsageError("--raw is for one worker, without --json.", hint="Name it: --worker 0")
-    context = session.context
     if dry_run:
-        output.requests(calls.admissions(context, hosts), as_json=session.as_json)
+        output.requests(calls.admissions(session, hosts), as_json=session.as_json)
         return None
     hosts = reach(session, hosts)
 
     def start(take: Callable[[Output], None]) -> Results:
-        return calls.execute(context, hosts, argv, take, timeout)
+        return calls.execute(session, hosts, argv, take, timeout)
 
     with ExitStack() as stack:
         files = stack.enter_context(OutputFiles(folder, hosts.workers)) if folder else None

@@ -58,10 +58,9 @@ def cancel(session: Session, run: str, grace: int, is_forced: bool, yes: bool, d
     Example:
       tpuctl cancel digits-20260131-120000 --grace 2m
     """
-    context = session.context
-    plan = steps.plan_cancel(context, run, grace, is_forced=is_forced, is_rehearsal=dry_run)
+    plan = steps.plan_cancel(session, run, grace, is_forced=is_forced, is_rehearsal=dry_run)
     if dry_run:
-        output.requests(steps.cancel_requests(context, plan), as_json=session.as_json)
+        output.requests(steps.cancel_requests(session, plan), as_json=session.as_json)
         return
     if isinstance(plan, HostCancelPlan):
         bucket = session.cloud.bucket.name
@@ -69,7 +68,7 @@ def cancel(session: Session, run: str, grace: int, is_forced: bool, yes: bool, d
     elif not plan.is_over:
         confirm(_question(plan), yes=yes)
     with show_steps() as report:
-        cancellation = steps.cancel(context, plan, report)
+        cancellation = steps.cancel(session, plan, report)
     if isinstance(plan, HostCancelPlan):
         _show_hosts(session, plan)
     else:
@@ -200,7 +199,7 @@ def _run(session: Session, name: str, seconds: float) -> StoredRun | None:
 
 def _wait_for_run(session: Session, run: StoredRun, seconds: float) -> None:
     with show_steps() as report:
-        verdict = steps.await_end(session.context, run, seconds, lambda text: report(f"{run.name}: {text}"))
+        verdict = steps.await_end(session, run, seconds, lambda text: report(f"{run.name}: {text}"))
     error = flow.failure_of(verdict)
     if error:
         raise error
@@ -213,6 +212,6 @@ def _wait_for_run(session: Session, run: StoredRun, seconds: float) -> None:
 
 def _wait_for_node(session: Session, name: str, seconds: float) -> None:
     with show_steps() as report:
-        allocation = changes.await_ready(session.context, name, session.from_flag("zone"), seconds, report)
+        allocation = changes.await_ready(session, name, session.from_flag("zone"), seconds, report)
     show_inventory(session, Inventory((allocation,)))
     output.hint("tpuctl submit SCRIPT")

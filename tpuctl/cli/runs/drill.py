@@ -63,7 +63,7 @@ def _drill_tpu(session: Session, name: str, worker: int, owner: str, *, yes: boo
     if dry_run:
         output.requests([provider.http_request(plan.change)], as_json=session.as_json)
         return
-    allocation_table([Allocation((plan.node,))], session.now, err=True)
+    allocation_table([Allocation((plan.node,))], session.time, err=True)
     names = ", ".join(run.name for run in plan.runs)
     output.note(f"Running there: {names}." if names else "No run of this bucket is on it.")
     output.note("It can end what runs there, as a maintenance by the provider can.")

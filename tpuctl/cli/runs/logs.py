@@ -125,7 +125,7 @@ def logs(
     if raw and (session.as_json or timestamps):
         other = "--json" if session.as_json else "--timestamps"
         raise UsageError(f"--raw and {other} are two forms of a log.", hint="Remove one of them.")
-    stored = steps.find(session.context, run)
+    stored = steps.find(session, run)
     attempt = steps.attempt_of(stored, number)
     hides = not (verbose or raw or session.as_json) and hides_startup_lines(stored.record)
     splits = None if session.as_json or text or tail is not None else _splits(hides=hides)
@@ -215,7 +215,7 @@ def _follow(
 ) -> Verdict:
     stored.warn = screen.warner(session.warn)
     try:
-        witnesses = session.context.witnesses
+        witnesses = session.witnesses
         verdict = follow_lines(
             stored, witnesses, reader, screen.show, tail, show_unfinished=screen.show_unfinished
         )

@@ -75,12 +75,11 @@ def pull(
     if latest and step is not None:
         raise UsageError("--latest and --step exclude each other.", hint="Name the step, or take the newest.")
     selection = Selection(PARTS if only is None else only, step, latest, unfinished)
-    context = session.context
-    stored = steps.find(context, run)
+    stored = steps.find(session, run)
     place = folder or Path(stored.name)
     problem = f"Interrupted: {place} has not all of run '{stored.name}'."
     with resumable(problem, "what has arrived is kept"), show_transfer() as (report, progress):
-        result, state = steps.pull(context, stored, place, report, selection, progress, follow=follow)
+        result, state = steps.pull(session, stored, place, report, selection, progress, follow=follow)
     _finish(session, stored, result, state)
 
 

@@ -50,9 +50,9 @@ def diff(session: Session, first: str, second: str) -> None:
 
 
 def _side(session: Session, name: str) -> Side:
-    run = steps.find(session.context, name)
+    run = steps.find(session, name)
     run.record  # noqa: B018  read for its error
-    witnesses = session.context.witnesses
+    witnesses = session.witnesses
     return Side(run, settle(run, witnesses).verdict if run.attempt_numbers() else run.verdict())
 
 
@@ -199,12 +199,12 @@ def export(session: Session, run: str, path: Path | None, with_data: bool) -> No
     Example:
       tpuctl export digits-20260131-120000 --to digits.tar.gz --with-data
     """
-    stored = steps.find(session.context, run)
+    stored = steps.find(session, run)
     place = path or Path(f"{stored.name}.tar.gz")
     if place.exists():
         raise UsageError(f"There is a file {place} already.", hint="Name another one: --to FILE")
     stored.record  # noqa: B018  read for its error
-    verdict = _ended(stored.name, settle(stored, session.context.witnesses)).verdict
+    verdict = _ended(stored.name, settle(stored, session.witnesses)).verdict
     assert verdict
     with show_steps() as report:
         written = write_archive(

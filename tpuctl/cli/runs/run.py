@@ -115,7 +115,7 @@ def run(
     Example:
       tpuctl run jobs/digits.py --up v3-8 --spot --down -- --epochs 30
     """
-    name = check_name(request.name) if request.name else new_name(request, session.now)
+    name = check_name(request.name) if request.name else new_name(request, session.time)
     typed = with_options(session.typed or ("run", str(request.script)), {"--name": name})
     whole = WholeRun(
         run=name,
@@ -131,7 +131,7 @@ def run(
         policy=policy,
         is_named=bool(request.name),
     )
-    steps = Steps(session.context, whole, Screen(session, whole, yes=yes))
+    steps = Steps(session, whole, Screen(session, whole, yes=yes))
     if dry_run:
         output.requests(steps.requests(), as_json=session.as_json)
         return

@@ -180,7 +180,7 @@ def runs(
         return
     conditions = [TagCondition.parse(tag) for tag in tags]
     selection = Selection(states, datasets, since, limit or None, conditions)
-    page = steps.page(session.context, selection)
+    page = steps.page(session, selection)
     columns = columns or shown(page.runs)
     lines = _lines(session, page, columns)
     session.listed.replace("runs", page.names[-MOST_NAMES:])

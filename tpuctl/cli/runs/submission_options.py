@@ -111,7 +111,7 @@ def on_free_node(session: Session, plan: SubmitPlan, policy: Policy, typed: Sequ
     `typed` are the words of the command. Raises BusyError without a policy, DeclinedError for a no.
     """
     try:
-        return busy.on_free_node(session.context, plan, policy, typed, output.note, show_steps)
+        return busy.on_free_node(session, plan, policy, typed, output.note, show_steps)
     except BusyError as error:
         if plan.node.slices or not sys.stdin.isatty():
             raise
@@ -275,11 +275,9 @@ def _request(
         environment=variables,
         stored=stored,
         python=python or "",
-        python_archives=requests.python_archives(session.context),
+        python_archives=requests.python_archives(session),
         code_limit=code_limit * 1_000_000,
         secrets=tuple(pair.partition("=")[0] for pair in secrets),
-        restarts=requests.restart_request(
-            session.context, restarts, restarts_on_failure, restart_zones, max_price
-        ),
+        restarts=requests.restart_request(session, restarts, restarts_on_failure, restart_zones, max_price),
         **same,
     )

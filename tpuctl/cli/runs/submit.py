@@ -77,20 +77,19 @@ def start_planned(
     session: Session, plan: SubmitPlan, policy: Policy, *, is_attached: bool = False, dry_run: bool = False
 ) -> None:
     """Start a planned run and show it, or show the requests."""
-    context = session.context
     for text in plan.notes:
         output.note(text)
     if dry_run:
         show_settings(session, plan)
-        output.requests(submission.requests(context, plan), as_json=session.as_json)
+        output.requests(submission.requests(session, plan), as_json=session.as_json)
         return
     plan = on_free_node(session, plan, policy, session.typed)
-    plan = submission.admit(context, plan, output.note)
+    plan = submission.admit(session, plan, output.note)
     try:
         with show_late_count() as report:
-            started = submission.start(context, plan, output.note, report)
+            started = submission.start(session, plan, output.note, report)
     except TpuctlError as error:
-        lost = _to_be_restarted(context, error) if is_attached else None
+        lost = _to_be_restarted(session, error) if is_attached else None
         if lost is None:
             raise
         output.note(error.message)
@@ -104,7 +103,7 @@ def start_planned(
         if is_attached:
             from tpuctl.cli.runs.logs import attach  # slow to import, and not always needed
 
-            attach(session, steps.named(context, name))
+            attach(session, steps.named(session, name))
     except (KeyboardInterrupt, InterruptedByUser) as interrupt:
         if isinstance(interrupt, InterruptedByUser) and interrupt.facts.get("may_bill"):
             raise  # it says what was being made or deleted
@@ -127,7 +126,7 @@ def _plan(session: Session, request: SubmitRequest, report: Report, made: ExitSt
     Whatever ends `made` after that says what bills; without it nobody is asked.
     """
     try:
-        return submission.plan(session.context, request, report)
+        return submission.plan(session, request, report)
     except NoTpuError as error:
         if made is None or session.as_json or not sys.stdin.isatty():
             raise
@@ -144,7 +143,7 @@ def _plan(session: Session, request: SubmitRequest, report: Report, made: ExitSt
         tpu = up.main([error.accelerator, *options], "tpuctl up", standalone_mode=False)
         commands = joined_hints(f"Use it: {again(session.typed)}", f"Delete it: {tpu.deletion}")
         made.enter_context(saying_bill(tpu.name, tpu.zone, commands))
-        return submission.plan(session.context, request, report)
+        return submission.plan(session, request, report)
 
 
 _PLACES = ("target", "project", "zone", "bucket")
@@ -222,9 +221,8 @@ def resubmit(
       tpuctl resubmit digits-20260131-120000
       tpuctl resubmit digits-20260131-120000 --on big -- --lr 0.1
     """
-    context = session.context
     values = variables_of(environment, env_files, secrets, (), os.environ)
     names = tuple(pair.partition("=")[0] for pair in secrets)
     request = RepeatRequest(name, tpu, changes, is_all, values, names)
-    plan = submission.plan_again(context, steps.find(context, run), request)
+    plan = submission.plan_again(session, steps.find(session, run), request)
     start_planned(session, plan, policy, dry_run=dry_run)

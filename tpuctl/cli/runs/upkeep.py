@@ -108,11 +108,10 @@ def rm(session: Session, run: tuple[str, ...], yes: bool, dry_run: bool) -> None
     Example:
       tpuctl rm digits-20260131-120000
     """
-    context = session.context
-    stored = [steps.named(context, name) for name in dict.fromkeys(run)]
-    plans = calls.plan_removals(context, stored, is_rehearsal=dry_run)
+    stored = [steps.named(session, name) for name in dict.fromkeys(run)]
+    plans = calls.plan_removals(session, stored, is_rehearsal=dry_run)
     if dry_run:
-        output.requests(removal.requests(context.cloud.bucket, plans), as_json=session.as_json)
+        output.requests(removal.requests(session.cloud.bucket, plans), as_json=session.as_json)
         return
     remove_all(session, plans, yes=yes)
     output.hint("tpuctl runs")
@@ -126,7 +125,7 @@ def remove_all(session: Session, plans: Sequence[RemovalPlan], *, yes: bool) -> 
         show_plans(session, plans)
     confirm(f"Remove {_count(len(plans), 'run')}?", yes=yes)
     with show_steps() as report:
-        counts = calls.remove(session.context, plans, report)
+        counts = calls.remove(session, plans, report)
     session.listed.remove("runs", list(counts))
     _show_removed(session, plans, counts)
 
@@ -215,12 +214,12 @@ def note(session: Session, run: str, text: tuple[str, ...], dry_run: bool) -> No
     Example:
       tpuctl note digits-20260131-120000 "the rate was too high: see run digits-2"
     """
-    change = calls.noting(session.context, steps.named(session.context, run), " ".join(text))
+    change = calls.noting(session, steps.named(session, run), " ".join(text))
     _change(session, run, change, dry_run=dry_run)
 
 
 def _change(session: Session, name: str, change: Change, *, dry_run: bool) -> None:
-    run = steps.named(session.context, name)
+    run = steps.named(session, name)
     if dry_run:
         output.requests(collection.requests(run, change), as_json=session.as_json)
         return

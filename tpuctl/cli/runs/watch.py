@@ -68,15 +68,15 @@ def watch(
       tpuctl watch --all --once
     """
     values = variables_of(environment, env_files, secrets, (), os.environ)
-    stored = steps.to_watch(session.context, runs, everything=everything)
+    stored = steps.to_watch(session, runs, everything=everything)
     if dry_run:
         _rehearse(session, stored, values)
         return
-    for run in steps.unknown_runs(session.context, stored):
+    for run in steps.unknown_runs(session, stored):
         _ask(session, run, yes=yes)
     with show_steps() as report:
         own = tools(session, report, values)
-        for event in steps.watched(session.context, stored, own, once=once):
+        for event in steps.watched(session, stored, own, once=once):
             _show(session, event)
     if not once:
         _end(stored)
@@ -109,7 +109,7 @@ def _ask(session: Session, stored: StoredRun, *, yes: bool) -> None:
         err=True,
     )
     confirm("It was not submitted from here. Start it again whenever it is lost?", yes=yes)
-    steps.confirm_restarts(session.context, stored)
+    steps.confirm_restarts(session, stored)
 
 
 def _rehearse(session: Session, stored: list[StoredRun], values: dict[str, str]) -> None:
@@ -117,7 +117,7 @@ def _rehearse(session: Session, stored: list[StoredRun], values: dict[str, str])
     with show_steps() as report:
         watcher_tools = tools(session, report, values)
         chosen = stored or open_runs(session.cloud.bucket, session.owner)
-        unknown = steps.unknown_runs(session.context, chosen)
+        unknown = steps.unknown_runs(session, chosen)
         for run in unknown:
             session.warn(f"Run '{run.name}' was submitted elsewhere: 'tpuctl watch {run.name}' asks first.")
         known = [run for run in chosen if run not in unknown]
@@ -129,7 +129,7 @@ def starts_again(session: Session, stored: StoredRun, verdict: Verdict) -> bool:
     """Start a run of this user's again, if its policy allows that, and return whether it is one's own."""
     if not is_own(stored, session.owner):
         return False
-    if steps.unknown_runs(session.context, [stored]):
+    if steps.unknown_runs(session, [stored]):
         session.warn(
             f"Run '{stored.name}' was submitted elsewhere: it is not started again from here, unless by"
             f" 'tpuctl watch {stored.name}'."
@@ -161,7 +161,7 @@ def delete_what_was_made(session: Session, stored: StoredRun) -> None:
 
 def tools(session: Session, report: Report, values: dict[str, str] | None = None) -> Tools:
     """Return what a watcher of this session works with."""
-    return steps.tools(session.context, report, values)
+    return steps.tools(session, report, values)
 
 
 def _show(session: Session, event: WatchEvent) -> None:
