@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tpuctl.atomic_files import replace_file
@@ -26,34 +26,36 @@ Entries = dict[str, tuple[float, list[str]]]
 
 
 class NameCache:
-    """The names of several scopes in one file; whatever is wrong with the file, it is empty."""
+    """The names of several kinds in one file; whatever is wrong with the file, it is empty."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, scope: Callable[[str], str] = str) -> None:
+        """`scope` returns the key of a kind in the file."""
         self._path = path
+        self._key = scope
 
-    def names(self, scope: str) -> list[str]:
+    def names(self, kind: str) -> list[str]:
         """Return the names that were listed in the last minutes; no network, and nothing is written."""
-        listed, names = self._read().get(scope, (0.0, []))
+        listed, names = self._read().get(self._key(kind), (0.0, []))
         return names if 0 <= time.time() - listed < FRESH else []
 
-    def replace(self, scope: str, names: Iterable[str]) -> None:
-        """Take the complete list of a scope; a folder that cannot be written is left as it is."""
+    def replace(self, kind: str, names: Iterable[str]) -> None:
+        """Take the complete list of a kind; a folder that cannot be written is left as it is."""
         fresh = {key: entry for key, entry in self._read().items() if time.time() - entry[0] < FRESH}
-        fresh[scope] = (time.time(), list(dict.fromkeys(filter(_is_plain, names)))[-MOST_NAMES:])
+        fresh[self._key(kind)] = (time.time(), list(dict.fromkeys(filter(_is_plain, names)))[-MOST_NAMES:])
         try:
             make_private_folder(self._path.parent)
             replace_file(self._path, [json.dumps(fresh).encode()], mode=FILE_MODE)
         except OSError:
             pass  # completion is a convenience: no command fails for it
 
-    def add(self, scope: str, name: str) -> None:
-        """Take a new name of a scope."""
-        self.replace(scope, [*self.names(scope), name])
+    def add(self, kind: str, name: str) -> None:
+        """Take a new name."""
+        self.replace(kind, [*self.names(kind), name])
 
-    def remove(self, scope: str, names: Iterable[str]) -> None:
-        """Drop names of a scope."""
+    def remove(self, kind: str, names: Iterable[str]) -> None:
+        """Drop names that no longer exist."""
         dropped = set(names)
-        self.replace(scope, [name for name in self.names(scope) if name not in dropped])
+        self.replace(kind, [name for name in self.names(kind) if name not in dropped])
 
     def _read(self) -> Entries:
         try:

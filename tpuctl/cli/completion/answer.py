@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,28 +23,12 @@ from tpuctl.config.files import state_folder
 from tpuctl.local.name_cache import NameCache
 
 
-class ListedNames:
+class ListedNames(NameCache):
     """The names of nodes, runs and datasets that commands have listed in the last minutes."""
 
     def __init__(self, config: Config) -> None:
+        super().__init__(state_folder() / "completion" / "names.json", self._scope)
         self._config = config
-        self._cache = NameCache(state_folder() / "completion" / "names.json")
-
-    def names(self, kind: str) -> list[str]:
-        """Return the names of a kind."""
-        return self._cache.names(self._scope(kind))
-
-    def replace(self, kind: str, names: Iterable[str]) -> None:
-        """Take all names of a kind."""
-        self._cache.replace(self._scope(kind), names)
-
-    def add(self, kind: str, name: str) -> None:
-        """Take a new name."""
-        self._cache.add(self._scope(kind), name)
-
-    def remove(self, kind: str, names: Iterable[str]) -> None:
-        """Drop names that no longer exist."""
-        self._cache.remove(self._scope(kind), names)
 
     def _scope(self, kind: str) -> str:
         bucket = self._config.get("data_bucket") if kind == "datasets" else None
