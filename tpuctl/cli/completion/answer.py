@@ -11,22 +11,25 @@ import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click import shell_completion
 from click.shell_completion import CompletionItem
 
 from tpuctl.cli.groups import COMPLETION
-from tpuctl.config import Config
-from tpuctl.config.files import state_folder
 from tpuctl.local.name_cache import NameCache
+
+if TYPE_CHECKING:
+    from tpuctl.config import Config
 
 
 class ListedNames(NameCache):
     """The names of nodes, runs and datasets that commands have listed in the last minutes."""
 
     def __init__(self, config: Config) -> None:
+        from tpuctl.config.files import state_folder  # msgspec: not for the names of options
+
         super().__init__(state_folder() / "completion" / "names.json", self._scope)
         self._config = config
 
