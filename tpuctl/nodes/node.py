@@ -185,14 +185,6 @@ class Node(Owned):
     spec: NodeSpec = field(default_factory=NodeSpec)
 
     @property
-    def name(self) -> str:
-        return self.id.name
-
-    @property
-    def zone(self) -> str:
-        return self.id.zone
-
-    @property
     def hosts(self) -> int:
         """How many hosts it has: of a type that the catalogue lacks, as many as the provider lists."""
         if self.slices:

@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING
 
 from tpuctl.host.keeper.records import BUCKET
 
+if TYPE_CHECKING:
+    from tpuctl.nodes.node import NodeId
+    from tpuctl.nodes.queued_resources import QueuedResourceId
+
 LABEL = "managed-by"
 LABEL_VALUE = "tpuctl"
 TERRAFORM = "terraform"
@@ -43,13 +47,21 @@ class Owned:
     if TYPE_CHECKING:  # fields of the one, properties of the other
 
         @property
-        def name(self) -> str: ...
+        def id(self) -> NodeId | QueuedResourceId: ...
 
         @property
         def labels(self) -> Mapping[str, str]: ...
 
         @property
         def metadata(self) -> Mapping[str, str]: ...
+
+    @property
+    def name(self) -> str:
+        return self.id.name
+
+    @property
+    def zone(self) -> str:
+        return self.id.zone
 
     @property
     def deletion(self) -> str:

@@ -82,14 +82,6 @@ class QueuedResource(Owned):
     """Why it failed, as an error to raise."""
 
     @property
-    def name(self) -> str:
-        return self.id.name
-
-    @property
-    def zone(self) -> str:
-        return self.id.zone
-
-    @property
     def is_preempted(self) -> bool:
         """Whether the provider took back a node of it, which ends the others, too."""
         is_suspended = self.state in (QueueState.SUSPENDING, QueueState.SUSPENDED)

@@ -286,12 +286,8 @@ class Allocation(Owned):
     queued_resource: QueuedResource | None = None
 
     @property
-    def name(self) -> str:
-        return self._first.name
-
-    @property
-    def zone(self) -> str:
-        return self._first.zone
+    def id(self) -> NodeId | QueuedResourceId:
+        return self._first.id
 
     @property
     def names(self) -> frozenset[str]:
