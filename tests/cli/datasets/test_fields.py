@@ -10,7 +10,7 @@ import pytest
 from tests.running_simulator import CommandResult, RunningSimulator
 
 Tpuctl = Callable[..., CommandResult]
-DATASET = "name version uri records bytes shards splits classes skipped digest"
+DATASET = "name version uri records bytes shards file_format splits classes skipped digest"
 CSV = "x,label\n1,a\n2,b\n3,a\n4,b\n"
 
 
