@@ -56,7 +56,8 @@ _PLACES = {
     "client.runs.client": ("SubmitOptions",),
     "client.runs.plans": ("RunPlan",),
     "client.runs.records": (
-        "AttemptInfo", "CostGroup", "CostReport", "LogCallback", "LogLine", "RunCopy", "RunEnd", "RunResult",
+        "AttemptInfo", "CostGroup", "CostReport", "LogCallback", "LogLine", "RunCopy", "RunEnd",
+        "RunResult",
     ),
     "client.runs.run": ("Run",),
     "display": ("Cost", "Fact", "Record"),

@@ -155,7 +155,7 @@ READERS = {
     "tpuctl/flows/overview/story.py": {"bucket_objects.decode"},
     "tpuctl/flows/overview/views.py": {"bucket_objects.decode"},
     "tpuctl/flows/runs/checkpoints.py": {"decode"},
-    "tpuctl/flows/runs/evidence/witnesses.py": {"decode", "bucket_objects.decode"},
+    "tpuctl/flows/runs/evidence/witnesses.py": {"bucket_objects.decode", "decode"},
     "tpuctl/flows/runs/pull.py": {"decode"},
     "tpuctl/flows/runs/stored_attempt.py": {"decode"},
     "tpuctl/flows/runs/stored_run.py": {"decode"},

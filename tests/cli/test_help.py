@@ -155,7 +155,7 @@ def test_help_imports_neither_clients_nor_rich() -> None:
 
 
 def test_to_list_tpus_and_follow_logs_imports_nothing_that_creates_packs_or_draws() -> None:
-    program = "import tpuctl.cli.overview.ls, tpuctl.cli.runs.logs, sys; print(*sys.modules)"
+    program = "import tpuctl.cli.overview, tpuctl.cli.runs.logs, sys; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.local.object_names import UnsafeNameError, local_parts
+from tpuctl.local.confined_folder import UnsafeNameError, local_parts
 
 GIT = [
     ".git", ".GIT", ".Git", ".git ", ".git.", ".git . .", "git~1", "GIT~1", "git~2", ".g\u200cit",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.local.object_names import UnsafeNameError
+from tpuctl.local.confined_folder import UnsafeNameError
 from tpuctl.local.private_folder import Fold, Places, fold_of
 
 

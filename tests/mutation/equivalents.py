@@ -22,11 +22,11 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "if len(batch) >= _MOST_AT_ONCE or size > _LARGEST_BATCH:",
         "if len(batch) >= _MOST_AT_ONCE or size >= _LARGEST_BATCH:",
     ): "batches of any size give the same samples, and one byte is no difference to memory",
-    ("tpuctl/sim/gcs/storage/composing.py", "@lru_cache(maxsize=64)", "@lru_cache(maxsize=640)"): (
+    ("tpuctl/sim/gcs/storage/store.py", "@lru_cache(maxsize=64)", "@lru_cache(maxsize=640)"): (
         "a cache that holds more gives the same matrices"
     ),
     (
-        "tpuctl/sim/gcs/storage/composing.py",
+        "tpuctl/sim/gcs/storage/store.py",
         "one_bit: Matrix = (POLYNOMIAL, *(1 << bit for bit in range(31)))",
         "one_bit: Matrix = (POLYNOMIAL, *(1 << bit for bit in range(310)))",
     ): "a register has 32 bits, so no column after the 32nd is ever added",

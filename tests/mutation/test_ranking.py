@@ -26,7 +26,7 @@ def test_tests_that_import_the_module_come_next_and_those_that_take_long_last() 
 
 
 def test_tests_that_have_the_words_of_the_function_come_sooner() -> None:
-    module = "tpuctl/sim/world/queue/provisioning.py"
+    module = "tpuctl/sim/world/queue.py"
     source = (ROOT / module).read_text().splitlines()
     line = next(number for number, text in enumerate(source, 1) if "Code.CANCELLED" in text)
     without, place = (ranked(module, at).index("tests/sim/tpu/queue/test_timeline.py") for at in (1, line))

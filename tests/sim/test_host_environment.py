@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.sim import guest
-from tpuctl.sim.host_environment import HostEnvironment
+from tpuctl.sim.client_environment import HostEnvironment
 from tpuctl.sim.records import Host
 
 PROXY, STORAGE = "http://127.0.0.1:1234", "http://127.0.0.1:5678"

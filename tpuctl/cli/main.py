@@ -40,9 +40,9 @@ def show_help(ctx: click.Context, command: tuple[str, ...]) -> object:
 COMMANDS = {
     "up": ("tpuctl.cli.nodes.up", "Create a TPU, or use the existing one, and wait for SSH on every host."),
     "wait": ("tpuctl.cli.runs.cancel", "Wait until a TPU is READY, or until a run has ended."),
-    "ls": ("tpuctl.cli.overview.ls", "List TPUs, in every zone."),
-    "describe": ("tpuctl.cli.overview.describe", "Show everything that is known of a TPU or a run."),
-    "why": ("tpuctl.cli.overview.why", "Tell the story of a TPU, and what to do now."),
+    "ls": ("tpuctl.cli.overview", "List TPUs, in every zone."),
+    "describe": ("tpuctl.cli.overview", "Show everything that is known of a TPU or a run."),
+    "why": ("tpuctl.cli.overview", "Tell the story of a TPU, and what to do now."),
     "down": ("tpuctl.cli.nodes.changes", "Delete TPUs, so that they stop billing."),
     "stop": ("tpuctl.cli.nodes.changes", "Stop a TPU of one host: its chips stop billing, its disk stays."),
     "start": ("tpuctl.cli.nodes.changes", "Start a stopped TPU, and wait for SSH on its host."),
@@ -113,7 +113,7 @@ COMMANDS = {
     ),
     "sim": ("tpuctl.cli.simulator.commands", "Start, stop and inspect the simulator; inject faults."),
     "completion": (
-        "tpuctl.cli.completion.command",
+        "tpuctl.cli.completion.answer",
         "Print the script that completes commands, options and values in a shell.",
     ),
     "help": ("tpuctl.cli.main", "Show the help of a command."),

@@ -24,7 +24,7 @@ import numpy as np
 from tpuctl.data.order import Permutation
 from tpuctl.errors import UsageError, nearest
 from tpuctl.host.worker.preparation.tar_files import FILE, FOLDER, TarError, TarReader
-from tpuctl.local.object_names import UnsafeNameError, local_parts
+from tpuctl.local.confined_folder import UnsafeNameError, local_parts
 
 Unpack = Callable[[Sequence[Path], Path], None]
 """Called with the files and an empty folder, which it fills with a source for `tpuctl data upload`."""

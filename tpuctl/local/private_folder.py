@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tpuctl.local.object_names import UnsafeNameError
+from tpuctl.local.confined_folder import UnsafeNameError
 
 Fold = Callable[[str], str]
 """Returns what a disk compares of a name."""

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from tpuctl.sim.access import Guard, Secret, system_owner
 from tpuctl.sim.catalogue import billing, quotas
-from tpuctl.sim.client_environment import ClientEnvironment
+from tpuctl.sim.client_environment import ClientEnvironment, HostEnvironment
 from tpuctl.sim.clock import Clock
 from tpuctl.sim.compute import rest_api as compute_api
 from tpuctl.sim.compute.holdings import Firewalls, HoldingsApi
@@ -31,7 +31,6 @@ from tpuctl.sim.fault_executor import FaultExecutor
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.server import RUNNER_OPTIONS, GcsServer
 from tpuctl.sim.gcs.storage.buckets import apply_terraform, project_and_policy
-from tpuctl.sim.host_environment import HostEnvironment
 from tpuctl.sim.hosts.connections import can_tell
 from tpuctl.sim.hosts.network import NetworkIsolation
 from tpuctl.sim.hosts.pool import HostPool

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tpuctl.testing.endpoints import Endpoints
-from tpuctl.testing.simulator import Simulator
+from tpuctl.testing.simulator import Endpoints, Simulator
 
 __all__ = ["Endpoints", "Simulator"]

@@ -1,20 +1,19 @@
-"""Runs a simulator in a test's process, for as long as a `with` block."""
+"""Defines the addresses of a simulator's services."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from tpuctl.errors import StateError
-from tpuctl.polling import poll
+from tpuctl.errors import DeadlineError, NotFoundError, StateError, nearest
+from tpuctl.polling import Backoff, poll
 from tpuctl.simulator_folder import check_installed
-from tpuctl.testing.endpoints import Endpoints
-from tpuctl.testing.world import BACKOFF, WAIT, World
 
 if TYPE_CHECKING:
     import asyncio
@@ -24,6 +23,148 @@ if TYPE_CHECKING:
     from tpuctl.sim.events import Event, Events
     from tpuctl.sim.faults import FaultRegistry
     from tpuctl.sim.simulator import Simulator as SimulatedCloud
+    from tpuctl.sim.world import Node, QueuedResource
+    from tpuctl.sim.world import World as SimulatedWorld
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """Addresses on loopback, and the names of the project and the bucket that exist from the start."""
+
+    project: str
+    """The project that everything belongs to; any other name works too."""
+    bucket: str
+    """A bucket of it."""
+    tpu_grpc: str
+    """The Cloud TPU API over gRPC, without TLS: `127.0.0.1:PORT`."""
+    tpu_rest: str
+    """The Cloud TPU API over REST: `http://127.0.0.1:PORT`, for `client_options={"api_endpoint": ...}`."""
+    storage: str
+    """Cloud Storage: `http://127.0.0.1:PORT`, for `client_options={"api_endpoint": ...}`."""
+    compute_rest: str
+    """The Compute Engine API, as far as it is simulated: `http://127.0.0.1:PORT`."""
+    metadata: str
+    """The metadata server of this machine: `127.0.0.1:PORT`."""
+    proxy: str
+    """The HTTP proxy that passes https://*.googleapis.com to the simulator."""
+    ca_file: Path
+    """The certificates that programs behind the proxy must trust."""
+    ssh_config: Path
+    """OpenSSH's configuration, with the addresses of all hosts that are up: `ssh -F FILE ADDRESS`."""
+    hosts_file: Path
+    """The same as JSON: address of a host -> host and port to connect to."""
+
+    @classmethod
+    def from_published(cls, published: Mapping[str, object]) -> Endpoints:
+        """Return the endpoints that a simulator publishes."""
+        return cls(
+            project=str(published["project"]),
+            bucket=str(published["bucket"]),
+            tpu_grpc=str(published["tpu_grpc"]),
+            tpu_rest=str(published["tpu_rest"]),
+            storage=str(published["storage"]),
+            compute_rest=str(published["compute_rest"]),
+            metadata=str(published["metadata"]),
+            proxy=str(published["proxy"]),
+            ca_file=Path(str(published["ca_file"])),
+            ssh_config=Path(str(published["ssh_config"])),
+            hosts_file=Path(str(published["hosts_file"])),
+        )
+
+
+T = TypeVar("T")
+WAIT = 60.0
+BACKOFF = Backoff(first=0.01, longest=0.2)
+
+
+class CallOnLoop(Protocol):
+    """Runs a coroutine on the simulator's event loop and returns its result."""
+
+    def __call__(self, work: Coroutine[object, None, T]) -> T: ...
+
+
+class World:
+    """The nodes and queued resources of all projects and zones; names are full ones or their last parts."""
+
+    def __init__(self, world: SimulatedWorld, call: CallOnLoop) -> None:
+        self._world = world
+        self._call = call
+
+    def nodes(self) -> list[Node]:
+        """Return every node as it is now."""
+        return self._on_its_loop(self._world.nodes.all)
+
+    def node(self, name: str) -> Node:
+        """Return one node as it is now; raises NotFoundError."""
+        return _get(name, self.nodes(), "node")
+
+    def queued_resources(self) -> list[QueuedResource]:
+        """Return every queued resource as it is now."""
+        return self._on_its_loop(self._world.queued_resources.all)
+
+    def queued_resource(self, name: str) -> QueuedResource:
+        """Return one queued resource as it is now; raises NotFoundError."""
+        return _get(name, self.queued_resources(), "queued resource")
+
+    def preempt(self, name: str, *, notice: float = 0.0, grace: float = 30.0) -> None:
+        """Take a node back as Google does: a notice, SIGTERM for its programs, SIGKILL for what still runs.
+
+        SIGTERM comes `notice` seconds of the clock after the notice, SIGKILL `grace` seconds after SIGTERM.
+        Returns once it is PREEMPTED, so a clock that stands still has to be advanced by another thread.
+        Raises NotFoundError, and StateError when the node is not up.
+        """
+        from tpuctl.sim.world import ApiError  # noqa: PLC0415  the simulator is imported when one is started
+
+        try:
+            self._call(self._world.preempt(self.node(name).name, notice, grace))
+        except ApiError as error:
+            raise StateError(error.status.message) from error
+
+    def wait_for(self, name: str, state: str, *, timeout: float = WAIT) -> Node:
+        """Return a node once it is in `state`; raises DeadlineError after `timeout` seconds of real time."""
+
+        def check() -> Node | None:
+            node = _find(name, self.nodes())
+            return node if node and node.state == state else None
+
+        try:
+            return poll(check, awaiting=f"the node '{name}' to be {state}", timeout=timeout, backoff=BACKOFF)
+        except DeadlineError as error:
+            node = _find(name, self.nodes())
+            error.hint = f"It is {node.state}." if node else "It does not exist."
+            raise
+
+    def wait_until_gone(self, name: str, *, timeout: float = WAIT) -> None:
+        """Return once there is no node of that name; raises DeadlineError."""
+
+        def check() -> bool | None:
+            return True if _find(name, self.nodes()) is None else None
+
+        poll(check, awaiting=f"the end of the node '{name}'", timeout=timeout, backoff=BACKOFF)
+
+    def _on_its_loop(self, function: Callable[[], T]) -> T:
+        async def call() -> T:
+            return function()
+
+        return self._call(call())
+
+
+Record = TypeVar("Record", "Node", "QueuedResource")
+
+
+def _get(name: str, records: list[Record], noun: str) -> Record:
+    record = _find(name, records)
+    if record is None:
+        close = nearest(name, [record.name.rpartition("/")[2] for record in records])
+        hint = f"Did you mean {' or '.join(close)}?" if close else f"There are {len(records)}."
+        raise NotFoundError(f"There is no {noun} '{name}'.", hint=hint)
+    return record
+
+
+def _find(name: str, records: list[Record]) -> Record | None:
+    """The record of a full name, or of its last part."""
+    return next((record for record in records if name in (record.name, record.name.rpartition("/")[2])), None)
+
 
 CALL_TIMEOUT = 120.0
 SIMULATOR = "sim"
@@ -33,8 +174,6 @@ AUTHORITY = Path("tls", "authority.pem")
 
 _authority: dict[str, bytes] = {}
 """The key of the first simulator in this process, as `key`."""
-
-T = TypeVar("T")
 
 
 class Simulator:

@@ -19,7 +19,7 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.nodes import lifetime
 from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.used_nodes import Usage
+from tpuctl.flows.runs.lookup import Usage
 from tpuctl.nodes import DeleteNode, Node, UpdateNode
 
 Command = Callable[..., CommandResult]

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from tpuctl.errors import StateError
-from tpuctl.flows.remote import output_places
-from tpuctl.flows.remote.execution import Output
-from tpuctl.flows.remote.output_places import OutputEnds, OutputFiles
+from tpuctl.flows.remote import execution
+from tpuctl.flows.remote.execution import Output, OutputEnds, OutputFiles
 
 
 class TestFiles:
@@ -77,7 +76,7 @@ class TestEnds:
     def test_keep_the_last_bytes_of_a_stream_and_count_the_others(
         self, monkeypatch: pytest.MonkeyPatch, pieces: list[bytes], text: str, dropped: int
     ) -> None:
-        monkeypatch.setattr(output_places, "MOST_KEPT", 8)
+        monkeypatch.setattr(execution, "MOST_KEPT", 8)
         ends = OutputEnds()
         for piece in pieces:
             ends.take(Output(1, "stdout", piece))

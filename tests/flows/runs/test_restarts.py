@@ -9,7 +9,7 @@ import pytest
 
 from tests.flows.runs.records import TPU
 from tpuctl import runs
-from tpuctl.flows.runs.restarts import decide, needs_other_machine, was_lost_at_once
+from tpuctl.flows.runs.state import decide, needs_other_machine, was_lost_at_once
 from tpuctl.recovery import Restarts
 from tpuctl.runs import BY_MACHINE, BY_SILENCE, Verdict
 

@@ -17,8 +17,8 @@ from tpuctl.bucket_layout import NodePaths
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import StateError
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
+from tpuctl.flows.runs.lookup import Usage
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.used_nodes import Usage
 from tpuctl.host.keeper import records
 from tpuctl.host.worker.records import encode as encode_status
 from tpuctl.runs import Run, Verdict, encode, verdict_type

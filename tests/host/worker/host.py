@@ -66,7 +66,7 @@ SPEC = Spec(
 
 SUPERVISE = """
 import os, sys
-from tpuctl.host.worker.attempt_lock import first_lock
+from tpuctl.host.worker.control import first_lock
 with open("spec.json", "rb") as spec, open("supervisor.log", "ab") as log, first_lock("."):
     sys.exit(main.supervise_detached(spec, log, os.getcwd()))
 """

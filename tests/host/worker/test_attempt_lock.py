@@ -14,7 +14,7 @@ import pytest
 from tpuctl.flows.runs.evidence.witnesses import AT_WORK
 from tpuctl.host import timing
 from tpuctl.host.worker import main
-from tpuctl.host.worker.attempt_lock import first_lock, hold, is_held_in, live_attempts, take
+from tpuctl.host.worker.control import first_lock, hold, is_held_in, live_attempts, take
 from tpuctl.host.worker.preparation.steps import make_room
 from tpuctl.host.worker.records import LOCK_FILE, SCRIPT_LOCK_FILE, STARTED, STARTED_BEFORE, identity
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tpuctl.flows.runs.submission.launch import KEPT, worker_program
-from tpuctl.host.worker import attempt_lock, bytecode, main
+from tpuctl.host.worker import bytecode, control, main
 
-USED = [attempt_lock, bytecode, main]
+USED = [control, bytecode, main]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tests.host.worker.host import SPEC
 from tpuctl import runs
 from tpuctl.cloud.storage import Bucket
 from tpuctl.host import gcs, timing
-from tpuctl.host.worker.attempt_lock import hold
+from tpuctl.host.worker.control import hold
 from tpuctl.host.worker.job import processes, script
 from tpuctl.host.worker.peers import DecisionObject
 from tpuctl.host.worker.records import STOP_FILE, Spec, StopRequest, WorkerStatus, encode

@@ -5,7 +5,7 @@ from __future__ import annotations
 import google_crc32c
 import pytest
 
-from tpuctl.sim.gcs.storage.composing import combine_crc32c
+from tpuctl.sim.gcs.storage.store import combine_crc32c
 
 DATA = bytes(range(256)) * 5
 

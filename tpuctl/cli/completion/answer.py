@@ -1,8 +1,4 @@
-"""Answers a shell that asks for completions, without importing a command and without the network.
-
-- Stores the names that commands list, for the completion, by target and by project or bucket.
-- Builds click commands from `tree.json`, which has what completion needs: importing the commands is slow.
-"""
+"""The command completion."""
 
 from __future__ import annotations
 
@@ -17,11 +13,33 @@ import click
 from click import shell_completion
 from click.shell_completion import CompletionItem
 
+from tpuctl.cli import printing
 from tpuctl.cli.groups import COMPLETION
 from tpuctl.local.name_cache import NameCache
 
 if TYPE_CHECKING:
     from tpuctl.config import Config
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the script that completes commands, options and values in a shell.
+
+    Names of TPUs, runs and datasets are those that a command has listed in the last five minutes.
+
+    \b
+    Example:
+      tpuctl completion zsh > "${fpath[1]}/_tpuctl"
+      tpuctl completion fish > ~/.config/fish/completions/tpuctl.fish
+      eval "$(tpuctl completion bash)"
+    """
+    kind = shell_completion.get_completion_class(shell)
+    assert kind, f"click completes no {shell}"
+    script = kind(ctx.find_root().command, {}, "tpuctl", COMPLETION)
+    for line in (script.source_template % script.source_vars()).splitlines():
+        printing.write_code(line)
 
 
 class ListedNames(NameCache):

@@ -210,7 +210,7 @@ def reap(session: Session, without_run: int | None, all_users: bool, yes: bool, 
 def _plan(session: Session, now: datetime, without_run: int | None, all_users: bool) -> flow.Reaping:
     disuse = None
     if without_run is not None:
-        from tpuctl.flows.runs.used_nodes import Usage  # reads runs for this option alone
+        from tpuctl.flows.runs.lookup import Usage  # reads runs for this option alone
 
         age = timedelta(seconds=without_run)
         usage = Usage(session.cloud.bucket, session.witnesses, now, age, session.warn)

@@ -23,9 +23,16 @@ from tpuctl.client.nodes.node import host_name
 from tpuctl.config.files import state_folder
 from tpuctl.errors import UsageError
 from tpuctl.flows.remote import openssh
-from tpuctl.flows.remote.execution import Ended, Output, Results, Stream, command_argv
+from tpuctl.flows.remote.execution import (
+    Ended,
+    Output,
+    OutputEnds,
+    OutputFiles,
+    Results,
+    Stream,
+    command_argv,
+)
 from tpuctl.flows.remote.openssh import key_alias, write_known_hosts
-from tpuctl.flows.remote.output_places import OutputEnds, OutputFiles
 from tpuctl.flows.remote.targets import (
     ALL_WORKERS,
     HostName,

@@ -22,8 +22,7 @@ from tpuctl.flows.nodes.lookup import Allocation
 from tpuctl.flows.progress import Report
 from tpuctl.flows.remote import copy as copy_flow
 from tpuctl.flows.remote.copy import CopyRequest
-from tpuctl.flows.remote.execution import Output, Results, run_command
-from tpuctl.flows.remote.output_places import OutputEnds
+from tpuctl.flows.remote.execution import Output, OutputEnds, Results, run_command
 from tpuctl.flows.remote.targets import (
     HostName,
     Hosts,

@@ -53,8 +53,7 @@ from tpuctl.flows.datasets.head import read_vocabulary
 from tpuctl.flows.datasets.plan import OpenBucket
 from tpuctl.flows.download_folder import check_folder, filling
 from tpuctl.flows.progress import Report
-from tpuctl.local.confined_folder import NotAFileError, read_file
-from tpuctl.local.object_names import UnsafeNameError, local_parts
+from tpuctl.local.confined_folder import NotAFileError, UnsafeNameError, local_parts, read_file
 from tpuctl.local.staged_folder import StagedFolder
 
 if TYPE_CHECKING:

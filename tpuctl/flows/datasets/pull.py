@@ -27,8 +27,13 @@ from tpuctl.display import Record
 from tpuctl.errors import StateError, TpuctlError, UsageError, joined_hints
 from tpuctl.flows.download_folder import check_folder, filling
 from tpuctl.flows.progress import ByteCount, Progress, Report
-from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError, read_file
-from tpuctl.local.object_names import UnsafeNameError, local_parts
+from tpuctl.local.confined_folder import (
+    ConfinedFolder,
+    NotAFileError,
+    UnsafeNameError,
+    local_parts,
+    read_file,
+)
 from tpuctl.object_content import Content
 from tpuctl.parallel import fanout, values
 

@@ -37,8 +37,7 @@ from tpuctl.copier.sending import (
 from tpuctl.display import Record
 from tpuctl.errors import HostError, InterruptedByUser, StateError, UsageError
 from tpuctl.flows.remote.targets import HostName, Hosts, parse_host_name
-from tpuctl.local.confined_folder import ConfinedFolder
-from tpuctl.local.object_names import UnsafeNameError, local_parts
+from tpuctl.local.confined_folder import ConfinedFolder, UnsafeNameError, local_parts
 from tpuctl.parallel import Result, fanout
 
 if TYPE_CHECKING:

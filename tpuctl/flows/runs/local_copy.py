@@ -23,8 +23,7 @@ from tpuctl.flows.runs import checkpoints
 from tpuctl.flows.runs.checkpoints import Checkpoint, Listing, checkpoints_in
 from tpuctl.flows.runs.stored_attempt import joined_pieces, left_behind
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.local.confined_folder import NotAFileError
-from tpuctl.local.object_names import UnsafeNameError, local_parts
+from tpuctl.local.confined_folder import NotAFileError, UnsafeNameError, local_parts
 from tpuctl.local.private_folder import Fold, Places
 from tpuctl.local.staged_folder import StagedFolder
 from tpuctl.object_content import METADATA

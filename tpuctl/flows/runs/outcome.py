@@ -25,7 +25,7 @@ from tpuctl.errors import (
     StateError,
     TpuctlError,
 )
-from tpuctl.flows.runs import restarts
+from tpuctl.flows.runs import state
 from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.evidence.decision import Ending, HostState, HostWord, NodeWord, WorkerWord
 from tpuctl.flows.runs.evidence.witnesses import RecordMissingError, Witnesses
@@ -328,7 +328,7 @@ def _with_refusal(ending: Ending, words: Sequence[WorkerWord]) -> Ending:
 
 def _as_asked(run: StoredRun, ending: Ending) -> Ending:
     """Return that somebody has stopped a run whose machine ended while it was to stop: it may have saved."""
-    if ending.outcome not in restarts.LOSSES:
+    if ending.outcome not in state.LOSSES:
         return ending
     try:
         check = partial(check_stop, run=run.name)
@@ -370,14 +370,14 @@ def _verdict(run: StoredRun, attempt: StoredAttempt, ending: Ending, words: Sequ
 
 def with_restart(run: StoredRun, verdict: Verdict) -> Verdict:
     """Return the verdict of an attempt with whether another one follows, and, where it does not, why."""
-    if not run.restarts or verdict.outcome not in (runs.FAILED, *restarts.LOSSES):
+    if not run.restarts or verdict.outcome not in (runs.FAILED, *state.LOSSES):
         return verdict
     from tpuctl.flows.runs.checkpoints import last_committed  # noqa: PLC0415  once in a run
 
     checkpoint = last_committed(run.bucket, run.paths.checkpoints)
     verdict = msgspec.structs.replace(verdict, checkpoint=checkpoint)
     policy, earlier = run.record.restarts, run.earlier_verdicts(verdict.attempt)
-    answer = restarts.decide(policy, [*earlier, verdict])
+    answer = state.decide(policy, [*earlier, verdict])
     by = _who_stops(run) if answer.restarts else ""
     if by:
         evidence = f"stopped by {by} ({verdict.outcome}: {verdict.evidence})"

@@ -14,7 +14,7 @@ import sys
 from typing import BinaryIO, List, Mapping, NoReturn, Optional, Sequence
 
 from tpuctl.host import timing
-from tpuctl.host.worker.attempt_lock import first_lock, is_held, is_held_in, is_started, live_attempts
+from tpuctl.host.worker.control import first_lock, is_held, is_held_in, is_started, live_attempts
 from tpuctl.host.worker.guard import NOT_PERMITTED, guarded
 from tpuctl.host.worker.records import (
     BUSY,

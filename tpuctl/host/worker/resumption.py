@@ -24,7 +24,7 @@ from dataclasses import replace
 from typing import Callable, Dict, List, Mapping, Optional, Tuple
 
 from tpuctl.host import gcs, timing
-from tpuctl.host.worker.attempt_lock import is_held_in, take
+from tpuctl.host.worker.control import is_held_in, take
 from tpuctl.host.worker.records import (
     LOCK_FILE,
     MAINTENANCE,

@@ -11,8 +11,7 @@ from datetime import UTC, datetime, timedelta
 from tpuctl.sim.gcs.errors import GcsError, parse_timestamp
 from tpuctl.sim.gcs.rules import ListQuery, Preconditions
 from tpuctl.sim.gcs.storage.buckets import Bucket
-from tpuctl.sim.gcs.storage.listing import list_page
-from tpuctl.sim.gcs.storage.store import Store
+from tpuctl.sim.gcs.storage.store import Store, list_page
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
 from tpuctl.sim.gcs.storage.upload_sessions import MultipartUpload
 from tpuctl.sim.json_values import JsonObject, JsonValue, object_at, text_at

@@ -14,8 +14,7 @@ from tpuctl.sim.world.capacity.capacity import Capacity
 from tpuctl.sim.world.injected_faults import is_unreachable, raise_after_call, raise_before_call
 from tpuctl.sim.world.nodes.lifecycle import Lifecycle
 from tpuctl.sim.world.nodes.service import NodeService
-from tpuctl.sim.world.queue.provisioning import Provisioning
-from tpuctl.sim.world.queue.service import QueuedResourceService
+from tpuctl.sim.world.queue import Provisioning, QueuedResourceService
 from tpuctl.sim.world.state import State
 
 WILDCARD_METHODS = frozenset({"ListNodes", "ListQueuedResources", "ListOperations"})

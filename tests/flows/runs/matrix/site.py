@@ -30,7 +30,7 @@ from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch
-from tpuctl.host.worker.attempt_lock import is_held_in
+from tpuctl.host.worker.control import is_held_in
 from tpuctl.host.worker.job import processes
 from tpuctl.host.worker.job.processes import variable
 from tpuctl.host.worker.records import LOCK_FILE, ORDERED_LOG, StopRequest, encode

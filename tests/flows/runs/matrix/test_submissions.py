@@ -11,7 +11,7 @@ from tests.flows.runs.matrix.client import ALL, HALF, NO_ATTEMPT, NO_HOST, NO_RE
 from tests.flows.runs.matrix.phases import RUNNING
 from tests.flows.runs.matrix.site import Site
 from tpuctl import runs
-from tpuctl.flows.runs.submission import turn
+from tpuctl.flows.runs.submission import submit as turn
 
 KILLED = -9
 NEVER = "it was never started on worker {}: its host has no trace of it"

@@ -16,7 +16,7 @@ from tpuctl import runs
 from tpuctl.bucket_layout import NodePaths
 from tpuctl.errors import StateError
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.submission.turn import take_turn
+from tpuctl.flows.runs.submission.submit import take_turn
 from tpuctl.host.worker.records import FINISHED, encode
 from tpuctl.runs import BY_MACHINE, Run, Slice, Verdict
 

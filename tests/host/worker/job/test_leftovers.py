@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.host.worker.host import Host, kill_with_guard
-from tpuctl.host.worker.attempt_lock import hold, is_held_in
+from tpuctl.host.worker.control import hold, is_held_in
 from tpuctl.host.worker.job import processes
 from tpuctl.host.worker.records import LOCK_FILE, SCRIPT_LOCK_FILE
 from tpuctl.host.worker.reporting import LAST_FILE

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.host.worker.attempt_lock import hold
+from tpuctl.host.worker.control import hold
 from tpuctl.host.worker.preparation import steps
 from tpuctl.host.worker.records import SCRIPT_LOCK_FILE, identity
 

@@ -9,7 +9,7 @@ from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import DeadlineError
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.host.worker.attempt_lock import is_held_in
+from tpuctl.host.worker.control import is_held_in
 from tpuctl.host.worker.records import FINISHED, LOCK_FILE
 from tpuctl.polling import Backoff, poll
 from tpuctl.runs import Verdict

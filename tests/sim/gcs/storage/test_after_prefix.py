@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.sim.gcs.storage import listing
+from tpuctl.sim.gcs.storage import store
 
 
 @pytest.mark.parametrize(
@@ -22,4 +22,4 @@ from tpuctl.sim.gcs.storage import listing
     ],
 )
 def test_it_is_the_least_name_above_them(prefix: str, following: str | None) -> None:
-    assert listing._after(prefix) == following
+    assert store._after(prefix) == following

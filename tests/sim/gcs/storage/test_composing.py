@@ -12,8 +12,7 @@ import pytest
 
 from tpuctl.sim.gcs.errors import GcsError
 from tpuctl.sim.gcs.rules import Preconditions
-from tpuctl.sim.gcs.storage.composing import compose
-from tpuctl.sim.gcs.storage.store import Store
+from tpuctl.sim.gcs.storage.store import Store, compose
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
 from tpuctl.sim.json_values import JsonObject, JsonValue
 

@@ -18,8 +18,7 @@ from tests.sim.gcs.running_server import BUCKET, PROJECT
 from tpuctl.sim.gcs.errors import GcsError
 from tpuctl.sim.gcs.rules import Preconditions
 from tpuctl.sim.gcs.storage.blobs import NAMING_TABLES
-from tpuctl.sim.gcs.storage.listing import ListQuery, list_page
-from tpuctl.sim.gcs.storage.store import Store
+from tpuctl.sim.gcs.storage.store import ListQuery, Store, list_page
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
 
 Result = TypeVar("Result")

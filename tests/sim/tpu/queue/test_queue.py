@@ -13,7 +13,7 @@ from tests.sim.tpu.api import POLLING, Api
 from tpuctl.sim.faults import grpc_fault
 from tpuctl.sim.world import Reservation
 from tpuctl.sim.world.api_errors import Status
-from tpuctl.sim.world.queue.provisioning import Provisioning
+from tpuctl.sim.world.queue import Provisioning
 from tpuctl.sim.world.resources import QueuedResource
 
 PARENT = "projects/rehearsal/locations/europe-west4-a"

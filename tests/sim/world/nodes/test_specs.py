@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tpuctl.sim.world.api_errors import ApiError
-from tpuctl.sim.world.nodes.specs import changes, checked, without_external_ips
+from tpuctl.sim.world.nodes.lifecycle import changes, checked, without_external_ips
 
 ZONE = "europe-west4-a"
 NODE = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}

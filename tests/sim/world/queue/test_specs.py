@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tpuctl.sim.world.api_errors import ApiError
-from tpuctl.sim.world.queue.service import checked, validity
+from tpuctl.sim.world.queue import checked, validity
 
 ZONE = "projects/p/locations/europe-west4-a"
 NODE = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}

@@ -33,7 +33,7 @@ from tpuctl.flows.runs.record.archive_text import (
     run_script,
 )
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.local.object_names import UnsafeNameError, local_parts
+from tpuctl.local.confined_folder import UnsafeNameError, local_parts
 from tpuctl.object_content import ContentDigest
 from tpuctl.runs import Run, Verdict, encode
 

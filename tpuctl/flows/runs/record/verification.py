@@ -18,8 +18,7 @@ from tpuctl.flows.datasets.lookup import find_manifest
 from tpuctl.flows.runs.code.bundles import PART
 from tpuctl.flows.runs.local_copy import joined_logs
 from tpuctl.flows.runs.stored_attempt import joined_pieces, left_behind
-from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError
-from tpuctl.local.object_names import UnsafeNameError, local_parts
+from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError, UnsafeNameError, local_parts
 from tpuctl.local.staged_folder import STAGING
 from tpuctl.object_content import METADATA, Content, ContentDigest
 from tpuctl.provenance import Results, digest_of

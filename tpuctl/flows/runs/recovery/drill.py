@@ -18,7 +18,7 @@ from tpuctl.errors import InterruptedByUser, StateError, UsageError
 from tpuctl.flows.nodes import down, up
 from tpuctl.flows.nodes.lookup import find_ready, node_state
 from tpuctl.flows.progress import Report, silent
-from tpuctl.flows.runs import restarts
+from tpuctl.flows.runs import state
 from tpuctl.flows.runs.attempt_costs import PriceOf, cost
 from tpuctl.flows.runs.checkpoints import last_committed
 from tpuctl.flows.runs.control.occupants import occupants
@@ -56,7 +56,7 @@ def requests(run: StoredRun, tools: Tools) -> list[HttpRequest]:
     rehearsal.bucket.create(run.paths.lease(number), runs.encode(lease))
     rehearsal.keep_verdict(verdict)
     shown = list(rehearsal.bucket.requests)  # type: ignore[attr-defined]  # a DryRunBucket
-    is_bad = restarts.needs_other_machine([*run.earlier_verdicts(verdict.attempt), verdict])
+    is_bad = state.needs_other_machine([*run.earlier_verdicts(verdict.attempt), verdict])
     recipe = machine_of(run.bucket.name, run.record, tools.limits)
     name, node = before.name, own_node(tools.provider, run.bucket, run.record, before)
     if is_bad or node is None or node.state is not NodeState.READY:

@@ -28,7 +28,7 @@ from tpuctl.errors import (
     joined_hints,
 )
 from tpuctl.flows.hosts.way_in import published_key
-from tpuctl.flows.runs import restarts
+from tpuctl.flows.runs import state
 from tpuctl.flows.runs.evidence.decision import ENDED, NEVER_STARTED_AFTER, HostState
 from tpuctl.flows.runs.outcome import settle, unstarted_verdict, with_restart
 from tpuctl.flows.runs.recovery import lease as leases
@@ -156,7 +156,7 @@ def _end_stopped(run: StoredRun, verdict: Verdict, former: str) -> Verdict:
     request = run.stop_request()
     assert request is not None
     evidence = f"stopped by {request.by} while it was to be started again{former}"
-    cause = verdict.outcome if verdict.outcome in restarts.LOSSES else verdict.cause
+    cause = verdict.outcome if verdict.outcome in state.LOSSES else verdict.cause
     stopped = msgspec.structs.replace(
         verdict, outcome=runs.STOPPED, evidence=evidence, stopped_by=request.by, restarts=False,
         decided=clock.iso(run.bucket.now()), exit_code=None, basis=BY_MACHINE, cause=cause,
@@ -201,7 +201,7 @@ def _restart(run: StoredRun, verdict: Verdict, tools: Tools) -> WatchEvent:
             return WatchEvent(run.name, number, GOES_ON, "another watcher has just started it")
         run.keep_verdict(verdict)
         before = run.attempt(verdict.attempt).record.tpu
-        is_bad = restarts.needs_other_machine([*run.earlier_verdicts(verdict.attempt), verdict])
+        is_bad = state.needs_other_machine([*run.earlier_verdicts(verdict.attempt), verdict])
         try:
             node = find_or_make(tools, run, recipe, number, before, is_bad=is_bad)
         except NO_CAPACITY as error:

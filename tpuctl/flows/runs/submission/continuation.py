@@ -15,13 +15,14 @@ from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch_values
 from tpuctl.flows.runs.submission.plan import SubmitPlan
 from tpuctl.flows.runs.submission.submit import (
+    UNDER_WAY,
     Submission,
     launch_attempt,
     read_host_keys,
     signed,
     store_code,
+    take_turn,
 )
-from tpuctl.flows.runs.submission.turn import UNDER_WAY, take_turn
 from tpuctl.runs import Attempt, Run, submitter
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from tpuctl.flows.runs.restarts import LOSSES
+from tpuctl.flows.runs.state import LOSSES
 from tpuctl.masking import MASK, is_secret
 from tpuctl.runs import Run, Verdict
 

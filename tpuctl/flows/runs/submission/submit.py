@@ -1,4 +1,4 @@
-"""Writes a planned run into the bucket and starts it on its workers, detached."""
+"""Decides which of several submissions in one moment has the TPU: that which the bucket took first."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from tpuctl import runs
-from tpuctl.bucket_layout import bundle, gs
-from tpuctl.errors import ConflictError, HostError, InterruptedByUser, TpuctlError
+from tpuctl import clock, runs
+from tpuctl.bucket_layout import RUN_ON_NODE, NodePaths, bundle, gs
+from tpuctl.errors import ConflictError, HostError, InterruptedByUser, NotFoundError, StateError, TpuctlError
 from tpuctl.flows.hosts.way_in import published_key
 from tpuctl.flows.runs.code import bundles
 from tpuctl.flows.runs.code.bundles import Bundle
 from tpuctl.flows.runs.control import cancel
 from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.evidence.decision import Ending
-from tpuctl.flows.runs.evidence.witnesses import Witnesses
+from tpuctl.flows.runs.evidence.witnesses import RecordMissingError, Witnesses
 from tpuctl.flows.runs.outcome import error_of, unstarted_verdict, with_restart
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch, launch_sign, launch_values, resumption
@@ -29,7 +29,6 @@ from tpuctl.flows.runs.submission.launch import BusyHostError
 from tpuctl.flows.runs.submission.launch_sign import LaunchSign
 from tpuctl.flows.runs.submission.plan import SubmitPlan
 from tpuctl.flows.runs.submission.specs import specs
-from tpuctl.flows.runs.submission.turn import take_turn
 from tpuctl.masking import masked
 from tpuctl.nodes import HttpRequest
 from tpuctl.polling import Backoff, poll
@@ -40,6 +39,62 @@ if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
     from tpuctl.cloud.ssh import Ssh
     from tpuctl.cloud.storage import Bucket, Object
+
+
+LONGEST = 600.0
+"""Seconds after an announcement within which another submission may not have seen it when it looked."""
+UNDER_WAY = 60.0
+"""Seconds within which a submission that was announced has its attempt, unless it was killed."""
+
+
+def take_turn(run: StoredRun, plan: SubmitPlan) -> None:
+    """Announce a run for the plan's node; raises StateError if another was first and has not ended.
+
+    Nothing of the run is left in the bucket then. Both find the TPU free before: the announcements have an
+    order, and each is written before it looks for others.
+    """
+    bucket, taken = run.bucket, list["Object"]()
+    for part in plan.node.id.parts:  # in their order: of two runs on the same slices one has the first
+        node = NodePaths.of(part)
+        run.announce(plan.attempt, part)
+        listed = {item.name: item for item in bucket.objects(node.runs)}
+        own = listed[node.run(run.name, plan.attempt.attempt)]
+        taken.append(own)
+        for rival in listed.values():
+            match = RUN_ON_NODE.fullmatch(rival.name.removeprefix(node.runs))
+            if match and match[1] != run.name and _is_ahead(bucket, match[1], rival, own):
+                record = bucket.stat(run.paths.record) if plan.attempt.attempt == 1 else None
+                for item in (*taken, record):
+                    if item:
+                        bucket.remove(item)
+                raise _busy(plan, match[1])
+
+
+def _is_ahead(bucket: Bucket, name: str, rival: Object, own: Object) -> bool:
+    """Return whether a run was announced shortly before and has not ended."""
+    age = (clock.parse(own.updated) - clock.parse(rival.updated)).total_seconds()
+    if rival.generation >= own.generation or age > LONGEST:
+        return False
+    run = StoredRun(bucket, name)
+    if run.verdict():
+        return False
+    try:
+        statuses = run.last_readable_attempt().statuses()
+    except RecordMissingError:
+        return True
+    except NotFoundError:
+        return age <= UNDER_WAY and bucket.stat(run.paths.record) is not None  # which is written first
+    return not all(status and status.is_finished for status in statuses)
+
+
+def _busy(plan: SubmitPlan, rival: str) -> StateError:
+    name, way = plan.node.name, "" if plan.node.slices else "in line with --queue, or wait "
+    return StateError(
+        f"{name} is busy with run '{rival}', which was submitted at the same moment.",
+        hint=f"Wait {way}first: tpuctl wait {rival}",
+        busy=[rival],
+    )
+
 
 Record = TypeVar("Record", Run, Attempt)
 

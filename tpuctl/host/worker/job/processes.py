@@ -12,7 +12,7 @@ import time
 from typing import Callable, Dict, Iterable, List, NamedTuple, Set
 
 from tpuctl.host import timing
-from tpuctl.host.worker.attempt_lock import is_held_in
+from tpuctl.host.worker.control import is_held_in
 from tpuctl.host.worker.records import LOCK_FILE, SCRIPT_LOCK_FILE
 from tpuctl.host.worker.reporting import has_finished, say
 

@@ -15,7 +15,7 @@ from typing import Dict, List, Mapping, Optional, Sequence
 
 from tpuctl.host import timing
 from tpuctl.host.wire import ask_metadata
-from tpuctl.host.worker.attempt_lock import hold
+from tpuctl.host.worker.control import hold
 from tpuctl.host.worker.records import (
     CELLS_FILE,
     CHIPS_HELD,

@@ -39,7 +39,7 @@ from typing import (
 )
 
 from tpuctl.host import gcs, timing
-from tpuctl.host.worker.attempt_lock import is_held_in, take
+from tpuctl.host.worker.control import is_held_in, take
 from tpuctl.host.worker.preparation import interpreters, packages
 from tpuctl.host.worker.preparation.tar_files import FILE, FOLDER, Member, TarError, TarReader, TooMuchError
 from tpuctl.host.worker.records import (

@@ -13,8 +13,7 @@ from tpuctl.sim.gcs.errors import invalid, required
 from tpuctl.sim.gcs.json_api.request import JsonRequest
 from tpuctl.sim.gcs.json_api.resources import etag, projected_object
 from tpuctl.sim.gcs.rules import ListQuery, check_etags, is_true, parse_number
-from tpuctl.sim.gcs.storage.composing import compose
-from tpuctl.sim.gcs.storage.listing import list_page
+from tpuctl.sim.gcs.storage.store import compose, list_page
 from tpuctl.sim.gcs.storage.stored_object import StoredObject, predefined_acl
 from tpuctl.sim.json_values import JsonObject, objects_at, text_at
 

@@ -15,7 +15,7 @@ from tpuctl.sim.gcs.errors import GcsError
 from tpuctl.sim.gcs.request_faults import with_upload_faults
 from tpuctl.sim.gcs.rules import Preconditions, check_object_name, parse_number
 from tpuctl.sim.gcs.storage.blobs import Content
-from tpuctl.sim.gcs.storage.composing import concatenated
+from tpuctl.sim.gcs.storage.store import concatenated
 from tpuctl.sim.gcs.storage.upload_sessions import MultipartUpload, Part
 from tpuctl.sim.gcs.uploads import body_chunks, spool
 from tpuctl.sim.gcs.xml_api.documents import (

@@ -22,9 +22,7 @@ from tpuctl.sim.gcs.rules import (
     check_object_name,
     parse_number,
 )
-from tpuctl.sim.gcs.storage.composing import compose
-from tpuctl.sim.gcs.storage.listing import Page, list_page
-from tpuctl.sim.gcs.storage.store import Store
+from tpuctl.sim.gcs.storage.store import Page, Store, compose, list_page
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
 from tpuctl.sim.gcs.uploads import ResumableUploads, body_chunks, store_object
 from tpuctl.sim.gcs.xml_api import multipart_uploads as multipart_uploads

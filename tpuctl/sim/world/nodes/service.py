@@ -11,7 +11,7 @@ from tpuctl.sim.world import resources
 from tpuctl.sim.world.api_errors import api_error
 from tpuctl.sim.world.capacity import availability, capacity
 from tpuctl.sim.world.capacity.capacity import Capacity
-from tpuctl.sim.world.nodes import specs
+from tpuctl.sim.world.nodes import lifecycle
 from tpuctl.sim.world.nodes.lifecycle import Lifecycle
 from tpuctl.sim.world.resources import DEFAULT_CONTEXT, Node, NodeFields, Operation, RequestContext, page
 from tpuctl.sim.world.state import NODE_ALLOWED, State
@@ -76,7 +76,7 @@ class NodeService:
             return repeated
         if self.has(name):
             raise api_error("exists", name=name)
-        return self.add(self.draft(name, specs.checked(resources.parse(parent).zone, sent)), context)
+        return self.add(self.draft(name, lifecycle.checked(resources.parse(parent).zone, sent)), context)
 
     def draft(self, name: str, spec: NodeFields) -> Node:
         """Return a new node with checked fields, an id and addresses, not stored yet."""
@@ -112,7 +112,7 @@ class NodeService:
         node = self._require(name, "update")
         if self._state.operations.running_on(name):
             raise api_error("concurrent_update", name=name)
-        changes = specs.changes(sent, mask, hosts=len(node.addresses))
+        changes = lifecycle.changes(sent, mask, hosts=len(node.addresses))
         return self._lifecycle.begin("update", node, context, changes=self._in_network(changes))
 
     def stop(self, name: str, context: RequestContext = DEFAULT_CONTEXT) -> Operation:
@@ -197,7 +197,7 @@ class NodeService:
 
     def _in_network(self, fields: NodeFields) -> NodeFields:
         """Return fields as the simulated network allows them."""
-        return fields if self._state.profile.external_ips else specs.without_external_ips(fields)
+        return fields if self._state.profile.external_ips else lifecycle.without_external_ips(fields)
 
     def _new_addresses(self, hosts: int) -> tuple[str, ...]:
         database = self._state.database

@@ -1,1 +1,0 @@
-"""The commands ls, describe and why."""
