@@ -1,4 +1,4 @@
-"""The command ls."""
+"""The commands ls, describe and why."""
 
 from __future__ import annotations
 

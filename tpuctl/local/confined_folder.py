@@ -1,4 +1,4 @@
-"""Turns names from elsewhere into paths below a folder, or refuses them.
+"""Turns names from elsewhere into paths below one folder, and places files there: no link leads elsewhere.
 
 Whoever writes to a bucket names its objects. A path that is accepted stays in the folder on every system, and
 is none that git or another program executes or obeys when somebody works in the folder.

@@ -1,4 +1,4 @@
-"""Builds the environment of programs on a host, by which unmodified clients use the simulator.
+"""Builds the environment by which unmodified clients use the simulator: of a host, and of a shell.
 
 What a login adds (USER, SHELL, PATH ...) is in `hosts/programs/login.py` and `hosts/host.py`.
 """

@@ -1,4 +1,4 @@
-"""Defines the addresses of a simulator's services."""
+"""Runs a simulator in a test's process: its addresses, its nodes, for as long as a `with` block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The command completion."""
+"""The command completion, and its answers to a shell: without a command's module, without the network.
+
+- Stores the names that commands list, for the completion, by target and by project or bucket.
+- Builds click commands from `tree.json`, which has what completion needs: importing the commands is slow.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the log of a run: what there is, or what comes until it ends."""
+"""Reads the log of a run, and shows a run until it ends, in a notebook or as lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Keeps the output of workers: in files, or the end of it in memory."""
+"""Runs one command on many workers at once: output that comes or is kept, an end that reaches them.
+
+- Runs a user's command on workers to its end, and says which worker had the worst one.
+"""
 
 from __future__ import annotations
 

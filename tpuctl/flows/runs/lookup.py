@@ -1,4 +1,4 @@
-"""Finds the nodes that runs use."""
+"""Finds runs in the bucket (all, those of a node, by name, one's own last), and the nodes that runs use."""
 
 from __future__ import annotations
 

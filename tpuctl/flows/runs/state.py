@@ -1,4 +1,10 @@
-"""Decides whether a run that has ended is started again: by its policy, and by how its attempts ended."""
+"""Defines what a reader knows of a run, and decides whether one that has ended is started again.
+
+- Says how many steps an attempt has lost that the next does again, by their logs and the checkpoint.
+
+  A log tells steps as `step 120`, `Step: 120/1000` or `global_step=120`; a checkpoint's name ends in its
+  step.
+"""
 
 from __future__ import annotations
 

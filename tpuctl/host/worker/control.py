@@ -1,4 +1,15 @@
-"""Tells by an attempt's locks whether its supervisor and its script live: who has ended holds none."""
+"""What holds a script back, and what stops it: locks of attempts, the line of its TPU, requests to stop.
+
+In the line a run waits for the end of what was submitted to the TPU before. The line needs no server.
+
+The order is that of the generations of the objects which say that an attempt is to run on the node: it is
+the same for every host. Each host knows by itself whether what is ahead has ended there.
+
+What no such object names works on the host all the same: its objects were deleted, or are in another bucket.
+Two lines have no common order, and each may come first on another host: so nobody waits for what still waits.
+What has left its line is waited for on the first host of a run alone, where one at a time leaves. The others
+wait for what still runs there when all are ready.
+"""
 
 from __future__ import annotations
 

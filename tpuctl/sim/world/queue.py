@@ -1,4 +1,4 @@
-"""The life of a queued resource: the step from each state to the next, as its nodes come and go.
+"""The life of a queued resource, step by step, and the calls that begin one or return its record.
 
 It becomes ACTIVE in `_provision`, and SUSPENDING in `_watch` when one of its nodes is preempted or deleted.
 """

@@ -1,4 +1,4 @@
-"""Decides which of several submissions in one moment has the TPU: that which the bucket took first."""
+"""Writes a planned run into the bucket and starts it: of several in one moment, the one that came first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listing objects by index seeks: the walk over the rows, and the page of objects and common prefixes."""
+"""The store: one database and the files of objects, consistent after a kill -9; listing and composing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fields of a node that requests may set: checked on create, and replaced by an update's mask."""
+"""The fields of a node that requests may set, and the operations that change it, from begin to end."""
 
 from __future__ import annotations
 
