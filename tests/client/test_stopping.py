@@ -18,8 +18,6 @@ T = TypeVar("T")
 Start = Callable[[Callable[[], T]], "Future[T]"]
 MINUTE = 60.0
 
-pytestmark = pytest.mark.usefixtures("no_thread_is_left")
-
 
 class CallbackError(Exception):
     """What a progress callback of a user raises."""
@@ -51,6 +49,7 @@ def begin() -> Iterator[Callable[[Callable[[], object]], Future[object]]]:
 Begin = Callable[[Callable[[], object]], "Future[object]"]
 
 
+@pytest.mark.usefixtures("no_thread_is_left")
 def test_a_stop_ends_up_and_says_what_may_bill(
     client: Client, simulator: RunningSimulator, begin: Begin
 ) -> None:
@@ -64,6 +63,7 @@ def test_a_stop_ends_up_and_says_what_may_bill(
     assert "tpuctl down n1" in caught.value.hint
 
 
+@pytest.mark.usefixtures("no_thread_is_left")
 def test_a_stop_ends_the_search_for_capacity(
     client: Client, simulator: RunningSimulator, begin: Begin
 ) -> None:
@@ -77,6 +77,7 @@ def test_a_stop_ends_the_search_for_capacity(
     assert client.nodes() == ()
 
 
+@pytest.mark.usefixtures("no_thread_is_left")
 def test_a_run_goes_on_when_who_waits_for_it_is_stopped(client: Client, script: Path, begin: Begin) -> None:
     client.up("v3-8", name="n1")
     run = client.submit(script, ["--wait"])
@@ -91,6 +92,7 @@ def test_a_run_goes_on_when_who_waits_for_it_is_stopped(client: Client, script: 
     assert (end.outcome, end.is_restarted) == ("stopped", False)
 
 
+@pytest.mark.usefixtures("no_thread_is_left")
 def test_a_stop_ends_the_log_that_is_followed(client: Client, script: Path, begin: Begin) -> None:
     client.up("v3-8", name="n1")
     run = client.submit(script, ["--wait"])
@@ -110,6 +112,7 @@ def test_a_stop_ends_the_log_that_is_followed(client: Client, script: Path, begi
     run.cancel(grace=1)
 
 
+@pytest.mark.usefixtures("no_thread_is_left")
 def test_a_stop_ends_a_command_on_the_hosts(client: Client, begin: Begin, tmp_path: Path) -> None:
     node = client.up("v3-8", name="n1")
     stop, said = Stop(), threading.Event()
@@ -121,6 +124,7 @@ def test_a_stop_ends_a_command_on_the_hosts(client: Client, begin: Begin, tmp_pa
         call.result(MINUTE)
 
 
+@pytest.mark.usefixtures("no_thread_is_left")
 def test_an_upload_that_is_stopped_publishes_nothing_and_the_next_completes_it(
     client: Client, table: Path
 ) -> None:
@@ -138,6 +142,7 @@ def test_an_upload_that_is_stopped_publishes_nothing_and_the_next_completes_it(
     dataset.verify(deep=True)
 
 
+@pytest.mark.usefixtures("no_thread_is_left")
 def test_an_exception_of_the_callback_ends_an_upload_and_is_raised(client: Client, table: Path) -> None:
     error = CallbackError("no more")
 
@@ -150,6 +155,7 @@ def test_an_exception_of_the_callback_ends_an_upload_and_is_raised(client: Clien
     assert client.datasets() == ()
 
 
+@pytest.mark.usefixtures("no_thread_is_left")
 def test_an_exception_of_the_callback_in_the_middle_of_up_is_raised(client: Client) -> None:
     def fail(progress: Progress) -> None:
         if "SSH" in progress.text:
@@ -163,6 +169,7 @@ def test_an_exception_of_the_callback_in_the_middle_of_up_is_raised(client: Clie
     assert [node.name for node in client.nodes()] == ["n1"]
 
 
+@pytest.mark.usefixtures("no_thread_is_left")
 def test_an_exception_of_the_callback_in_a_copy_is_raised(client: Client) -> None:
     client.up("v3-8", name="n1")
     Path("data").write_bytes(bytes(1 << 20))
@@ -175,6 +182,7 @@ def test_an_exception_of_the_callback_in_a_copy_is_raised(client: Client) -> Non
         client.cp("data", "n1:", progress=fail)
 
 
+@pytest.mark.usefixtures("no_thread_is_left")
 def test_a_call_with_a_stop_that_is_set_does_nothing(client: Client) -> None:
     stop = Stop()
     assert not stop.is_set()
@@ -185,6 +193,7 @@ def test_a_call_with_a_stop_that_is_set_does_nothing(client: Client) -> None:
     assert client.nodes() == ()
 
 
+@pytest.mark.usefixtures("no_thread_is_left")
 def test_a_stop_ends_only_the_calls_that_have_it(client: Client, script: Path, begin: Begin) -> None:
     client.up("v3-8", name="n1")
     run = client.submit(script, ["--wait"])
@@ -203,6 +212,7 @@ def test_a_stop_ends_only_the_calls_that_have_it(client: Client, script: Path, b
         assert other.result(MINUTE).outcome == "stopped"
 
 
+@pytest.mark.usefixtures("no_thread_is_left")
 def test_a_submission_that_is_stopped_before_it_starts_anything_leaves_no_run(
     client: Client, script: Path
 ) -> None:
@@ -213,6 +223,7 @@ def test_a_submission_that_is_stopped_before_it_starts_anything_leaves_no_run(
     assert client.runs() == ()
 
 
+@pytest.mark.usefixtures("no_thread_is_left")
 def test_a_signal_handler_may_stop_a_call_whatever_it_interrupts() -> None:
     stop, ended = Stop(), threading.Event()
 

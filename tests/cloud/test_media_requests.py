@@ -26,7 +26,7 @@ PATH = b"/download/storage/v1/b/my-bucket/o/a%20b%2F%C3%BC?alt=media&generation=
 
 
 @contextmanager
-def serving(*answers: bytes, keeps: bool = False) -> Iterator[tuple[int, list[tuple[int, bytes]]]]:
+def answering(*answers: bytes, keeps: bool = False) -> Iterator[tuple[int, list[tuple[int, bytes]]]]:
     """Yield the port of a server with these answers, and the requests: number of connection, head.
 
     It ends the connection after each answer, or keeps it after all.
@@ -81,7 +81,7 @@ def answer(status: str, body: bytes = b"", *fields: str) -> bytes:
 def requesting(*answers: bytes) -> Iterator[tuple[MediaRequests, Callable[[], list[dict[str, str]]], Tokens]]:
     """Yield requests to a server with these answers, what was sent, and the credentials."""
     tokens = Tokens()
-    with serving(*answers, keeps=True) as (port, heads):
+    with answering(*answers, keeps=True) as (port, heads):
         client = storage_client("p", tokens, f"http://127.0.0.1:{port}")
 
         def sent() -> list[dict[str, str]]:
@@ -142,7 +142,7 @@ def test_a_refused_token_is_renewed_once(is_fetched: bool) -> None:
 
 
 def test_a_refusal_without_a_token_has_its_words() -> None:
-    with serving(answer("401 Unauthorized", b"no"), keeps=True) as (port, _):
+    with answering(answer("401 Unauthorized", b"no"), keeps=True) as (port, _):
         client = storage_client("p", anonymous_credentials(), f"http://127.0.0.1:{port}")
         assert refused_with(MediaRequests(client, "my-bucket"), google.Unauthorized).message == "no"
         client.close()
@@ -178,7 +178,7 @@ def test_other_answers_are_refusals_with_their_words(status: int, error: type[Ex
     [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n0123", b"SSH-2.0-x\r\n\r\n"],
 )
 def test_an_answer_that_breaks_off_is_worth_another_request(broken: bytes) -> None:
-    with serving(broken) as (port, _):
+    with answering(broken) as (port, _):
         client = storage_client("p", Tokens(), f"http://127.0.0.1:{port}")
         requests = MediaRequests(client, "my-bucket")
         with pytest.raises(BrokenOffError):
@@ -218,7 +218,7 @@ def test_what_is_stored_packed_comes_as_it_is_and_json_unpacked() -> None:
 
 def test_a_connection_is_used_again_once_its_answer_is_read_and_only_then() -> None:
     ten = answer("200 OK", b"0123456789")
-    with serving(ten, ten, ten, ten, keeps=True) as (port, heads):
+    with answering(ten, ten, ten, ten, keeps=True) as (port, heads):
         client = storage_client("p", Tokens(), f"http://127.0.0.1:{port}")
         requests = MediaRequests(client, "my-bucket")
         assert [requests.fetch(ITEM, 0, 10), requests.fetch(ITEM, 0, 10)] == [b"0123456789"] * 2

@@ -13,7 +13,7 @@ from tpuctl.cli.output import format_bytes
 Tpuctl = Callable[..., CommandResult]
 
 
-def cells(text: str) -> list[list[str]]:
+def table_cells(text: str) -> list[list[str]]:
     """Return the columns of each line."""
     return [re.split(r" {2,}", line.strip()) for line in text.splitlines()]
 
@@ -31,7 +31,7 @@ def test_every_number_is_that_of_the_dataset(tpuctl: Tpuctl, simulator: RunningS
     train, test = (described["manifest"]["splits"][name] for name in ("train", "test"))
     size = format_bytes(train["bytes"] + test["bytes"])
     where = "gs://sim-project-tpuctl/datasets/pets/1.0.0/"
-    assert cells(uploaded.out)[:6] == [
+    assert table_cells(uploaded.out)[:6] == [
         ["dataset", "pets/1.0.0"],
         ["records", "17"],
         ["classes", "2"],
@@ -39,7 +39,7 @@ def test_every_number_is_that_of_the_dataset(tpuctl: Tpuctl, simulator: RunningS
         ["skipped", "1"],
         ["where", where],
     ]
-    assert cells(tpuctl("data", "describe", "pets").out) == [
+    assert table_cells(tpuctl("data", "describe", "pets").out) == [
         ["dataset", "pets/1.0.0"],
         ["records", "17"],
         ["size", size],
@@ -56,7 +56,7 @@ def test_every_number_is_that_of_the_dataset(tpuctl: Tpuctl, simulator: RunningS
         ["train", "13", "3", format_bytes(train["bytes"])],
         ["test", "4", "3", format_bytes(test["bytes"])],
     ]
-    assert cells(tpuctl("data", "ls").out) == [
+    assert table_cells(tpuctl("data", "ls").out) == [
         ["NAME", "VERSION", "SPLITS", "RECORDS", "SHARDS", "SIZE"],
         ["pets", "1.0.0", "train, test", "17", "6", size],
     ]
@@ -75,6 +75,6 @@ def test_one_record_is_not_several(tpuctl: Tpuctl, simulator: RunningSimulator) 
     for name in ("a", "b"):
         assert tpuctl("data", "upload", name, f"{name}.csv").code == 0
     assert tpuctl("data", "verify", "a").out.startswith("a/1.0.0 is complete: 1 record in 1 shard (")
-    assert ["holds", "1 record"] in cells(tpuctl("data", "rm", "a").err)
+    assert ["holds", "1 record"] in table_cells(tpuctl("data", "rm", "a").err)
     assert tpuctl("data", "diff", "a", "a").out.endswith(": 1 record is the same.\n")
-    assert ["split train", "1 record", "2 records"] in cells(tpuctl("data", "diff", "a", "b").out)
+    assert ["split train", "1 record", "2 records"] in table_cells(tpuctl("data", "diff", "a", "b").out)

@@ -14,7 +14,8 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import DeadlineError
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.host.worker.records import FINISHED, RUNNING, StopRequest, WorkerStatus, encode
+from tpuctl.host.worker.records import FINISHED, RUNNING, StopRequest, WorkerStatus
+from tpuctl.host.worker.records import encode as encode_run
 from tpuctl.runs import Run
 
 Tpuctl = Callable[..., CommandResult]
@@ -23,7 +24,7 @@ Tpuctl = Callable[..., CommandResult]
 def tell(bucket: Bucket, name: str, *statuses: WorkerStatus) -> None:
     for status in statuses:
         path = StoredRun(bucket, name).paths.status(1, status.worker)
-        bucket.upload(path, [encode(status)], "application/json")
+        bucket.upload(path, [encode_run(status)], "application/json")
 
 
 @pytest.fixture
@@ -44,13 +45,13 @@ def failed(bucket: Bucket) -> str:
     return "r1"
 
 
-def facts(result: CommandResult) -> dict[str, tuple[str, str]]:
+def run_facts(result: CommandResult) -> dict[str, tuple[str, str]]:
     assert result.code == 0, result.err
     return {fact["name"]: (fact["value"], fact["from"]) for fact in result.json["run"]["facts"]}
 
 
 def test_what_was_asked_and_what_is_known_is_shown_with_its_source(tpuctl: Tpuctl, failed: str) -> None:
-    known = facts(tpuctl("describe", failed, "--json"))
+    known = run_facts(tpuctl("describe", failed, "--json"))
     assert known["command"] == ("job.py --rate 0.1", "run.json")
     assert known["bundle"] == (f"gs://sim-project-tpuctl/bundles/{'a' * 64}.tar.gz", "run.json")
     assert known["dataset"][0] == "pets/1.0.0"
@@ -78,7 +79,7 @@ def test_a_run_that_goes_on_is_followed(tpuctl: Tpuctl, bucket: Bucket) -> None:
     write_run(bucket)
     tell(bucket, "r1", *(replace(STATUS, worker=worker, state=RUNNING, pid=7) for worker in range(3)))
     result = tpuctl("describe", "r1", "--json")
-    known = facts(result)
+    known = run_facts(result)
     assert known["state"] == ("starting", "workers")
     assert known["workers 0-2"][0] == "running, the script runs"
     assert known["worker 3"][0] == "has not written yet"
@@ -87,8 +88,8 @@ def test_a_run_that_goes_on_is_followed(tpuctl: Tpuctl, bucket: Bucket) -> None:
 
 def test_a_request_to_stop_says_who_asked(tpuctl: Tpuctl, bucket: Bucket) -> None:
     run = write_run(bucket)
-    bucket.create(run.paths.stop, encode(StopRequest("r1", "ada@example.com", CREATED, 30)))
-    known = facts(tpuctl("describe", "r1", "--json"))
+    bucket.create(run.paths.stop, encode_run(StopRequest("r1", "ada@example.com", CREATED, 30)))
+    known = run_facts(tpuctl("describe", "r1", "--json"))
     assert known["asked to stop"] == (f"by ada@example.com at {CREATED}, with 30 s to save", "stop.json")
 
 
@@ -96,7 +97,7 @@ def test_a_record_that_cannot_be_read_is_a_fact(tpuctl: Tpuctl, bucket: Bucket) 
     run = write_run(bucket)
     bucket.upload(run.paths.record, [b"{}"], "application/json")
     bucket.upload(run.paths.stop, [b"[["], "application/json")
-    known = facts(tpuctl("describe", "r1", "--json"))
+    known = run_facts(tpuctl("describe", "r1", "--json"))
     assert known["request"][0].startswith("unknown: runs/r1/run.json is not a Run record")
     assert known["asked to stop"][0].startswith("unknown: ")
     assert "attempt 1" in known

@@ -12,7 +12,7 @@ from tests.running_simulator import CommandResult, RunningSimulator
 
 Call = Callable[..., CommandResult]
 UP = ("up", "v4-16", "--framework", "jax", "--zone", "us-central2-b", "--name", "pair", "--yes")
-JOB = '# /// script\n# [tool.tpuctl]\n# framework = "jax"\n# ///\nprint(1)\n'
+JAX_JOB = '# /// script\n# [tool.tpuctl]\n# framework = "jax"\n# ///\nprint(1)\n'
 
 
 def list_all_but(simulator: RunningSimulator, *workers: int) -> None:
@@ -38,7 +38,7 @@ def without(simulator: RunningSimulator, *workers: int) -> Iterator[None]:
 def test_no_command_reaches_a_part_of_the_hosts(
     remote: RunningSimulator, command: Call, tmp_path: Path
 ) -> None:
-    (tmp_path / "job.py").write_text(JOB)
+    (tmp_path / "job.py").write_text(JAX_JOB)
     job = str(tmp_path / "job.py")
     commands = (
         ("exec", "pair", "--", "hostname"),

@@ -22,8 +22,8 @@ from tpuctl.host.worker.job.processes import variable
 from tpuctl.host.worker.records import RUNNING
 
 Command = Callable[..., CommandResult]
-HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'
-SCRIPT = HEADER + "import time\ntime.sleep(600)\n"
+JAX_HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'
+SCRIPT = JAX_HEADER + "import time\ntime.sleep(600)\n"
 
 
 @pytest.fixture

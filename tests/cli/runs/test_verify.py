@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.running_simulator import CommandResult
-from tpuctl.cli.runs import record as command
+from tpuctl.cli.runs import record as module
 from tpuctl.flows.runs.record.verification import (
     BUCKET,
     CHANGED,
@@ -35,7 +35,7 @@ def verify(tpuctl: Command, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Co
             *(Difference(f"gone/{number}", MISSING, "is not here", BUCKET) for number in range(missing)),
         )
         result = Verification("r1", outcome, 3, CHECKS, differences)
-        monkeypatch.setattr(command, "check_folder", lambda *arguments: result)
+        monkeypatch.setattr(module, "check_folder", lambda *arguments: result)
         return tpuctl("verify", "copy", "--offline", *options)
 
     return call

@@ -16,20 +16,20 @@ LEAST = {"pid": 7, **{name: f"the {name}" for name in NAMES.split()}}
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> SimulatorFolder:
+def own_folder(tmp_path: Path) -> SimulatorFolder:
     return SimulatorFolder(tmp_path)
 
 
-def test_a_simulator_that_has_not_started_completely_publishes_nothing(folder: SimulatorFolder) -> None:
-    assert read_endpoints(folder) is None
+def test_a_simulator_that_has_not_started_completely_publishes_nothing(own_folder: SimulatorFolder) -> None:
+    assert read_endpoints(own_folder) is None
     for content in (b"", b"{", b"[]", json.dumps({**LEAST, "pid": "7"}).encode()):
-        folder.endpoints.write_bytes(content)
-        assert read_endpoints(folder) is None
+        own_folder.endpoints.write_bytes(content)
+        assert read_endpoints(own_folder) is None
 
 
-def test_what_an_earlier_version_does_not_publish_has_its_default(folder: SimulatorFolder) -> None:
-    folder.endpoints.write_text(json.dumps({**LEAST, "unknown": 1}))
-    endpoints = read_endpoints(folder)
+def test_what_an_earlier_version_does_not_publish_has_its_default(own_folder: SimulatorFolder) -> None:
+    own_folder.endpoints.write_text(json.dumps({**LEAST, "unknown": 1}))
+    endpoints = read_endpoints(own_folder)
     assert endpoints is not None
     assert {name: getattr(endpoints, name) for name in LEAST} == LEAST
     names = ("billing_rest", "quota_rest", "compute_rest", "iap_relay", "iam")
@@ -43,26 +43,26 @@ def line(number: int) -> str:
     return json.dumps({**fields, "number": number}) + "\n"
 
 
-def test_events_are_read_once_and_those_that_were_cut_are_left_out(folder: SimulatorFolder) -> None:
-    log = EventLog(folder.events.parent)
+def test_events_are_read_once_and_those_that_were_cut_are_left_out(own_folder: SimulatorFolder) -> None:
+    log = EventLog(own_folder.events.parent)
     assert log.new() == []
-    rotated(folder.events).write_text(line(1))
-    folder.events.write_text(line(2) + "\n" + '{"kind": "k"}\n' + line(3)[:9] + "\n" + line(4))
+    rotated(own_folder.events).write_text(line(1))
+    own_folder.events.write_text(line(2) + "\n" + '{"kind": "k"}\n' + line(3)[:9] + "\n" + line(4))
     assert [event.number for event in log.new()] == [1, 2, 4]
     assert log.new() == []
-    with folder.events.open("a") as stream:
+    with own_folder.events.open("a") as stream:
         stream.write(line(5) + line(6)[:-1])
     (event,) = log.new()
     assert event == Event("k", "w", "r", "d", 1.5, "tpu", 5)
     assert event.body is None
 
 
-def test_the_log_is_read_line_by_line(folder: SimulatorFolder) -> None:
-    log = SimulatorLog(folder.log.parent)
-    assert log.path == folder.log
+def test_the_log_is_read_line_by_line(own_folder: SimulatorFolder) -> None:
+    log = SimulatorLog(own_folder.log.parent)
+    assert log.path == own_folder.log
     assert log.new() == []
-    folder.log.write_bytes(b"first\nnot UTF-8 \xff\nwithout an end")
+    own_folder.log.write_bytes(b"first\nnot UTF-8 \xff\nwithout an end")
     assert log.new() == ["first", "not UTF-8 �"]
-    with folder.log.open("ab") as stream:
+    with own_folder.log.open("ab") as stream:
         stream.write(b"\n")
     assert log.new() == ["without an end"]

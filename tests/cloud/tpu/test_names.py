@@ -7,13 +7,13 @@ import pytest
 from tpuctl.cloud.tpu.rules import location, node_name, parse_node_name, zone_of
 from tpuctl.nodes import NodeId
 
-NODE = NodeId("cloud-tpu", "p", "us-east1-d", "n1", "7")
+NODE_ID = NodeId("cloud-tpu", "p", "us-east1-d", "n1", "7")
 NAME = "projects/p/locations/us-east1-d/nodes/n1"
 
 
 def test_a_name_is_rendered_and_parsed() -> None:
-    assert node_name(NODE) == NAME
-    assert parse_node_name(NAME, "7") == NODE
+    assert node_name(NODE_ID) == NAME
+    assert parse_node_name(NAME, "7") == NODE_ID
 
 
 @pytest.mark.parametrize("name", ["", "n1", "projects/p/zones/z/nodes/n1", f"{NAME}/x", f"/{NAME}"])

@@ -45,9 +45,7 @@ def _parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(comparison, "_PART", request.param)
 
 
-pytestmark = pytest.mark.usefixtures("_parts")
-
-
+@pytest.mark.usefixtures("_parts")
 def test_records_are_matched_by_content_and_split_and_label() -> None:
     a: list[Record] = [(1, 0, "train"), (2, 0, "train"), (3, 1, "train"), (4, 1, "test"), (9, 9, "test")]
     b: list[Record] = [(1, 0, "train"), (2, 1, "train"), (3, 1, "test"), (5, 1, "test"), (9, 9, "test")]
@@ -61,11 +59,13 @@ def test_records_are_matched_by_content_and_split_and_label() -> None:
         result.same = 3  # type: ignore[misc]
 
 
+@pytest.mark.usefixtures("_parts")
 def test_several_records_of_a_content_match_as_many() -> None:
     result = compared([(1, 0, "train")] * 3, [(1, 0, "train")] * 2 + [(1, 0, "test")] * 2)
     assert (result.same, result.moved, result.only_a, result.only_b) == (2, 1, 0, 1)
 
 
+@pytest.mark.usefixtures("_parts")
 def test_the_same_records_in_another_order_do_not_differ() -> None:
     rng = random.Random(1)
     records: list[Record] = [(rng.randrange(60), rng.randrange(2), rng.choice(SPLITS)) for _ in range(200)]
@@ -73,6 +73,7 @@ def test_the_same_records_in_another_order_do_not_differ() -> None:
     assert (result.same, result.only_a, result.only_b, result.moved, result.changed) == (200, 0, 0, 0, 0)
 
 
+@pytest.mark.usefixtures("_parts")
 def test_duplicates_and_leaks_are_counted() -> None:
     result = duplicates(
         [(1, 0, "train"), (1, 0, "train"), (1, 0, "test"), (2, 0, "train"), (3, 0, "test")] * 1
@@ -83,6 +84,7 @@ def test_duplicates_and_leaks_are_counted() -> None:
     assert duplicates([(n, 0, "train") for n in range(50)]).examples == ()
 
 
+@pytest.mark.usefixtures("_parts")
 def test_the_content_of_a_record_is_its_pictures_or_all_but_its_labels() -> None:
     picture = {"image": Image((None, None, 3)), "label": Label(("a",)), "id": Tensor("int64")}
     first = fingerprint({"image": [b"x"], "label": [0], "id": [1]}, picture)

@@ -14,13 +14,17 @@ from tpuctl.data.analysis import contents
 from tpuctl.data.analysis.comparison import fingerprint
 from tpuctl.data.analysis.contents import Contents, PictureSums, measure, measured
 from tpuctl.data.options import TOKENS
-from tpuctl.data.schema.features import Feature, Image, Label, Several, Tensor, Text
+from tpuctl.data.schema.features import Feature, Label, Several, Tensor, Text
+from tpuctl.data.schema.features import Image as ImageFeature
 from tpuctl.data.tfrecord.example_encoding import encode
 
-PICTURES: Mapping[str, Feature] = {"left": Image((None, None, 3)), "right": Image((None, None, 3))}
+PICTURES: Mapping[str, Feature] = {
+    "left": ImageFeature((None, None, 3)),
+    "right": ImageFeature((None, None, 3)),
+}
 
 
-def png(height: int, width: int, colour: int | tuple[int, int, int]) -> bytes:
+def plain_png(height: int, width: int, colour: int | tuple[int, int, int]) -> bytes:
     stream = io.BytesIO()
     Pillow.new("L" if isinstance(colour, int) else "RGB", (width, height), colour).save(stream, "PNG")
     return stream.getvalue()
@@ -49,7 +53,7 @@ def test_a_record_has_its_size_its_values_and_its_hash() -> None:
 
 
 def test_of_each_field_the_first_picture_is_measured() -> None:
-    first, second = png(2, 3, 10), png(4, 5, 20)
+    first, second = plain_png(2, 3, 10), plain_png(4, 5, 20)
     found = measured(encode({"left": [first, second], "right": [second]}), PICTURES)
     assert found.pictures == {"left": measure(first), "right": measure(second)}
 
@@ -101,7 +105,7 @@ def test_of_tokens_those_are_counted_that_are_no_padding() -> None:
     assert (moments.count, moments.mean, moments.most) == (2, 2.0, 3.0)
 
 
-@pytest.mark.parametrize("feature", [Tensor("string"), Several(Text()), Image((None, None, 3))])
+@pytest.mark.parametrize("feature", [Tensor("string"), Several(Text()), ImageFeature((None, None, 3))])
 def test_other_fields_have_no_numbers(feature: Feature) -> None:
     assert added({"x": feature}, {"x": [b"1", b"2"]}).numbers == {}
 
@@ -109,9 +113,9 @@ def test_other_fields_have_no_numbers(feature: Feature) -> None:
 def test_pictures_are_added_up_by_field_and_number_of_channels() -> None:
     found = added(
         PICTURES,
-        {"left": png(2, 3, 255), "right": b"no picture"},
-        {"left": png(4, 3, (255, 0, 0)), "right": png(1, 1, 0)},
-        {"left": png(2, 3, 0)},
+        {"left": plain_png(2, 3, 255), "right": b"no picture"},
+        {"left": plain_png(4, 3, (255, 0, 0)), "right": plain_png(1, 1, 0)},
+        {"left": plain_png(2, 3, 0)},
     )
     left, right = found.pictures["left"], found.pictures["right"]
     assert (left.broken, right.broken) == (0, 1)
@@ -137,7 +141,7 @@ def test_so_many_sizes_are_counted_and_later_ones_only_where_they_are_known(
     monkeypatch.setattr(contents, "_MOST_SIZES", 2)
     sums = PictureSums()
     for height in (1, 2, 3, 1, 3):
-        sums.add(measure(png(height, 1, 0)))
+        sums.add(measure(plain_png(height, 1, 0)))
     assert sums.sizes == {(1, 1): 2, (2, 1): 1}
     assert sums.heights.moments.count == 5
 

@@ -13,7 +13,7 @@ from tpuctl.data.schema.features import Image, Label, Tensor, Text
 from tpuctl.data.tfrecord.example_encoding import encode
 
 FEATURES = {"image": Image((None, None, 3)), "label": Label(("a", "b")), "n": Tensor("int64"), "t": Text()}
-SPLITS = ["train", "test"]
+BOTH_SPLITS = ["train", "test"]
 BASE: dict[str, Any] = {"image": [b"picture"], "label": [1], "n": [2], "t": [b"text"]}
 
 
@@ -102,8 +102,8 @@ def test_duplicates_are_counted_within_a_split_and_between_two(prints: Fingerpri
     same = {1: ["train"], 2: ["train"] * 3, 3: ["train", "test"], 4: ["test", "test", "train"]}
     for key, splits in same.items():
         for number, split in enumerate(splits):
-            prints.add((key, 0, 0), 0, SPLITS.index(split), 10 * key + number)
-    found = find_duplicates(prints, SPLITS)
+            prints.add((key, 0, 0), 0, BOTH_SPLITS.index(split), 10 * key + number)
+    found = find_duplicates(prints, BOTH_SPLITS)
     assert found.within == {"train": 2, "test": 1}
     assert found.leaks == {("train", "test"): 2}
     assert found.examples == (
@@ -117,14 +117,14 @@ def test_duplicates_are_counted_within_a_split_and_between_two(prints: Fingerpri
 def test_the_two_halves_of_a_content_count(prints: Fingerprints) -> None:
     for number, more in enumerate((1, 2, 2)):
         prints.add((5, more, 0), 0, 0, number)
-    assert find_duplicates(prints, SPLITS).within == {"train": 1}
+    assert find_duplicates(prints, BOTH_SPLITS).within == {"train": 1}
 
 
 def test_five_examples_of_five_places_are_kept(prints: Fingerprints) -> None:
     for key in range(6):
         for number in range(6):
             prints.add((key, 0, 0), 0, 0, 10 * key + number)
-    examples = find_duplicates(prints, SPLITS).examples
+    examples = find_duplicates(prints, BOTH_SPLITS).examples
     assert [len(group) for group in examples] == [5] * 5
     assert examples[0] == tuple(("train", number) for number in range(5))
 
@@ -148,4 +148,4 @@ def test_pictures_that_look_alike_are_those_of_other_content(
 ) -> None:
     for number, (key, look) in enumerate(looks):
         prints.add((key, 0, 0), look, 0, number)
-    assert find_duplicates(prints, SPLITS).alike == alike
+    assert find_duplicates(prints, BOTH_SPLITS).alike == alike

@@ -22,7 +22,7 @@ OUT = "has a name that leads out of the archive"
 NO_NAME = "has a name that no file can have"
 
 
-def held(*items: str | Member) -> Members:
+def held_members(*items: str | Member) -> Members:
     """Return members of which most have a name alone."""
     found = Members("a.zip")
     for item in items:
@@ -31,7 +31,7 @@ def held(*items: str | Member) -> Members:
 
 
 def test_files_are_in_their_folders_by_name() -> None:
-    found = held("b", "x/z/2", "./x/a", Member("x/z/1", 4, 20, 2, 8, 77))
+    found = held_members("b", "x/z/2", "./x/a", Member("x/z/1", 4, 20, 2, 8, 77))
     assert len(found) == 4
     assert found.find("x/z/1") == Member("x/z/1", 4, 20, 2, 8, 77)
     assert found.find("x/a") == Member("x/a", 3, 10, 3, 0, -1)
@@ -49,12 +49,12 @@ def test_files_are_in_their_folders_by_name() -> None:
 
 
 def test_an_empty_archive_has_an_empty_root() -> None:
-    assert (len(held()), held().scan("", 1)) == (0, [])
+    assert (len(held_members()), held_members().scan("", 1)) == (0, [])
 
 
 @pytest.mark.parametrize("path", [".a", "x/.a", ".x/a", "__MACOSX/a", "x/__MACOSX", "./.a", "x/..a", "..."])
 def test_hidden_files_and_litter_are_left_out(path: str) -> None:
-    assert held(path, "kept").scan("", 1) == [Entry("kept", "file", 3, 1)]
+    assert held_members(path, "kept").scan("", 1) == [Entry("kept", "file", 3, 1)]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_hidden_files_and_litter_are_left_out(path: str) -> None:
     ],
 )  # fmt: skip
 def test_a_name_is_one_that_a_file_can_have(path: str, why: str) -> None:
-    found = held(path)
+    found = held_members(path)
     assert len(found) == (not why)
     if why:
         assert found.scan("", 1) == [Entry(path, "other", problem=why)]
@@ -79,15 +79,15 @@ def test_a_name_is_one_that_a_file_can_have(path: str, why: str) -> None:
 
 
 def test_what_has_no_usable_name_is_in_the_root_alone() -> None:
-    found = held("x/a", "../b", "/c")
+    found = held_members("x/a", "../b", "/c")
     assert [entry.name for entry in found.scan("", 1)] == ["x", "../b", "/c"]
     assert [entry.name for entry in found.scan("x", 1)] == ["a"]
-    assert held("./").scan("", 1) == [Entry("", "other", problem=OUT)]
+    assert held_members("./").scan("", 1) == [Entry("", "other", problem=OUT)]
 
 
 def test_a_size_is_one_that_a_file_can_have() -> None:
-    assert held(Member("a", (1 << 63) - 1, 0, (1 << 63) - 1)).find("a")
-    (entry,) = held(Member("a", 1 << 63, 0, 1)).scan("", 1)
+    assert held_members(Member("a", (1 << 63) - 1, 0, (1 << 63) - 1)).find("a")
+    (entry,) = held_members(Member("a", 1 << 63, 0, 1)).scan("", 1)
     assert entry == Entry("a", "other", problem="has a size that no file can have")
 
 
@@ -103,21 +103,21 @@ def test_a_size_is_one_that_a_file_can_have() -> None:
     ],
 )
 def test_a_bomb_is_told_by_what_it_unpacks_to(size: int, packed: int, times: int) -> None:
-    (entry,) = held(Member("a", size, 0, packed, 8)).scan("", 1)
+    (entry,) = held_members(Member("a", size, 0, packed, 8)).scan("", 1)
     problem = f"unpacks to {times} times its size" if times else ""
     assert (entry.kind, entry.problem) == (("other", problem) if times else ("file", ""))
 
 
 def test_a_member_has_its_own_problem_before_others() -> None:
     bomb = Member("a", 65 * MIB, 0, 1, problem="is encrypted")
-    assert held(bomb).look("a", 1) == Entry("a", "other", problem="is encrypted")
-    found = held(bomb).find("a")
+    assert held_members(bomb).look("a", 1) == Entry("a", "other", problem="is encrypted")
+    found = held_members(bomb).find("a")
     assert found is not None
     assert found.problem == "is encrypted"
 
 
 def test_what_is_twice_is_read_at_neither_place() -> None:
-    found = held("a", "b", "a", "a", "c/d", "./c/d")
+    found = held_members("a", "b", "a", "a", "c/d", "./c/d")
     assert len(found) == 3
     twice = "is twice in the archive"
     assert found.scan("", 1) == [
@@ -130,18 +130,18 @@ def test_what_is_twice_is_read_at_neither_place() -> None:
 
 @pytest.mark.parametrize("paths", [("a", "a/b"), ("a/b", "a"), ("a/b/c", "a")])
 def test_a_file_that_is_a_folder_too_is_none(paths: Iterable[str]) -> None:
-    found = held(*paths)
+    found = held_members(*paths)
     assert found.look("a", 1) == Entry("a", "other", problem="is a file and a folder at once")
 
 
 def test_an_archive_has_up_to_a_number_of_members(monkeypatch: pytest.MonkeyPatch) -> None:
     assert module.MOST == 4_000_000
     monkeypatch.setattr(module, "MOST", 3)
-    assert len(held("a", ".hidden", "b", "c")) == 3
-    assert len(held("a", "../b", "c")) == 2
+    assert len(held_members("a", ".hidden", "b", "c")) == 3
+    assert len(held_members("a", "../b", "c")) == 2
     for last in ("d", "../d"):
         with pytest.raises(UsageError) as refused:
-            held("a", "../b", "c", last)
+            held_members("a", "../b", "c", last)
         assert refused.value.message == "'a.zip' has more than 3 members."
         assert refused.value.facts == {"file": "a.zip"}
 

@@ -16,12 +16,12 @@ from tpuctl.data.files.source_files import list_files
 from tpuctl.data.trees.local import LocalTree
 from tpuctl.errors import UsageError
 
-Open = Callable[..., Contents]
+OpenContents = Callable[..., Contents]
 TEXT = b"one\ntwo\n\nfour"
 
 
 @pytest.fixture
-def open_contents(tmp_path: Path) -> Iterator[Open]:
+def open_contents(tmp_path: Path) -> Iterator[OpenContents]:
     """Write files and open them: of each name the packed or the plain content."""
     opened: list[Contents] = []
 
@@ -38,7 +38,7 @@ def open_contents(tmp_path: Path) -> Iterator[Open]:
 
 @pytest.mark.parametrize("most", [128, 3, 2])
 def test_every_file_is_read_at_any_place(
-    open_contents: Open, monkeypatch: pytest.MonkeyPatch, most: int
+    open_contents: OpenContents, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     monkeypatch.setattr(module, "_OPEN", most)
     contents = open_contents(a__txt=TEXT, b__txt__gz=gzip.compress(TEXT * 2), c__txt=b"")
@@ -49,7 +49,7 @@ def test_every_file_is_read_at_any_place(
     assert [b"".join(contents.blocks(file)) for file in range(3)] == [TEXT, TEXT * 2, b""]
 
 
-def test_packed_files_lie_one_after_the_other(open_contents: Open) -> None:
+def test_packed_files_lie_one_after_the_other(open_contents: OpenContents) -> None:
     reports: list[tuple[int, int]] = []
     contents = open_contents(
         lambda done, total: reports.append((done, total)),
@@ -66,7 +66,9 @@ def test_packed_files_lie_one_after_the_other(open_contents: Open) -> None:
 
 
 @pytest.mark.parametrize("block", [1 << 20, 1, 4, 5])
-def test_lines_are_counted_from_1(open_contents: Open, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+def test_lines_are_counted_from_1(
+    open_contents: OpenContents, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
     monkeypatch.setattr(module, "BLOCK", block)
     contents = open_contents(a__txt=TEXT, b__txt=b"x\n")
     assert [contents.line(0, at) for at in (0, 3, 4, 8, 9, 12)] == [1, 1, 2, 3, 4, 4]
@@ -74,18 +76,18 @@ def test_lines_are_counted_from_1(open_contents: Open, monkeypatch: pytest.Monke
     assert list(contents.blocks(0)) == [TEXT[at : at + block] for at in range(0, len(TEXT), block)]
 
 
-def test_a_damaged_file_is_named_and_nothing_stays_open(open_contents: Open) -> None:
+def test_a_damaged_file_is_named_and_nothing_stays_open(open_contents: OpenContents) -> None:
     with pytest.raises(UsageError, match=r"'b\.txt\.gz' is a damaged gzip file"):
         open_contents(a__txt__gz=gzip.compress(TEXT), b__txt__gz=gzip.compress(TEXT)[:-9])
 
 
-def test_a_file_that_has_become_shorter_has_fewer_bytes(open_contents: Open, tmp_path: Path) -> None:
+def test_a_file_that_has_become_shorter_has_fewer_bytes(open_contents: OpenContents, tmp_path: Path) -> None:
     contents = open_contents(a__txt=TEXT)
     (tmp_path / "a.txt").write_bytes(TEXT[:5])
     assert contents.read(0, 4, 3) == b"t"
 
 
-def test_what_a_reader_unpacks_itself_is_closed_with_the_rest(open_contents: Open) -> None:
+def test_what_a_reader_unpacks_itself_is_closed_with_the_rest(open_contents: OpenContents) -> None:
     contents = open_contents(a__txt=TEXT)
     first, second = contents.temp_file(), contents.temp_file()
     second.append(b"x")

@@ -15,7 +15,7 @@ from tpuctl.data.trees.local import LocalTree
 from tpuctl.errors import UsageError
 
 
-def listing(root: Path, *names: str) -> Listing:
+def listed(root: Path, *names: str) -> Listing:
     files = Listing(LocalTree(root))
     files.start(Folder("", "", ""))
     for name in names:
@@ -48,20 +48,20 @@ def test_the_fingerprint_tells_apart_folders_whose_names_are_the_same_one_after_
 def test_an_empty_listing_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     newest = list[int]()
     monkeypatch.setattr(LocalTree, "settle", lambda tree, stamp: newest.append(stamp))
-    listing(tmp_path).wait_past_newest()
+    listed(tmp_path).wait_past_newest()
     assert newest == [0]
 
 
 def test_a_file_of_the_same_size_that_was_written_after_the_wait_has_changed(file: Path) -> None:
     """Whatever the clock of the file system: this is what the wait is for."""
-    files = listing(file.parent, "a")
+    files = listed(file.parent, "a")
     files.wait_past_newest()
     assert files.read(0) == b"12345"
     file.write_bytes(b"54321")
     with pytest.raises(UsageError, match="'a' has changed"):
         files.read(0)
     with pytest.raises(UsageError, match="'a' has changed"):
-        files.check(listing(file.parent, "a"))
+        files.check(listed(file.parent, "a"))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_file_that_was_replaced_by_an_older_one_has_changed(file: Path) -> Non
     other = file.with_name("b")
     other.write_bytes(b"54321")
     os.utime(other, ns=(0, 0))
-    files = listing(file.parent, "a")
+    files = listed(file.parent, "a")
     files.wait_past_newest()
     other.replace(file)
     with pytest.raises(UsageError, match="'a' has changed"):
@@ -98,10 +98,10 @@ def test_a_file_that_was_replaced_by_an_older_one_has_changed(file: Path) -> Non
 
 
 def test_a_later_listing_says_what_has_gone_and_what_is_new(file: Path) -> None:
-    before = listing(file.parent, "a")
-    before.check(listing(file.parent, "a"))
+    before = listed(file.parent, "a")
+    before.check(listed(file.parent, "a"))
     file.with_name("b").write_bytes(b"")
     with pytest.raises(UsageError, match="'b' is new"):
-        before.check(listing(file.parent, "a", "b"))
+        before.check(listed(file.parent, "a", "b"))
     with pytest.raises(UsageError, match="'a' was removed"):
-        before.check(listing(file.parent, "b"))
+        before.check(listed(file.parent, "b"))

@@ -13,7 +13,7 @@ SHORT, LONG = 3, 4
 Entry = tuple[int, int, int, int]
 
 
-def tiff(*entries: Entry, order: str = "<", start: int = 8) -> bytes:
+def exif_tiff(*entries: Entry, order: str = "<", start: int = 8) -> bytes:
     """Return EXIF data from its TIFF header on."""
     mark = b"II*\0" if order == "<" else b"MM\0*"
     rows = b"".join(struct.pack(f"{order}HHIHH", *entry, 0) for entry in entries)
@@ -24,13 +24,15 @@ def tiff(*entries: Entry, order: str = "<", start: int = 8) -> bytes:
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("value", range(1, 9))
 def test_it_is_read_in_both_byte_orders(value: int, order: str) -> None:
-    assert orientation(tiff((TAG, SHORT, 1, value), order=order)) == value
-    assert orientation(tiff((WIDTH, SHORT, 1, 5), (TAG, SHORT, 1, value), order=order, start=20)) == value
+    assert orientation(exif_tiff((TAG, SHORT, 1, value), order=order)) == value
+    assert (
+        orientation(exif_tiff((WIDTH, SHORT, 1, 5), (TAG, SHORT, 1, value), order=order, start=20)) == value
+    )
 
 
 @pytest.mark.parametrize("value", [0, 9, 65535])
 def test_another_value_is_upright(value: int) -> None:
-    assert orientation(tiff((TAG, SHORT, 1, value))) == 1
+    assert orientation(exif_tiff((TAG, SHORT, 1, value))) == 1
 
 
 @pytest.mark.parametrize(
@@ -38,11 +40,11 @@ def test_another_value_is_upright(value: int) -> None:
     [
         b"",
         b"II",
-        b"XX" + tiff((TAG, SHORT, 1, 6))[2:],
-        tiff((WIDTH, SHORT, 1, 6)),
-        tiff((TAG, LONG, 1, 6)),
-        tiff((TAG, SHORT, 1, 6))[:-3],
-        tiff((WIDTH, SHORT, 1, 6)) + tiff((TAG, SHORT, 1, 6))[10:],
+        b"XX" + exif_tiff((TAG, SHORT, 1, 6))[2:],
+        exif_tiff((WIDTH, SHORT, 1, 6)),
+        exif_tiff((TAG, LONG, 1, 6)),
+        exif_tiff((TAG, SHORT, 1, 6))[:-3],
+        exif_tiff((WIDTH, SHORT, 1, 6)) + exif_tiff((TAG, SHORT, 1, 6))[10:],
     ],
     ids=["nothing", "an order", "no order", "no tag", "another type", "cut", "behind the last entry"],
 )

@@ -25,7 +25,7 @@ def jpeg() -> bytes:
     return stream.getvalue()
 
 
-def unpacked(name: str, file: Path, **options: str) -> DatasetPlan:
+def unpacked_plan(name: str, file: Path, **options: str) -> DatasetPlan:
     folder = file.parent / name
     folder.mkdir()
     PUBLIC[name].forms[0].unpack([file], folder)
@@ -42,7 +42,7 @@ def test_cats_and_dogs(tmp_path: Path) -> None:
     files = {f"PetImages/{kind}/{n}.jpg": jpeg() for kind in ("Cat", "Dog") for n in range(5)}
     more = {"PetImages/Cat/Thumbs.db": b"litter", "PetImages/Dog/Thumbs.db": b"litter", "readme[1].txt": b"x"}
     file = zipped(tmp_path / "kagglecatsanddogs_5340.zip", {**files, **more})
-    planned = unpacked("cats_dogs", file, splits="train=0.8,test=0.2")
+    planned = unpacked_plan("cats_dogs", file, splits="train=0.8,test=0.2")
     assert counts(planned) == {"train": 8, "test": 2}
     assert (planned.classes, list(planned.source.bad)) == (("cat", "dog"), [])
 
@@ -57,7 +57,7 @@ def test_imagenette(tmp_path: Path) -> None:
         for number in numbers
     }
     more = {f"{folder}/.DS_Store": b"litter", f"{folder}/noisy_imagenette.csv": b"path,label\n"}
-    planned = unpacked("imagenette", tarred(tmp_path / "imagenette2-320.tgz", {**files, **more}))
+    planned = unpacked_plan("imagenette", tarred(tmp_path / "imagenette2-320.tgz", {**files, **more}))
     assert counts(planned) == {"train": 10, "validation": 10}
     assert list(planned.source.bad) == []
     assert planned.classes == (
@@ -73,7 +73,7 @@ def test_imdb(tmp_path: Path) -> None:
         f"aclImdb/{split}/{kind}/0_9.txt": b"film" for split in ("train", "test") for kind in ("pos", "neg")
     }
     more = {"aclImdb/train/unsup/0_0.txt": b"no label", "aclImdb/imdb.vocab": b"film", "aclImdb/README": b""}
-    planned = unpacked("imdb", tarred(tmp_path / "aclImdb_v1.tar.gz", {**files, **more}))
+    planned = unpacked_plan("imdb", tarred(tmp_path / "aclImdb_v1.tar.gz", {**files, **more}))
     assert counts(planned) == {"train": 2, "test": 2}
     assert planned.features["label"] == Label(("neg", "pos"))
 

@@ -23,7 +23,7 @@ from tpuctl.data.sources.tfds_folder import read_features
 
 CORE = "tensorflow_datasets.core.features"
 CLASSES = {"n.labels.txt": ("cat", "dog"), "n-kind.labels.txt": ("cat", "dog")}
-PETS = Label(("cat", "dog"))
+PET = Label(("cat", "dog"))
 LABEL = {"pythonClassName": f"{CORE}.class_label_feature.ClassLabel", "classLabel": {"numClasses": "2"}}
 TEXT: dict[str, Any] = {"pythonClassName": f"{CORE}.text_feature.Text", "text": {}}
 BOX = {
@@ -79,7 +79,7 @@ def read(content: object) -> Feature:
 @pytest.mark.parametrize(
     ("feature", "content"),
     [
-        (PETS, LABEL),
+        (PET, LABEL),
         (Text(), TEXT),
         (Box(), BOX),
         (Image((None, None, 3)), image(shape=shape(-1, -1, 3), dtype="uint8")),
@@ -90,9 +90,9 @@ def read(content: object) -> Feature:
         (Tensor("int64"), scalar(shape={}, dtype="int64", encoding="none")),
         (Tensor("float32", (2, 3)), tensor(shape=shape(2, 3), dtype="float32", encoding="none")),
         (Tensor("string", (None,)), tensor(shape=shape(-1), dtype="string", encoding="none")),
-        (Several(PETS), sequence(LABEL)),
+        (Several(PET), sequence(LABEL)),
         (Several(Text()), sequence(TEXT)),
-        (Objects({"bbox": Box(), "kind": PETS}), sequence(fields(bbox=BOX, kind=LABEL))),
+        (Objects({"bbox": Box(), "kind": PET}), sequence(fields(bbox=BOX, kind=LABEL))),
         (
             Audio(16000),
             audio(shape=shape(-1), dtype="int64", encoding="NONE", sampleRate="16000"),

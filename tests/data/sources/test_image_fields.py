@@ -13,7 +13,8 @@ from tests.data.images.zoo.files import ZOO
 from tests.data.source_trees import examples, items, no_progress, opened
 from tpuctl.data.images.header import inspect_image
 from tpuctl.data.options import BadRecord, Options
-from tpuctl.data.schema.features import Image, Tensor
+from tpuctl.data.schema.features import Image as ImageFeature
+from tpuctl.data.schema.features import Tensor
 from tpuctl.data.source import Source
 from tpuctl.data.sources.registry import open_source
 from tpuctl.data.tfrecord.example_encoding import encode
@@ -43,7 +44,7 @@ Writer = Callable[[Path, list[str]], Path]
 WRITERS = pytest.mark.parametrize("write", [in_parquet, in_records])
 
 
-def read(path: Path, options: Options = Options()) -> Source:  # noqa: B008  frozen
+def read_fields(path: Path, options: Options = Options()) -> Source:  # noqa: B008  frozen
     return opened(open_source(path, None, options, no_progress))
 
 
@@ -53,8 +54,8 @@ def images(source: Source) -> list[bytes]:
 
 @WRITERS
 def test_images_get_the_channels_of_most_and_the_first_does_not_decide(tmp_path: Path, write: Writer) -> None:
-    source = read(write(tmp_path, MIXED))
-    assert source.features["image"] == Image((None, None, 3))
+    source = read_fields(write(tmp_path, MIXED))
+    assert source.features["image"] == ImageFeature((None, None, 3))
     assert source.images is not None
     assert source.images.summary == SUMMARY
     read_images = images(source)
@@ -69,22 +70,24 @@ def test_images_get_the_channels_of_most_and_the_first_does_not_decide(tmp_path:
 @WRITERS
 def test_a_user_chooses_the_channels_and_the_size(tmp_path: Path, write: Writer) -> None:
     path = write(tmp_path, MIXED[:-1])
-    keep = images(read(path, Options(channels="keep")))
+    keep = images(read_fields(path, Options(channels="keep")))
     assert [inspect_image(image).channels for image in keep] == [1, 3, 3, 4, 3]
-    resized = images(read(path, Options(channels=1, resize=(8, 9))))
+    resized = images(read_fields(path, Options(channels=1, resize=(8, 9))))
     assert {inspect_image(image)[:3] for image in resized} == {(8, 9, 1)}
 
 
 @WRITERS
 def test_half_of_the_values_as_images_make_images(tmp_path: Path, write: Writer) -> None:
-    assert isinstance(read(write(tmp_path, ["drawing.png", "notes.jpg"])).features["image"], Image)
+    assert isinstance(
+        read_fields(write(tmp_path, ["drawing.png", "notes.jpg"])).features["image"], ImageFeature
+    )
 
 
 def test_fewer_images_than_half_are_bytes(tmp_path: Path) -> None:
-    source = read(in_records(tmp_path, ["drawing.png", "notes.jpg", "noise.jpg"]))
+    source = read_fields(in_records(tmp_path, ["drawing.png", "notes.jpg", "noise.jpg"]))
     assert (source.features["image"], source.images) == (Tensor("string"), None)
     with pytest.raises(UsageError, match="which no record can"):
-        read(in_parquet(tmp_path, ["drawing.png", "notes.jpg", "noise.jpg"]))
+        read_fields(in_parquet(tmp_path, ["drawing.png", "notes.jpg", "noise.jpg"]))
 
 
 @pytest.mark.parametrize("options", [Options(channels=3), Options(resize=(8, 8))], ids=["channels", "resize"])

@@ -21,7 +21,7 @@ def write(root: Path, texts: dict[str, str | bytes]) -> Path:
     return root
 
 
-def read(root: Path) -> Source:
+def read_texts(root: Path) -> Source:
     return opened(read_text_files(LocalTree(root), Options(), no_progress))
 
 
@@ -33,7 +33,7 @@ REVIEWS: dict[str, str | bytes] = {
 
 
 def test_each_file_is_a_record_of_its_text_and_class(tmp_path: Path) -> None:
-    source = read(write(tmp_path, REVIEWS))
+    source = read_texts(write(tmp_path, REVIEWS))
     assert source.features == {"text": Text(), "label": Label(("neg", "pos"))}
     assert examples(source) == [
         {"label": [1], "text": [b"good"]},
@@ -51,7 +51,7 @@ def test_each_file_is_a_record_of_its_text_and_class(tmp_path: Path) -> None:
     [("", "'pos/2.txt' is empty"), (b"\nna\xefve", "line 2 of 'pos/2.txt' is not UTF-8 text")],
 )
 def test_a_bad_file_is_named(tmp_path: Path, content: str | bytes, message: str) -> None:
-    assert only_bad(read(write(tmp_path, {"pos/1.txt": "x", "pos/2.txt": content}))) == message
+    assert only_bad(read_texts(write(tmp_path, {"pos/1.txt": "x", "pos/2.txt": content}))) == message
 
 
 def test_a_link_that_leaves_the_source_and_an_empty_class_are_bad(tmp_path: Path) -> None:
@@ -59,14 +59,14 @@ def test_a_link_that_leaves_the_source_and_an_empty_class_are_bad(tmp_path: Path
     (root / "neg").mkdir()
     (tmp_path / "secret.txt").write_text("secret")
     (root / "pos" / "2.txt").symlink_to(tmp_path / "secret.txt")
-    assert [str(record).partition(", to")[0] for record in read(root).bad] == [
+    assert [str(record).partition(", to")[0] for record in read_texts(root).bad] == [
         "'neg' is empty",
         "'pos/2.txt' is a link that leaves the source",
     ]
 
 
 def test_a_file_that_changes_under_way_is_named(tmp_path: Path) -> None:
-    source = read(write(tmp_path, {"pos/1.txt": "x"}))
+    source = read_texts(write(tmp_path, {"pos/1.txt": "x"}))
     write(tmp_path, {"pos/1.txt": "y"})
     with pytest.raises(UsageError, match=r"'pos/1.txt' has changed"):
         items(source)
@@ -87,6 +87,6 @@ def test_a_folder_of_texts_is_told_from_one_of_images_and_gives_the_same_bytes(t
 
 def test_empty_class_folders_alone_are_bad(tmp_path: Path) -> None:
     (tmp_path / "only/empty").mkdir(parents=True)
-    source = read(tmp_path / "only")
+    source = read_texts(tmp_path / "only")
     assert [str(record) for record in source.bad] == ["'empty' is empty"]
     assert source.parts == ()

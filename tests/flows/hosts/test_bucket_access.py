@@ -21,7 +21,7 @@ COMMAND = (
 )
 
 
-def grant(cloud: Cloud, account: str) -> None:
+def grant_access(cloud: Cloud, account: str) -> None:
     """Give an account a role on the bucket of runs, as the command does."""
     bucket = cloud.bucket._bucket
     policy = bucket.get_iam_policy(requested_policy_version=3)
@@ -38,7 +38,7 @@ def test_an_account_without_a_role_on_the_bucket_is_named_with_the_command(
     assert asked.code == 10, asked.err
     assert "gs://sim-project-tpuctl/ gives the service account of the TPU no role" in asked.err
     assert COMMAND in asked.err
-    grant(cloud, ACCOUNT)
+    grant_access(cloud, ACCOUNT)
     asked = tpuctl("up", "v3-8")
     assert (asked.code, "add-iam-policy-binding" in asked.err) == (10, False)
 
@@ -53,7 +53,7 @@ def test_googles_default_account_is_known_to_be_an_editor_on_the_simulator_alone
     told = warning(cloud, "")
     assert told.startswith("If it has no role in the project, as in new organizations, ")
     assert told.endswith(grant_command(cloud.bucket.name, default))
-    grant(cloud, default)
+    grant_access(cloud, default)
     assert warning(cloud, "") == ""
     assert warning(cloud, "", deletes=True).endswith(
         f"add-iam-policy-binding sim-project --member serviceAccount:{default} --role roles/tpu.admin"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.flows.nodes.memory_provider import CREATED, ZONE, MemoryProvider, node, queued_resource
 from tpuctl.errors import NotFoundError, StateError, UsageError
-from tpuctl.flows.nodes import lifetime
+from tpuctl.flows.nodes import lifetime as module
 from tpuctl.flows.nodes.lifetime import Extension, expiry_of, plan_extension, require_time_left
 from tpuctl.flows.nodes.lookup import Allocation
 from tpuctl.nodes import HttpRequest, Node
@@ -43,8 +43,8 @@ class TestEnd:
 
     def test_the_first_node_that_ends_ends_all_of_it(self) -> None:
         nodes = (mortal(created_at=CREATED + 60), mortal(), node())
-        assert lifetime.expiry(Allocation(nodes)) == BORN + HOUR
-        assert lifetime.expiry(Allocation((node(),))) is None
+        assert module.expiry(Allocation(nodes)) == BORN + HOUR
+        assert module.expiry(Allocation((node(),))) is None
 
 
 @pytest.mark.parametrize(("seconds", "is_past"), [(3599, False), (3600, True), (3601, True)])
@@ -107,8 +107,8 @@ class TestExtension:
     def test_every_node_gets_the_new_end_beside_its_metadata(self) -> None:
         provider = MemoryProvider(mortal(metadata={**TTL, "color": "blue"}))
         plan, lines = plan_extension(provider, "n1", 60, BORN), list[str]()
-        assert lifetime.requests(provider, plan) == [HttpRequest("UpdateNode", "n1")]
-        lifetime.extend(provider, plan, lines.append)
+        assert module.requests(provider, plan) == [HttpRequest("UpdateNode", "n1")]
+        module.extend(provider, plan, lines.append)
         changed = provider.nodes["n1"].metadata
         assert changed == {**TTL, "color": "blue", "tpuctl-expires": "2026-01-01T01:01:00Z"}
         assert lines == ["n1 ends 2026-01-01T01:01:00Z"]
@@ -119,8 +119,8 @@ class TestExtension:
     def test_an_end_that_somebody_has_moved_farther_stays(self, stored: str, is_changed: bool) -> None:
         item = mortal(metadata={"tpuctl-expires": f"2026-01-01T{stored}Z"})
         plan = Extension(Allocation((item,)), BORN + 6 * HOUR)
-        assert len(lifetime.changes(plan)) == is_changed
+        assert len(module.changes(plan)) == is_changed
         provider = MemoryProvider(item)
-        lifetime.extend(provider, plan, lambda line: None)
+        module.extend(provider, plan, lambda line: None)
         kept = "06:00:00" if is_changed else stored
         assert provider.nodes["n1"].metadata["tpuctl-expires"] == f"2026-01-01T{kept}Z"

@@ -10,7 +10,8 @@ import pytest
 from tests.flows.nodes.memory_provider import ZONE, MemoryProvider, node, queued_resource
 from tpuctl import clock
 from tpuctl.errors import DeadlineError
-from tpuctl.flows.nodes.reap import Disuse, Reaping, plan_reap, reap, requests
+from tpuctl.flows.nodes.reap import Disuse, Reaping, plan_reap, reap
+from tpuctl.flows.nodes.reap import requests as reap_requests
 from tpuctl.host.keeper import records
 from tpuctl.nodes import HttpRequest, Node, NodeState, QueueState, owner_label
 
@@ -98,7 +99,7 @@ class TestDeletion:
     def test_what_was_planned_is_deleted(self) -> None:
         provider, lines = MemoryProvider(node(state=NodeState.PREEMPTED)), list[str]()
         plan = plan_reap(provider, "ada", NOW)
-        assert requests(provider, plan) == [HttpRequest("DeleteNode", "n1")]
+        assert reap_requests(provider, plan) == [HttpRequest("DeleteNode", "n1")]
         reap(provider, plan, lines.append)
         assert provider.nodes == {}
         assert lines

@@ -11,13 +11,13 @@ from tpuctl.flows.overview.story import differences, snapshots
 from tpuctl.flows.overview.views import Overview
 from tpuctl.nodes import Maintenance, NodeState, QueueState
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
+START = datetime(2026, 1, 1, tzinfo=UTC)
 READY = Overview(Inventory((Allocation((node(),)),)), Workload())
 EMPTY = Overview(Inventory(()), Workload())
 
 
 def lines(before: Overview, after: Overview) -> list[str]:
-    return [change.line for change in differences(snapshots(before, NOW), after, NOW)]
+    return [change.line for change in differences(snapshots(before, START), after, START)]
 
 
 def test_a_node_comes_changes_and_goes() -> None:

@@ -15,7 +15,7 @@ from tests.sim.access.grpc_call import Call
 from tpuctl.sim.access import Address, Guard, Secret
 from tpuctl.sim.tpu_servers import GrpcGuard
 
-SERVER = ("127.0.0.1", 80)
+GRPC_SERVER = ("127.0.0.1", 80)
 OWNERS = {("127.0.0.1", 5000): os.geteuid(), ("::1", 5000): os.geteuid(), ("127.0.0.1", 6000): 65_534}
 
 
@@ -40,10 +40,10 @@ class Door:
     def __init__(self, folder: Path) -> None:
         self.secret = Secret(folder / "secret")
         self.calls = 0
-        self._guard = GrpcGuard(Guard(self.secret, self._owner), lambda: SERVER, self._note)
+        self._guard = GrpcGuard(Guard(self.secret, self._owner), lambda: GRPC_SERVER, self._note)
 
     def _owner(self, client: Address, server: Address) -> int | None:
-        assert server == SERVER
+        assert server == GRPC_SERVER
         return OWNERS.get(client)
 
     def _note(self) -> None:

@@ -17,8 +17,8 @@ from httplib2 import Http
 
 from tests.running_simulator import RunningSimulator
 
-TPU = "services/E000-3F24-B8AA"
-COMPUTE = "services/6F81-5844-456A"
+TPU_SERVICE = "services/E000-3F24-B8AA"
+COMPUTE_SERVICE = "services/6F81-5844-456A"
 QUOTAS = "projects/sim-project/locations/global/services/tpu.googleapis.com"
 V3 = "TPUV3sPerProjectPerZoneForTPUAPI"
 ZONE = "europe-west4-a"
@@ -80,10 +80,10 @@ def google(simulator: RunningSimulator) -> Iterator[Google]:
 def test_services_and_their_prices_say_that_they_are_made_up(google: Google) -> None:
     services = google.billing.services().list().execute()["services"]
     assert {service["name"]: service["displayName"] for service in services} == {
-        TPU: "Cloud TPU",
-        COMPUTE: "Compute Engine",
+        TPU_SERVICE: "Cloud TPU",
+        COMPUTE_SERVICE: "Compute Engine",
     }
-    for service in (TPU, COMPUTE):
+    for service in (TPU_SERVICE, COMPUTE_SERVICE):
         skus = google.skus(service)
         assert {sku["serviceProviderName"] for sku in skus} == {"tpuctl simulator (made up)"}
         assert all("(made up)" in sku["description"] for sku in skus)
@@ -91,14 +91,14 @@ def test_services_and_their_prices_say_that_they_are_made_up(google: Google) -> 
 
 
 def test_a_list_of_prices_has_several_pages(google: Google) -> None:
-    assert google.skus(COMPUTE, pageSize=7) == google.skus(COMPUTE)
-    first = google.billing.services().skus().list(parent=COMPUTE).execute()
-    assert len(first["skus"]) < len(google.skus(COMPUTE))
+    assert google.skus(COMPUTE_SERVICE, pageSize=7) == google.skus(COMPUTE_SERVICE)
+    first = google.billing.services().skus().list(parent=COMPUTE_SERVICE).execute()
+    assert len(first["skus"]) < len(google.skus(COMPUTE_SERVICE))
 
 
 def test_a_price_is_for_an_hour_as_google_writes_it(google: Google) -> None:
     """The units of published TPU SKUs: https://cloud.google.com/billing/docs/reference/rest/v1/services.skus."""
-    for sku in google.skus(TPU):
+    for sku in google.skus(TPU_SERVICE):
         expression = sku["pricingInfo"][0]["pricingExpression"]
         (rate,) = expression.pop("tieredRates")
         assert (rate["startUsageAmount"], rate["unitPrice"]["currencyCode"]) == (0, "USD")
@@ -115,7 +115,7 @@ def test_a_price_is_for_an_hour_as_google_writes_it(google: Google) -> None:
 @pytest.mark.parametrize("options", [{"pageToken": "!"}, {"currencyCode": "EUR"}])
 def test_a_malformed_request_is_refused(google: Google, options: dict[str, str]) -> None:
     with pytest.raises(HttpError) as refused:
-        google.skus(TPU, **options)
+        google.skus(TPU_SERVICE, **options)
     assert refused.value.status_code == 400
 
 
@@ -152,7 +152,7 @@ def test_a_quota_or_a_service_that_does_not_exist(google: Google) -> None:
 def test_an_api_that_is_off_says_how_to_enable_it(google: Google, simulator: RunningSimulator) -> None:
     simulator.faults.add("api-off", api="cloudbilling")
     with pytest.raises(HttpError) as refused:
-        google.skus(TPU)
+        google.skus(TPU_SERVICE)
     assert refused.value.status_code == 403
     assert refused.value.error_details[0]["reason"] == "SERVICE_DISABLED"
     assert google.limits(V3), "the other one stays"

@@ -19,7 +19,7 @@ RUNTIME = "TPUCTL_SIM_RUNTIME"
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Packages:
+def bare_machine(tmp_path: Path) -> Packages:
     base = tmp_path / "site-packages"
     distribution(base, "one", "1.0", {"one.py": ""}, "two")
     distribution(base, "two", "2.5", {"two.py": ""})
@@ -57,16 +57,18 @@ def test_what_pip_alone_does(arguments: list[str]) -> None:
         asked(arguments)
 
 
-def test_what_this_machine_lacks_remains_for_pip(machine: Packages, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_this_machine_lacks_remains_for_pip(
+    bare_machine: Packages, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv(RUNTIME, raising=False)
-    whole = answer(machine, ["install", "one"], [])
+    whole = answer(bare_machine, ["install", "one"], [])
     assert (whole["remains"], whole["lines"]) == (False, ["Linked this machine's packages: one-1.0 two-2.5"])
-    assert answer(machine, ["install", "one"], [str(whole["links"])])["links"] == "", "it has it already"
-    anew = answer(machine, ["install", "--ignore-installed", "one"], [str(whole["links"])])
+    assert answer(bare_machine, ["install", "one"], [str(whole["links"])])["links"] == "", "it has it already"
+    anew = answer(bare_machine, ["install", "--ignore-installed", "one"], [str(whole["links"])])
     assert anew["links"] == whole["links"]
-    part = answer(machine, ["install", "one", "none"], [])
+    part = answer(bare_machine, ["install", "one", "none"], [])
     assert (part["remains"], part["links"]) == (True, whole["links"])
-    assert answer(machine, ["install", "none"], []) == {
+    assert answer(bare_machine, ["install", "none"], []) == {
         "links": "",
         "remains": True,
         "lines": [],
@@ -74,16 +76,16 @@ def test_what_this_machine_lacks_remains_for_pip(machine: Packages, monkeypatch:
     }
 
 
-def test_another_python_gets_none_of_this_machines_packages(machine: Packages) -> None:
+def test_another_python_gets_none_of_this_machines_packages(bare_machine: Packages) -> None:
     with pytest.raises(OtherError):
-        answer(machine, ["install", "one"], [], "3.8")
+        answer(bare_machine, ["install", "one"], [], "3.8")
 
 
 def test_a_host_says_that_its_image_has_another_python(
-    machine: Packages, monkeypatch: pytest.MonkeyPatch
+    bare_machine: Packages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(RUNTIME, "v2-alpha-tpuv6e")
-    said: Any = answer(machine, ["install", "one"], [])
+    said: Any = answer(bare_machine, ["install", "one"], [])
     own = "{}.{}".format(*sys.version_info)
     assert said["lines"][1].startswith(
         f"[tpu-sim] PYTHON: a real host of v2-alpha-tpuv6e has Python 3.10, this one has {own}. "
@@ -101,7 +103,7 @@ def test_a_host_says_that_its_image_has_another_python(
     ],
 )
 def test_an_index_is_asked_what_a_real_host_would_get(
-    machine: Packages, monkeypatch: pytest.MonkeyPatch, resolved: str, said: str
+    bare_machine: Packages, monkeypatch: pytest.MonkeyPatch, resolved: str, said: str
 ) -> None:
     """uv is replaced: no index may be reached where tests run."""
     monkeypatch.setenv(RUNTIME, "v2-alpha-tpuv6e")
@@ -114,6 +116,6 @@ def test_an_index_is_asked_what_a_real_host_would_get(
 
     monkeypatch.setattr(subprocess, "run", run)
     text = f"[tpu-sim] PYTHON: with Python 3.10 a real host gets {said}.\n" if said else ""
-    assert of_index(machine, ["one[extra]>0"]) == text
+    assert of_index(bare_machine, ["one[extra]>0"]) == text
     assert calls[0][1:5] == ["-m", "uv", "pip", "compile"]
     assert calls[0][-2:] == ["3.10", "-"]

@@ -15,7 +15,7 @@ from tpuctl.sim.iam.callers import Access, Caller, set_caller
 from tpuctl.sim.iam.enforcement import DEFAULT_USER, Enforcement, enforcement
 from tpuctl.sim.iap.targets import Closing, Target, Targets
 
-TARGET = Target("sim-project", "europe-west4-a", "t1v-n-0-w-0", 22)
+SIM_TARGET = Target("sim-project", "europe-west4-a", "t1v-n-0-w-0", 22)
 
 
 def state_of(folder: Path, role: str, member: str) -> Path:
@@ -40,7 +40,7 @@ def ask(tmp_path: Path) -> Callable[[str], int]:
         def authorize() -> int:
             set_caller(Caller(member, access))
             try:
-                Targets(list, nobody).authorize(TARGET)  # type: ignore[arg-type]
+                Targets(list, nobody).authorize(SIM_TARGET)  # type: ignore[arg-type]
             except Closing as closing:
                 return closing.code
             return 0
@@ -68,7 +68,7 @@ def guarded(tmp_path: Path) -> Iterator[RunningSimulator]:
 
 
 def test_a_user_without_the_role_learns_nothing_of_instances(guarded: RunningSimulator) -> None:
-    parameters = {"project": TARGET.project, "zone": TARGET.zone, "instance": "none", "port": "22"}
+    parameters = {"project": SIM_TARGET.project, "zone": SIM_TARGET.zone, "instance": "none", "port": "22"}
 
     async def work() -> tuple[int | None, str]:
         async with tunnel(guarded.simulator.endpoints["iap_relay"], "connect", parameters) as opened:

@@ -11,7 +11,7 @@ import pytest
 from tests.running_simulator import CommandResult, RunningSimulator
 from tests.sim.live_host import User
 
-JOB = """# /// script
+POD_JOB = """# /// script
 # dependencies = ["tensorflow"]
 # [tool.tpuctl]
 # accelerator = "v3-32"
@@ -49,7 +49,7 @@ print(json.dumps({"workers": Resolver().cluster_spec().as_dict()["worker"], "ref
 def test_worker_0_has_the_replicas_of_every_host(
     tpuctl: Callable[..., CommandResult], simulator: RunningSimulator
 ) -> None:
-    Path("job.py").write_text(JOB)
+    Path("job.py").write_text(POD_JOB)
     assert tpuctl("up", "v3-32", "--name", "pod", "--framework", "tensorflow", "--yes").code == 0
     submitted = tpuctl("submit", "job.py", "--env", "TPUCTL_SIM_CORES=4")
     assert submitted.code == 0, submitted.err

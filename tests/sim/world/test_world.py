@@ -12,7 +12,7 @@ from tests.sim.world.played import play
 from tpuctl.sim.world import ApiError, Code, World
 
 ALL_ZONES = "projects/rehearsal/locations/-"
-LOST = "projects/rehearsal/locations/us-central1-b"
+LOST_ZONE = "projects/rehearsal/locations/us-central1-b"
 
 
 def answer(world: World, method: str, resource: str) -> tuple[int, str] | None:
@@ -76,14 +76,14 @@ def test_a_lost_zone_answers_no_call_and_is_named_by_lists_of_all(tmp_path: Path
     async def story(world: World, _: ManualTime, __: RecordedHosts) -> None:
         assert world.unreachable_zones(ALL_ZONES) == []
         world.faults.add("unreachable", zone="us-central1-b", project="rehearsal")
-        assert answer(world, "GetNode", f"{LOST}/nodes/one") == (
+        assert answer(world, "GetNode", f"{LOST_ZONE}/nodes/one") == (
             Code.UNAVAILABLE,
             "The location could not be reached.",
         )
         assert answer(world, "GetNode", NODE) is None
         assert answer(world, "ListNodes", ALL_ZONES) is None
         assert world.unreachable_zones(ALL_ZONES) == ["us-central1-b"]
-        assert world.unreachable_zones(LOST) == []
+        assert world.unreachable_zones(LOST_ZONE) == []
         assert world.unreachable_zones("projects/other/locations/-") == []
 
     play(tmp_path, story)

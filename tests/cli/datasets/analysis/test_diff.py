@@ -23,11 +23,11 @@ RECORDS = Comparison(
     examples_moved=tuple((("train", number), ("test", number + 1)) for number in range(3)),
     examples_changed=((("train", 8), ("train", 9)),),
 )  # fmt: skip
-NONE = Comparison(3, 0, 0, 0, 0, (), (), (), ())
+NO_DIFFERENCE = Comparison(3, 0, 0, 0, 0, (), (), (), ())
 
 
 @pytest.fixture
-def show(tpuctl: Tpuctl, rows: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., CommandResult]:
+def show_diff(tpuctl: Tpuctl, rows: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., CommandResult]:
     """The command on a dataset of which the flow returns a given difference: small ones have few places."""
 
     def shown(difference: DatasetDiff, *options: str) -> CommandResult:
@@ -41,8 +41,8 @@ def cells(text: str) -> list[list[str]]:
     return [re.split(r" {2,}", line.strip()) for line in text.splitlines()]
 
 
-def test_facts_and_records_are_tables(show: Callable[..., CommandResult]) -> None:
-    result = show(DatasetDiff(A, B, FACTS, RECORDS))
+def test_facts_and_records_are_tables(show_diff: Callable[..., CommandResult]) -> None:
+    result = show_diff(DatasetDiff(A, B, FACTS, RECORDS))
     assert cells(result.out) == [
         ["rows/1.0.0", "rows/2.0.0"],
         ["feature x", "int64", "-"],
@@ -58,16 +58,16 @@ def test_facts_and_records_are_tables(show: Callable[..., CommandResult]) -> Non
     assert result.err.splitlines()[-1] == "Next: tpuctl data stats rows/2.0.0"
 
 
-def test_without_other_facts_there_are_the_records_alone(show: Callable[..., CommandResult]) -> None:
-    assert cells(show(DatasetDiff(A, B, (), RECORDS)).out)[0] == ["RECORDS", "COUNT", "SUCH AS"]
-    same = show(DatasetDiff(A, B, (), NONE))
+def test_without_other_facts_there_are_the_records_alone(show_diff: Callable[..., CommandResult]) -> None:
+    assert cells(show_diff(DatasetDiff(A, B, (), RECORDS)).out)[0] == ["RECORDS", "COUNT", "SUCH AS"]
+    same = show_diff(DatasetDiff(A, B, (), NO_DIFFERENCE))
     sentence = "There are no differences between rows/1.0.0 and rows/2.0.0: 3 records are the same.\n"
     assert same.out == sentence
     assert "Next:" not in same.err
 
 
-def test_the_json_has_every_place(show: Callable[..., CommandResult]) -> None:
-    assert show(DatasetDiff(A, B, FACTS, RECORDS), "--json").json["diff"] == {
+def test_the_json_has_every_place(show_diff: Callable[..., CommandResult]) -> None:
+    assert show_diff(DatasetDiff(A, B, FACTS, RECORDS), "--json").json["diff"] == {
         "a": "rows/1.0.0",
         "b": "rows/2.0.0",
         "differs": True,
@@ -86,4 +86,4 @@ def test_the_json_has_every_place(show: Callable[..., CommandResult]) -> None:
             "changed": {"count": 15, "examples": [[["train", 8], ["train", 9]]]},
         },
     }
-    assert show(DatasetDiff(A, B, (), NONE), "--json").json["diff"]["differs"] is False
+    assert show_diff(DatasetDiff(A, B, (), NO_DIFFERENCE), "--json").json["diff"]["differs"] is False

@@ -15,7 +15,7 @@ from tpuctl.flows.datasets import analysis as flow
 from tpuctl.flows.datasets.analysis import DatasetStats, PictureStats, SplitStats
 
 Tpuctl = Callable[..., CommandResult]
-NONE = Moments()
+NO_MOMENTS = Moments()
 NUMBERS = Moments(4, 2.5, 5.0, 1.0, 4.0, 3)
 BRIGHT, DARK = Moments(2, 0.75, 0.0, 0.75, 0.75), Moments(2, 0.25, 0.02, 0.15, 0.35)
 PICTURES = PictureStats(
@@ -28,7 +28,7 @@ PICTURES = PictureStats(
 )
 CLASSES = {f"c{number}": 30 - number for number in range(22)}
 TRAIN = SplitStats(
-    "train", 500, 480, 12_000, {"label": CLASSES}, {"x": NUMBERS, "y": NONE}, {"image": PICTURES}
+    "train", 500, 480, 12_000, {"label": CLASSES}, {"x": NUMBERS, "y": NO_MOMENTS}, {"image": PICTURES}
 )
 TEST = SplitStats("test", 20, 20, 800, {"label": {"a": 1, "b": 3}}, {}, {})
 DUPLICATES = Duplicates(
@@ -41,7 +41,7 @@ FOUND = DatasetStats(DatasetRef("rows", "1.0.0"), (TRAIN, TEST), DUPLICATES)
 
 
 @pytest.fixture
-def show(tpuctl: Tpuctl, rows: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., CommandResult]:
+def show_stats(tpuctl: Tpuctl, rows: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., CommandResult]:
     """The command on a dataset of which the flow returns given figures: a small one has few of them."""
 
     def shown(found: DatasetStats, *options: str) -> CommandResult:
@@ -51,8 +51,8 @@ def show(tpuctl: Tpuctl, rows: str, monkeypatch: pytest.MonkeyPatch) -> Callable
     return shown
 
 
-def test_every_figure_is_shown(show: Callable[..., CommandResult]) -> None:
-    result = show(FOUND)
+def test_every_figure_is_shown(show_stats: Callable[..., CommandResult]) -> None:
+    result = show_stats(FOUND)
     lines = [line.rstrip() for line in result.out.splitlines()]
     classes = [f"c{number:<6}{30 - number:<9}{(30 - number) / 429:.1%}" for number in range(20)]
     assert lines == [
@@ -97,12 +97,12 @@ def test_every_figure_is_shown(show: Callable[..., CommandResult]) -> None:
     ]
 
 
-def test_what_there_is_not_is_left_out(show: Callable[..., CommandResult]) -> None:
-    pictures = PictureStats(NONE, NONE, NONE, {3: (BRIGHT, DARK, BRIGHT)}, (), 0)
+def test_what_there_is_not_is_left_out(show_stats: Callable[..., CommandResult]) -> None:
+    pictures = PictureStats(NO_MOMENTS, NO_MOMENTS, NO_MOMENTS, {3: (BRIGHT, DARK, BRIGHT)}, (), 0)
     split = SplitStats(
         "train", 20, 20, 800, {"label": dict.fromkeys(map(str, range(20)), 0)}, {}, {"image": pictures}
     )
-    result = show(DatasetStats(FOUND.ref, (split,), Duplicates({"train": 0}, {}, (), 0)))
+    result = show_stats(DatasetStats(FOUND.ref, (split,), Duplicates({"train": 0}, {}, (), 0)))
     lines = [line.rstrip() for line in result.out.splitlines()]
     assert lines[3:6] == ["train: classes of label", "CLASS  RECORDS  SHARE", "0      0        0.0%"]
     assert lines[-5:] == [
@@ -116,14 +116,14 @@ def test_what_there_is_not_is_left_out(show: Callable[..., CommandResult]) -> No
     assert "more, the rarest" not in result.err
 
 
-def test_the_json_has_every_figure(show: Callable[..., CommandResult]) -> None:
+def test_the_json_has_every_figure(show_stats: Callable[..., CommandResult]) -> None:
     def moments(
         count: int, mean: float, std: float, least: float, most: float, missing: int = 0
     ) -> dict[str, float]:
         return {"count": count, "mean": mean, "std": std, "min": least, "max": most, "missing": missing}
 
     bright, dark = moments(2, 0.75, 0.0, 0.75, 0.75), moments(2, 0.25, 0.1, 0.15, 0.35)
-    content = show(FOUND, "--json").json["stats"]
+    content = show_stats(FOUND, "--json").json["stats"]
     train = content["splits"].pop("train")
     assert content == {
         "dataset": "rows/1.0.0",

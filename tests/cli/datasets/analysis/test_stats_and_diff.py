@@ -17,8 +17,6 @@ from tpuctl.cloud.storage import Bucket
 Command = Callable[..., CommandResult]
 Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 
-pytestmark = pytest.mark.usefixtures("simulator")
-
 
 def make_pictures(folder: Path) -> Pixels:
     """Write pictures of two classes in two splits, one of them in both; return the training pictures."""
@@ -41,6 +39,7 @@ def train(simulator: RunningSimulator, tpuctl: Command) -> Pixels:
     return pixels
 
 
+@pytest.mark.usefixtures("simulator")
 def test_stats_has_values_for_normalisation_and_names_a_leak(tpuctl: Command, train: Pixels) -> None:
     content = json.loads(tpuctl("data", "stats", "pets", "--json").out)["stats"]
     split = content["splits"]["train"]
@@ -57,6 +56,7 @@ def test_stats_has_values_for_normalisation_and_names_a_leak(tpuctl: Command, tr
     assert "Next: tpuctl data describe pets/1.0.0" in text.err
 
 
+@pytest.mark.usefixtures("simulator")
 def test_stats_of_a_sample_say_so(tpuctl: Command) -> None:
     numbers = np.random.default_rng(0).normal(5, 2, 50)
     rows = [
@@ -75,6 +75,7 @@ def test_stats_of_a_sample_say_so(tpuctl: Command) -> None:
     assert not json.loads(tpuctl("data", "stats", "rows", "--sample", "0", "--json").out)["stats"]["sample"]
 
 
+@pytest.mark.usefixtures("simulator")
 @pytest.mark.usefixtures("train")
 def test_diff_says_what_is_only_in_one_moved_and_changed(tpuctl: Command) -> None:
     same = tpuctl("data", "diff", "pets", "pets")
@@ -94,6 +95,7 @@ def test_diff_says_what_is_only_in_one_moved_and_changed(tpuctl: Command) -> Non
     assert "split train  6 records   5 records" in text.out
 
 
+@pytest.mark.usefixtures("simulator")
 @pytest.mark.usefixtures("train")
 def test_a_missing_shard_is_named(tpuctl: Command, bucket: Bucket) -> None:
     name = "datasets/pets/1.0.0/pets-test.tfrecord-00000-of-00001"
@@ -107,6 +109,7 @@ def test_a_missing_shard_is_named(tpuctl: Command, bucket: Bucket) -> None:
         assert "tpuctl data verify pets/1.0.0" in result.err
 
 
+@pytest.mark.usefixtures("simulator")
 def test_a_dataset_that_does_not_exist_is_named(tpuctl: Command) -> None:
     for command in (("stats", "nothing"), ("diff", "nothing", "nothing")):
         result = tpuctl("data", *command)

@@ -68,7 +68,7 @@ def end(run: StoredRun) -> None:
     run.end(runs.Verdict(run.name, runs.SUCCEEDED, 1, CREATED, "every script ended"))
 
 
-def steps(folder: Path) -> set[str]:
+def copied_steps(folder: Path) -> set[str]:
     return {path.name.partition(".")[0] for path in (folder / "checkpoints").glob("ckpt-*")}
 
 
@@ -110,7 +110,7 @@ def test_options_select_and_the_summary_says_what_is_here(
     result = tpuctl("pull", "r1", *options)
     assert result.code == 0, result.err
     assert parts(Path("r1")) == wanted
-    assert steps(Path("r1")) == {f"ckpt-{step}" for step in taken}
+    assert copied_steps(Path("r1")) == {f"ckpt-{step}" for step in taken}
     lines = [line.split(maxsplit=1)[1] for line in result.out.splitlines() if line.startswith("checkpoints")]
     assert lines == [shown] * bool(shown)
     has_checkpoints, is_told = "checkpoints" in wanted, "ckpt-300 (TensorFlow): no state file names it."

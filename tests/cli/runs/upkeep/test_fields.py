@@ -21,14 +21,14 @@ ENDED = "2026-01-01T12:00:00Z"
 
 
 @pytest.fixture
-def ended(bucket: Bucket) -> Bucket:
+def ended_runs(bucket: Bucket) -> Bucket:
     """Two runs that have ended; the bucket has their code no more."""
     for name in ("r1", "r2"):
         write_ended_run(bucket, name, results=True)
     return bucket
 
 
-def test_a_run_of_the_list_has_every_field(tpuctl: Command, ended: Bucket) -> None:
+def test_a_run_of_the_list_has_every_field(tpuctl: Command, ended_runs: Bucket) -> None:
     listed = tpuctl("runs", "--json").json
     assert " ".join(listed) == "schema runs older"
     first, second = listed["runs"]
@@ -43,7 +43,7 @@ def test_a_run_of_the_list_has_every_field(tpuctl: Command, ended: Bucket) -> No
     assert metrics["metrics"] == {"loss": None, "accuracy": None}
 
 
-def test_tags_and_notes_have_every_field(tpuctl: Command, ended: Bucket) -> None:
+def test_tags_and_notes_have_every_field(tpuctl: Command, ended_runs: Bucket) -> None:
     assert tpuctl("tag", "r1", "a=b", "--json").json == {
         "schema": 1,
         "run": "r1",
@@ -59,8 +59,8 @@ def test_tags_and_notes_have_every_field(tpuctl: Command, ended: Bucket) -> None
     assert shown.out.splitlines() == ["a=b", f"{note['at']} {note['by']}  hello"]
 
 
-def test_a_removal_has_every_field(tpuctl: Command, ended: Bucket) -> None:
-    sizes = [item.size for item in ended.objects("runs/r1/")]
+def test_a_removal_has_every_field(tpuctl: Command, ended_runs: Bucket) -> None:
+    sizes = [item.size for item in ended_runs.objects("runs/r1/")]
     removed = tpuctl("rm", "r1", "--yes", "--json").json
     assert " ".join(removed) == "schema removed bucket_keeps"
     (run,) = removed["removed"]
@@ -78,7 +78,7 @@ def test_a_removal_has_every_field(tpuctl: Command, ended: Bucket) -> None:
     assert empty.err.splitlines()[-1] == "Next: tpuctl submit SCRIPT"
 
 
-def test_a_copy_and_its_check_have_every_field(tpuctl: Command, ended: Bucket) -> None:
+def test_a_copy_and_its_check_have_every_field(tpuctl: Command, ended_runs: Bucket) -> None:
     pulled = tpuctl("pull", "r1", "--to", "copy", "--json").json
     fields = "schema run folder files bytes kept uncommitted checkpoints unfinished incomplete refused ended"
     assert " ".join(pulled) == fields
@@ -100,7 +100,7 @@ def test_a_copy_and_its_check_have_every_field(tpuctl: Command, ended: Bucket) -
     assert shown.err.splitlines()[-1] == "Next: tpuctl export r1"
 
 
-def test_a_copy_that_differs_is_told_and_ends_with_4(tpuctl: Command, ended: Bucket) -> None:
+def test_a_copy_that_differs_is_told_and_ends_with_4(tpuctl: Command, ended_runs: Bucket) -> None:
     assert tpuctl("pull", "r1", "--to", "copy").code == 0
     Path("copy/outputs/deep/er/x").write_bytes(b"other")
     Path("copy/checkpoints/model.pt").unlink()
@@ -125,7 +125,7 @@ def test_a_copy_that_differs_is_told_and_ends_with_4(tpuctl: Command, ended: Buc
     assert content.json["error"]["exit_code"] == 4
 
 
-def test_an_archive_and_a_comparison_have_every_field(tpuctl: Command, ended: Bucket) -> None:
+def test_an_archive_and_a_comparison_have_every_field(tpuctl: Command, ended_runs: Bucket) -> None:
     waited = tpuctl("wait", "r1", "--json").json
     assert " ".join(waited) == "schema run outcome evidence exit_code"
     assert (waited["run"], waited["outcome"], waited["exit_code"]) == ("r1", "succeeded", 0)
@@ -144,7 +144,7 @@ def test_an_archive_and_a_comparison_have_every_field(tpuctl: Command, ended: Bu
     assert "Run 'r1' had ended before: succeeded, it ended." in tpuctl("cancel", "r1").err
 
 
-def test_what_a_run_cost_has_every_field(tpuctl: Command, ended: Bucket) -> None:
+def test_what_a_run_cost_has_every_field(tpuctl: Command, ended_runs: Bucket) -> None:
     costs = tpuctl("cost", "--since", "3650d", "--json").json
     assert " ".join(costs) == "schema since until by is_estimate total groups entries missing"
     assert (costs["by"], costs["is_estimate"]) == ("run", True)

@@ -7,7 +7,7 @@ import pytest
 from tpuctl.cloud.tpu.rules import scope_urls
 from tpuctl.errors import UsageError
 
-AUTH = "https://www.googleapis.com/auth/"
+SCOPE_PREFIX = "https://www.googleapis.com/auth/"
 GCLOUD = """
 bigquery                bigquery
 cloud-platform          cloud-platform
@@ -41,11 +41,11 @@ userinfo-email          userinfo.email
 def test_the_names_of_gcloud_are_its_scopes() -> None:
     expected: dict[str, list[str]] = {}
     for name, *ends in map(str.split, GCLOUD.strip().splitlines()):
-        expected.setdefault(name, []).extend(AUTH + end for end in ends)
+        expected.setdefault(name, []).extend(SCOPE_PREFIX + end for end in ends)
     assert {name: [*scope_urls([name])] for name in expected} == expected
 
 
-@pytest.mark.parametrize("url", [f"{AUTH}a", f"{AUTH}a.b-c/d_e", "https://mail.google.com/"])
+@pytest.mark.parametrize("url", [f"{SCOPE_PREFIX}a", f"{SCOPE_PREFIX}a.b-c/d_e", "https://mail.google.com/"])
 def test_a_url_stays_as_it_is(url: str) -> None:
     assert scope_urls([url]) == (url,)
 
@@ -53,10 +53,10 @@ def test_a_url_stays_as_it_is(url: str) -> None:
 @pytest.mark.parametrize(
     "scope",
     [
-        AUTH,
-        f"{AUTH}ä",
-        f"{AUTH}a b",
-        f"{AUTH}a\n",
+        SCOPE_PREFIX,
+        f"{SCOPE_PREFIX}ä",
+        f"{SCOPE_PREFIX}a b",
+        f"{SCOPE_PREFIX}a\n",
         "http://www.googleapis.com/auth/a",
         "https://mail.google.com",
     ],
@@ -74,4 +74,6 @@ def test_a_misspelt_name_has_the_nearest_and_another_has_all() -> None:
     assert refused.value.hint == "Did you mean storage-rw?"
     with pytest.raises(UsageError) as refused:
         scope_urls(["xyzzy"])
-    assert refused.value.hint.startswith(f"Give {AUTH}NAME or bigquery, cloud-platform, cloud-source-repos, ")
+    assert refused.value.hint.startswith(
+        f"Give {SCOPE_PREFIX}NAME or bigquery, cloud-platform, cloud-source-repos, "
+    )

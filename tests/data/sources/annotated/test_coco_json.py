@@ -22,7 +22,7 @@ def box(number: int, of: int = 1, category: int = 7, **more: Any) -> dict[str, A
     return {"id": number, "image_id": of, "category_id": category, "bbox": [1, 2, 3, 4], **more}
 
 
-def read(
+def read_json(
     images: list[Any] | None = None,
     annotations: list[Any] | None = None,
     categories: list[Any] | None = None,
@@ -36,7 +36,7 @@ def read(
 
 
 def test_pictures_have_their_boxes_in_the_order_of_the_file() -> None:
-    found = read(
+    found = read_json(
         [image(5), image(2)],
         [box(30, 2, area=1.5), box(10, 5, iscrowd=1), box(20, 2, iscrowd=True), box(40, 2, iscrowd=0)],
     )
@@ -53,10 +53,10 @@ def test_pictures_have_their_boxes_in_the_order_of_the_file() -> None:
 
 
 def test_numbers_have_up_to_64_bits() -> None:
-    found = read([image(MOST), image(-MOST - 1)], [box(MOST, MOST), box(-MOST - 1, -MOST - 1)])
+    found = read_json([image(MOST), image(-MOST - 1)], [box(MOST, MOST), box(-MOST - 1, -MOST - 1)])
     assert [len(found.instances.of(number)) for number in (MOST, -MOST - 1)] == [1, 1]
     assert (found.problems, found.bad) == ({}, [])
-    outside = read([image(MOST + 1), image(-MOST - 2), image()], [box(MOST + 1), box(-MOST - 2)])
+    outside = read_json([image(MOST + 1), image(-MOST - 2), image()], [box(MOST + 1), box(-MOST - 2)])
     assert [(bad.file, bad.unit, bad.line) for bad in outside.bad] == [
         ("a.json", "image", 1),
         ("a.json", "image", 2),
@@ -67,9 +67,9 @@ def test_numbers_have_up_to_64_bits() -> None:
 
 @pytest.mark.parametrize("area", [2.0**63, -(2.0**63), "1"])
 def test_an_area_is_a_number_of_64_bits(area: object) -> None:
-    (bad,) = read(annotations=[box(1, area=area)]).bad
+    (bad,) = read_json(annotations=[box(1, area=area)]).bad
     assert str(bad).startswith("annotation 1 of 'a.json' is not one: Expected `float`")
-    assert len(read(annotations=[box(1, area=2.0**62), box(2, area=-(2.0**62))]).instances.of(1)) == 2
+    assert len(read_json(annotations=[box(1, area=2.0**62), box(2, area=-(2.0**62))]).instances.of(1)) == 2
 
 
 @pytest.mark.parametrize(
@@ -106,13 +106,13 @@ def test_an_area_is_a_number_of_64_bits(area: object) -> None:
 def test_what_contradicts_itself_is_bad(
     images: list[Any], annotations: list[Any], problems: dict[int, str], bad: list[str]
 ) -> None:
-    found = read(images, annotations)
+    found = read_json(images, annotations)
     assert found.problems == problems
     assert [str(record) for record in found.bad] == bad
 
 
 def test_a_bad_annotation_makes_its_picture_bad() -> None:
-    found = read(annotations=[box(1), {"image_id": 1, "id": "x"}, {"image_id": 1}, {"id": 4}, 5])
+    found = read_json(annotations=[box(1), {"image_id": 1, "id": "x"}, {"image_id": 1}, {"id": 4}, 5])
     assert list(found.problems) == [1]
     assert found.problems[1].startswith(
         "has a bad annotation, number 2 of 'a.json': Expected `int`, got `str`"
@@ -122,7 +122,7 @@ def test_a_bad_annotation_makes_its_picture_bad() -> None:
 
 
 def test_a_bad_image_or_category_is_named_by_its_number() -> None:
-    found = read([image(), {"id": 2}, image(3)], categories=[{"id": 7, "name": "cat"}, {"id": "x"}])
+    found = read_json([image(), {"id": 2}, image(3)], categories=[{"id": 7, "name": "cat"}, {"id": "x"}])
     assert [picture.id for picture in found.pictures] == [1, 3]
     assert [(bad.unit, bad.line) for bad in found.bad] == [("category", 2), ("image", 2)]
     assert isinstance(found.bad[0], BadRecord)
@@ -136,11 +136,11 @@ def test_a_text_that_is_no_text_is_bad() -> None:
 
 def test_categories_have_names_without_line_breaks_and_ids_of_their_own() -> None:
     same = [{"id": 7, "name": "traffic  light"}, {"id": 7, "name": " traffic\nlight"}, {"id": 8, "name": "x"}]
-    assert read(categories=same).categories == {7: "traffic light", 8: "x"}
+    assert read_json(categories=same).categories == {7: "traffic light", 8: "x"}
     with pytest.raises(UsageError, match=r"^'a\.json' has two categories with the id 7\.$"):
-        read(categories=[{"id": 7, "name": "cat"}, {"id": 7, "name": "dog"}])
+        read_json(categories=[{"id": 7, "name": "cat"}, {"id": 7, "name": "dog"}])
     with pytest.raises(UsageError, match=r"^The category 7 of 'a\.json' has no name\.$"):
-        read(categories=[{"id": 7, "name": " \n"}])
+        read_json(categories=[{"id": 7, "name": " \n"}])
 
 
 @pytest.mark.parametrize(

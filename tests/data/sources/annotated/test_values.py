@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tpuctl.data.sources.annotated import fields as module
+from tpuctl.data.sources.annotated import fields
 from tpuctl.data.sources.annotated.fields import ValueStore
 
 
@@ -20,7 +20,7 @@ def store() -> Iterator[ValueStore]:
 
 @pytest.mark.parametrize("batch", [4096, 1, 2, 3])
 def test_values_are_read_in_any_order(store: ValueStore, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_BATCH", batch)
+    monkeypatch.setattr(fields, "_BATCH", batch)
     records = [[1, "text"], [2.5, b"bytes"], [[1, 2], []], []]
     for record in records:
         store.add(record)

@@ -14,7 +14,7 @@ from tpuctl.flows.remote.forwarding import Link
 ORIGIN = ("127.0.0.1", 1)
 
 
-class Ports:
+class LinkPorts:
     """A connection whose streams are what was asked for."""
 
     def open(self, port: int, origin: tuple[str, int]) -> tuple[int, tuple[str, int]]:
@@ -65,23 +65,23 @@ def opened(link: Link, change: Callable[[], None]) -> Any:
 
 
 def test_a_client_gets_a_stream_of_the_present_connection(link: Link) -> None:
-    link.attach(cast("Any", Ports()))
+    link.attach(cast("Any", LinkPorts()))
     assert link.open(80, ORIGIN) == (80, ORIGIN)
     assert not is_awaited(link).is_set()
 
 
 def test_a_client_that_waits_gets_the_next_connection(link: Link) -> None:
-    assert opened(link, lambda: link.attach(cast("Any", Ports()))) == (80, ORIGIN)
+    assert opened(link, lambda: link.attach(cast("Any", LinkPorts()))) == (80, ORIGIN)
 
 
 def test_a_client_waits_where_the_connection_is_lost_and_the_end_lets_it_go(link: Link) -> None:
-    link.attach(cast("Any", Ports()))
+    link.attach(cast("Any", LinkPorts()))
     link.attach(None)
     assert opened(link, link.close) == "there is no connection to the host"
 
 
 def test_after_the_end_nobody_waits(link: Link) -> None:
-    link.attach(cast("Any", Ports()))
+    link.attach(cast("Any", LinkPorts()))
     link.close()
     with pytest.raises(ConnectionError, match=r"^there is no connection to the host$"):
         link.open(80, ORIGIN)

@@ -14,8 +14,6 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.config import load
 from tpuctl.flows.runs.checkpoints import Listing, checkpoints_in, last_committed
 
-pytestmark = pytest.mark.slow
-
 WRITER = """
 import json, os, sys, tempfile
 from pathlib import Path
@@ -78,7 +76,7 @@ EXPECTED = {
     "tensorflow/ckpt-100": ("TensorFlow", 100),
 }
 RUN = "runs/r1/"
-FOLDER = f"{RUN}checkpoints/"
+LIBRARIES_FOLDER = f"{RUN}checkpoints/"
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +94,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
             write_run(cloud.bucket)
             variables = simulator.simulator.endpoints["environment"]
             ended = python(
-                "-c", WRITER, f"gs://{cloud.bucket.name}/{FOLDER}".rstrip("/"), variables=variables
+                "-c", WRITER, f"gs://{cloud.bucket.name}/{LIBRARIES_FOLDER}".rstrip("/"), variables=variables
             )
             assert ended.returncode == 0, ended.stderr[-3000:]
             yield cloud.bucket
@@ -105,22 +103,25 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
             simulator.close()
 
 
+@pytest.mark.slow
 def test_each_is_whole_with_the_step_in_its_name(written: Bucket) -> None:
     listing = Listing(written, written.objects(RUN))
-    found = {one.name.removeprefix(FOLDER): one for one in checkpoints_in(listing)}
+    found = {one.name.removeprefix(LIBRARIES_FOLDER): one for one in checkpoints_in(listing)}
     assert {name: one.reason for name, one in found.items()} == dict.fromkeys(EXPECTED, "")
     assert {name: (one.format, one.step) for name, one in found.items()} == EXPECTED
 
 
+@pytest.mark.slow
 def test_every_file_but_state_files_is_of_one_checkpoint(written: Bucket) -> None:
-    listing = Listing(written, written.objects(FOLDER))
+    listing = Listing(written, written.objects(LIBRARIES_FOLDER))
     claimed = [file for one in checkpoints_in(listing) for file in one.files]
     assert len(claimed) == len(set(claimed))
-    assert set(listing.objects) - set(claimed) == {f"{FOLDER}tensorflow/checkpoint"}
+    assert set(listing.objects) - set(claimed) == {f"{LIBRARIES_FOLDER}tensorflow/checkpoint"}
 
 
+@pytest.mark.slow
 def test_the_last_one_is_that_which_was_written_last(written: Bucket) -> None:
-    assert last_committed(written, FOLDER) == "900"
+    assert last_committed(written, LIBRARIES_FOLDER) == "900"
 
 
 UNFINISHED = {
@@ -144,21 +145,23 @@ UNFINISHED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "file"), [(name, file) for name, files in UNFINISHED.items() for file in files]
 )
 def test_without_what_is_written_last_it_is_left_out(written: Bucket, name: str, file: str) -> None:
-    reasons = reasons_without(written, FOLDER + place_of(name, file))
+    reasons = reasons_without(written, LIBRARIES_FOLDER + place_of(name, file))
     expected = UNFINISHED[name][file]
     assert reasons.get(name, "") == expected
     assert {other for other, reason in reasons.items() if reason} <= {name}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["plain-orbax", "old-orbax/900"])
 def test_one_of_orbax_without_items_needs_either_mark(written: Bucket, name: str) -> None:
     marks = ("commit_success.txt", "_CHECKPOINT_METADATA")
-    assert reasons_without(written, *(f"{FOLDER}{name}/{mark}" for mark in marks[:1]))[name] == ""
-    reasons = reasons_without(written, *(f"{FOLDER}{name}/{mark}" for mark in marks))
+    assert reasons_without(written, *(f"{LIBRARIES_FOLDER}{name}/{mark}" for mark in marks[:1]))[name] == ""
+    reasons = reasons_without(written, *(f"{LIBRARIES_FOLDER}{name}/{mark}" for mark in marks))
     assert reasons[name] == "it has no commit_success.txt"
 
 
@@ -177,4 +180,6 @@ def reasons_without(bucket: Bucket, *missing: str) -> dict[str, str]:
     objects = bucket.objects(RUN)
     rest = [item for item in objects if item.name not in missing]
     assert len(rest) == len(objects) - len(missing), missing
-    return {one.name.removeprefix(FOLDER): one.reason for one in checkpoints_in(Listing(bucket, rest))}
+    return {
+        one.name.removeprefix(LIBRARIES_FOLDER): one.reason for one in checkpoints_in(Listing(bucket, rest))
+    }

@@ -25,7 +25,7 @@ from tpuctl.flows.runs.upkeep.removal import ended_state
 from tpuctl.host.worker.records import FINISHED, encode
 from tpuctl.runs import BY_MACHINE, Verdict
 
-RECORD, ATTEMPT = "run.json", "attempts/1/attempt.json"
+RECORD, ATTEMPT_RECORD = "run.json", "attempts/1/attempt.json"
 NOBODY = Witnesses(MemoryProvider())
 
 
@@ -69,7 +69,7 @@ def test_a_worker_that_wrote_lately_and_not_its_last_word_is_a_sign(site: Site) 
     assert sign_of(site.bucket, "r1") is None, "a worker at work would replace it"
 
 
-@pytest.mark.parametrize("gone", [(RECORD,), (ATTEMPT,), (RECORD, ATTEMPT)])
+@pytest.mark.parametrize("gone", [(RECORD,), (ATTEMPT_RECORD,), (RECORD, ATTEMPT_RECORD)])
 def test_a_name_of_which_something_works_is_nobodys(site: Site, gone: tuple[str, ...]) -> None:
     record = StoredRun(site.bucket, "r1").record
     run = site.forget(*gone)
@@ -79,7 +79,7 @@ def test_a_name_of_which_something_works_is_nobodys(site: Site, gone: tuple[str,
     for writes in (True, False):
         with pytest.raises(StateError, match="r1"):
             ended_state(StoredRun(site.bucket, "r1"), NOBODY, writes=writes)
-    if ATTEMPT in gone:
+    if ATTEMPT_RECORD in gone:
         state = settle(run, NOBODY)
         assert (state.label, state.verdict) == (RECORD_MISSING, None)
         with pytest.raises(RecordMissingError):
@@ -94,7 +94,7 @@ def test_a_name_of_which_something_works_is_nobodys(site: Site, gone: tuple[str,
 def test_the_rest_of_a_run_that_has_ended_keeps_its_name(site: Site) -> None:
     site.write(1, state=FINISHED)
     record = StoredRun(site.bucket, "r1").record
-    run = site.forget(RECORD, ATTEMPT)
+    run = site.forget(RECORD, ATTEMPT_RECORD)
     with pytest.raises(StateError, match="Files of an earlier run 'r1' are in gs://b"):
         run.create(record)
     with pytest.raises(NotFoundError):

@@ -38,15 +38,15 @@ PULLS = 6
 
 
 @pytest.fixture
-def run(bucket: Bucket) -> StoredRun:
+def changing_run(bucket: Bucket) -> StoredRun:
     return write_run(bucket)
 
 
 @pytest.fixture
-def writer(tpuctl: Callable[..., CommandResult], run: StoredRun, tmp_path: Path) -> Iterator[None]:
+def writer(tpuctl: Callable[..., CommandResult], changing_run: StoredRun, tmp_path: Path) -> Iterator[None]:
     """TensorFlow at work, both of whose folders have a state file."""
     variables = tpuctl("sim", "env", "--json").json["environment"]
-    place = f"gs://{run.bucket.name}/{run.paths.checkpoints}".rstrip("/")
+    place = f"gs://{changing_run.bucket.name}/{changing_run.paths.checkpoints}".rstrip("/")
     ended = []
 
     def write() -> None:
@@ -57,7 +57,7 @@ def writer(tpuctl: Callable[..., CommandResult], run: StoredRun, tmp_path: Path)
 
     def is_writing() -> bool | None:
         assert not ended, ended[0].stderr
-        names = [item.name for item in run.bucket.objects(run.paths.checkpoints)]
+        names = [item.name for item in changing_run.bucket.objects(changing_run.paths.checkpoints)]
         return len([name for name in names if name.endswith("/checkpoint")]) == 2 or None
 
     try:
@@ -69,14 +69,16 @@ def writer(tpuctl: Callable[..., CommandResult], run: StoredRun, tmp_path: Path)
     assert ended[0].returncode == 0, ended[0].stderr
 
 
-def test_a_pull_during_training_has_whole_checkpoints(writer: None, run: StoredRun, tmp_path: Path) -> None:
+def test_a_pull_during_training_has_whole_checkpoints(
+    writer: None, changing_run: StoredRun, tmp_path: Path
+) -> None:
     for number in range(PULLS):
-        result = pull(run, tmp_path / str(number), lambda text: None)
+        result = pull(changing_run, tmp_path / str(number), lambda text: None)
         assert result.refused == ()
-        check(result)
+        check_result(result)
 
 
-def check(result: PullResult) -> None:
+def check_result(result: PullResult) -> None:
     """Every state file names a newest checkpoint that is whole, and no other file of a checkpoint is here."""
     folders = list((result.folder / "checkpoints").iterdir())
     assert len(folders) == 2

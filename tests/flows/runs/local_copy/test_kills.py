@@ -20,11 +20,11 @@ from tpuctl.local.staged_folder import STAGING
 from tpuctl.polling import poll
 
 FILES = 12
-STATE = b'model_checkpoint_path: "ckpt-1"\n'
+FIRST_STATE = b'model_checkpoint_path: "ckpt-1"\n'
 
 
 @pytest.fixture
-def run(bucket: Bucket) -> StoredRun:
+def killed_run(bucket: Bucket) -> StoredRun:
     """A run with a checkpoint of several files, and others."""
     stored = write_run(bucket)
     write_chunk(stored.last_attempt(), 0, 1, "one\n")
@@ -32,7 +32,7 @@ def run(bucket: Bucket) -> StoredRun:
     names += [f"checkpoints/ckpt-1.data-{number:05}-of-00005" for number in range(5)]
     for name in (*names, "checkpoints/ckpt-1.index"):
         bucket.upload(f"runs/r1/{name}", [name.encode() * 50_000], "application/octet-stream")
-    bucket.upload("runs/r1/checkpoints/checkpoint", [STATE], "text/plain")
+    bucket.upload("runs/r1/checkpoints/checkpoint", [FIRST_STATE], "text/plain")
     return stored
 
 
@@ -53,30 +53,30 @@ def kill_after(simulator: RunningSimulator, folder: Path, requests: int) -> None
         process.send_signal(signal.SIGKILL)
 
 
-def check(simulator: RunningSimulator, run: StoredRun, folder: Path, moments: list[int]) -> None:
+def check(simulator: RunningSimulator, killed_run: StoredRun, folder: Path, moments: list[int]) -> None:
     """Kill at each of the moments, then complete; what the state file names is whole all the time."""
     for moment in moments:
         kill_after(simulator, folder, moment)
         checkpoints = folder / "checkpoints"
         if (checkpoints / "checkpoint").exists():
             assert len(os.listdir(checkpoints)) == 7
-    pull(run, folder, lambda text: None)
-    stored = [item.name for item in run.bucket.objects("runs/r1/")]
+    pull(killed_run, folder, lambda text: None)
+    stored = [item.name for item in killed_run.bucket.objects("runs/r1/")]
     for name in stored:
-        assert (folder / name.removeprefix("runs/r1/")).read_bytes() == run.bucket.read(name)
+        assert (folder / name.removeprefix("runs/r1/")).read_bytes() == killed_run.bucket.read(name)
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert len(files) == len(stored) + 1, "the joined log"
     assert not (folder / STAGING).exists()
 
 
-def test_the_next_completes_it(simulator: RunningSimulator, run: StoredRun, tmp_path: Path) -> None:
-    check(simulator, run, tmp_path / "r1", [3, 8, 16])
+def test_the_next_completes_it(simulator: RunningSimulator, killed_run: StoredRun, tmp_path: Path) -> None:
+    check(simulator, killed_run, tmp_path / "r1", [3, 8, 16])
 
 
 @pytest.mark.slow
 def test_the_next_completes_it_after_fifty_kills(
-    simulator: RunningSimulator, run: StoredRun, tmp_path: Path
+    simulator: RunningSimulator, killed_run: StoredRun, tmp_path: Path
 ) -> None:
     moments = random.Random(14).choices(range(1, 30), k=50)
     for number in range(10):
-        check(simulator, run, tmp_path / str(number), moments[5 * number : 5 * number + 5])
+        check(simulator, killed_run, tmp_path / str(number), moments[5 * number : 5 * number + 5])

@@ -7,13 +7,13 @@ import pytest
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs.record.comparison import changed, named_words
 
-RUN = ["--lr", "0.01", "--epochs=3", "--verbose", "--layers", "64", "32", "optimizer=sgd", "-j", "-2"]
+ARGUMENTS = ["--lr", "0.01", "--epochs=3", "--verbose", "--layers", "64", "32", "optimizer=sgd", "-j", "-2"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "changes", "result"),
     [
-        (RUN, [], RUN),
+        (ARGUMENTS, [], ARGUMENTS),
         (["--lr", "0.01"], ["--lr", "0.1"], ["--lr", "0.1"]),
         (["--lr=0.01", "x"], ["--lr", "0.1"], ["--lr", "0.1", "x"]),
         (["--lr", "0.01", "x"], ["--lr=0.1"], ["--lr=0.1", "x"]),

@@ -22,7 +22,7 @@ ENVIRONMENT = HostEnvironment(
     "3.10.12", installed={"flax": "0.8.0", "own": "1.0"},
     image={"jax": "0.4.30", "numpy": "1.26", "flax": "0.7"}, urls={"own": "https://example.com/own.zip"},
 )  # fmt: skip
-HEADER = Header(dependencies=("numpy>=1", "own @ https://example.com/own.zip", "new"))
+PARSED_HEADER = Header(dependencies=("numpy>=1", "own @ https://example.com/own.zip", "new"))
 UNKNOWN = "Run 'r1' has no record of its packages: they are resolved anew."
 
 
@@ -39,21 +39,21 @@ def run_with(*environments: HostEnvironment | None, **changes: Any) -> StoredRun
 
 
 def test_what_was_installed_or_is_asked_for_is_held_to_its_version() -> None:
-    assert pins(run_with(ENVIRONMENT), HEADER, None) == Pins({"flax": "0.8.0", "numpy": "1.26"})
+    assert pins(run_with(ENVIRONMENT), PARSED_HEADER, None) == Pins({"flax": "0.8.0", "numpy": "1.26"})
     assert pins(run_with(ENVIRONMENT), Header(), None) == Pins({"flax": "0.8.0"})
 
 
 @pytest.mark.parametrize("changes", [{"requirements": "uv.lock"}, {"wheelhouse": "wheels"}])
 def test_a_lock_file_and_a_folder_of_wheels_pin_by_themselves(changes: dict[str, str]) -> None:
-    assert pins(run_with(ENVIRONMENT, **changes), HEADER, None) == Pins({})
+    assert pins(run_with(ENVIRONMENT, **changes), PARSED_HEADER, None) == Pins({})
 
 
 @pytest.mark.parametrize(
     ("pinned", "header", "notes"),
     [
-        ({}, HEADER, (UNKNOWN,)),
+        ({}, PARSED_HEADER, (UNKNOWN,)),
         ({}, Header(), ()),
-        ({"numpy": "1.25"}, HEADER, ()),
+        ({"numpy": "1.25"}, PARSED_HEADER, ()),
         ({"numpy": "1.25"}, Header(), ()),
     ],
 )

@@ -20,12 +20,12 @@ from tpuctl.job_header import Header
 from tpuctl.provenance import HostEnvironment, ResultFile, Results
 from tpuctl.runs import NOT_STORED, Git, Run, Verdict
 
-RUN = Run("r1", CREATED, "ada@laptop", "job.py", ("--name", "a b"), "a" * 64, "jax", "v3-8", (), {})
+README_RUN = Run("r1", CREATED, "ada@laptop", "job.py", ("--name", "a b"), "a" * 64, "jax", "v3-8", (), {})
 VERDICT = Verdict("r1", runs.SUCCEEDED, 1, CREATED, "all ended", 0)
 HOST = HostEnvironment("3.10.12", "cpython", "Linux", "5.15", "x86_64")
 FILES = (ResultFile("outputs/a", 3, "AAAAAA==", "1B2M2Y8AsgTpgAmY7PhCfg==", 7),)
 RESULTS = Results("r1", 1, runs.SUCCEEDED, CREATED, 1, 3, "d" * 64, FILES, 0)
-PLAIN = Contents(RUN, VERDICT, Header(), HOST, RESULTS, has_data=False, hosts=1)
+PLAIN = Contents(README_RUN, VERDICT, Header(), HOST, RESULTS, has_data=False, hosts=1)
 PETS = PinnedDataset("pets", "1.0.0", "b" * 64)
 
 
@@ -91,7 +91,7 @@ class TestCommands:
         assert list(commands(replace(PLAIN, results=empty)))[-1] == "sh run.sh"
 
     def test_a_lock_file_and_wheels_are_those_of_the_code(self) -> None:
-        record = msgspec.structs.replace(RUN, requirements="lock file.txt", wheelhouse="wheels")
+        record = msgspec.structs.replace(README_RUN, requirements="lock file.txt", wheelhouse="wheels")
         assert list(commands(replace(PLAIN, record=record)))[1:3] == [
             ".venv/bin/pip install -r 'code/lock file.txt' -c constraints.txt",
             ".venv/bin/pip install --find-links code/wheels -r requirements.txt -c constraints.txt",

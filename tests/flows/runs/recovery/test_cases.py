@@ -11,7 +11,7 @@ import pytest
 from tests.crashes.faults import ZONE, nothing
 from tests.crashes.world import CrashWorld, Interference, Killed, Worlds
 from tests.flows.runs.recovery.site import Site
-from tests.flows.runs.recovery.test_step import check, requests
+from tests.flows.runs.recovery.test_step import check, requests_of_step
 from tpuctl import clock, runs
 from tpuctl.bucket_objects import BadObjectError
 from tpuctl.catalogue.prices import Price
@@ -33,7 +33,7 @@ CREATED_BEFORE_LAUNCH = 3
 def at_each_request(worlds: Worlds, check_at: Callable[[CrashWorld, int], None], chosen: slice) -> None:
     """Check what happens at each chosen request of a step, each in a world of its own."""
     with worlds.new() as world:
-        methods = [*enumerate(requests(world, "one host"))]
+        methods = [*enumerate(requests_of_step(world, "one host"))]
     for number, method in methods[chosen]:
         with worlds.new(f"at request {number}, {method}") as world:
             check_at(world, number)

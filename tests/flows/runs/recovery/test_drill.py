@@ -20,7 +20,7 @@ JOB = (
     "for step in range(first, 121): print('step', step, flush=True)\n"
     "time.sleep(600)\n"
 )
-STATE = 'model_checkpoint_path: "ckpt-100"\nall_model_checkpoint_paths: "ckpt-100"\n'
+DRILLED_STATE = 'model_checkpoint_path: "ckpt-100"\nall_model_checkpoint_paths: "ckpt-100"\n'
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def run(tpuctl: Tpuctl, simulator: RunningSimulator, bucket: Bucket) -> StoredRu
     Path("job.py").write_text(JOB)
     assert tpuctl("submit", "job.py", "--name", "r1").code == 0
     stored = StoredRun(bucket, "r1")
-    files = {"ckpt-100.index": "i", "ckpt-100.data-00000-of-00001": "d", "checkpoint": STATE}
+    files = {"ckpt-100.index": "i", "ckpt-100.data-00000-of-00001": "d", "checkpoint": DRILLED_STATE}
     for name, text in files.items():
         bucket.upload(f"{stored.paths.checkpoints}{name}", [text.encode()], "text/plain")
     poll(

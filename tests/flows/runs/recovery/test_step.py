@@ -25,7 +25,7 @@ def preempted(world: CrashWorld, shape: str) -> Site:
     return site
 
 
-def requests(world: CrashWorld, shape: str) -> tuple[str, ...]:
+def requests_of_step(world: CrashWorld, shape: str) -> tuple[str, ...]:
     """Return the methods of the requests of a step that nothing interrupts."""
     preempted(world, shape).step()
     return tuple(world.requests)
@@ -63,7 +63,7 @@ def check(site: Site) -> None:
 def kill_at_each_request(worlds: Worlds, shape: str, choose: Callable[[str, str, str], bool]) -> None:
     """Kill the watcher at each chosen request, each in a world of its own, and let another one continue."""
     with worlds.new() as world:
-        methods = requests(world, shape)
+        methods = requests_of_step(world, shape)
     moments = [(n, method, when) for n, method in enumerate(methods) for when in ("before", "after")]
     chosen = [moment for moment in moments if choose(shape, *moment[1:])]
     assert chosen
@@ -80,7 +80,7 @@ def kill_at_each_request(worlds: Worlds, shape: str, choose: Callable[[str, str,
 
 def test_every_error_with_a_machine_says_that_it_bills_and_both_commands(worlds: Worlds) -> None:
     with worlds.new() as world:
-        methods = requests(world, "one host")
+        methods = requests_of_step(world, "one host")
         made = next(node for node in world.world.nodes.all() if node.state == "READY").name.rpartition("/")[2]
     first = max(number for number, method in enumerate(methods) if method == "ssh.run") - 1
     refused = list[str]()

@@ -22,7 +22,8 @@ from tpuctl.host.worker.records import FINISHED, RUNNING
 from tpuctl.host.worker.records import encode as encode_word
 from tpuctl.nodes import NodeState
 from tpuctl.recovery import Lease
-from tpuctl.runs import BY_MACHINE, BY_SILENCE, BY_WORKERS, Attempt, Run, Verdict, encode
+from tpuctl.runs import BY_MACHINE, BY_SILENCE, BY_WORKERS, Attempt, Run, Verdict
+from tpuctl.runs import encode as encode_run
 
 RECORD = Run("r1", CREATED, "ada@laptop", "job.py", (), "0" * 64, "jax", "v3-32", (), {})
 PAIR = msgspec.structs.replace(ATTEMPT, workers=(0, 1))
@@ -160,7 +161,7 @@ class TestVerdict:
     ) -> None:
         site.end(FAILED, FINISHED, FINISHED)
         lease = Lease("r1", 2, "token", "bob@desk", claimed, is_over=is_over)
-        site.memory.put(site.run.paths.lease(2), encode(lease))
+        site.memory.put(site.run.paths.lease(2), encode_run(lease))
         site.memory.pass_time(seconds)
         if outcome:
             assert site.outcome() == outcome

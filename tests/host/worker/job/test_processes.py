@@ -34,7 +34,7 @@ def test_a_process_that_starts_a_program_is_looked_at_again(
     assert len(pauses) == looks
 
 
-class Table:
+class ProcessTable:
     """A /proc that the test writes."""
 
     def __init__(self, folder: Path) -> None:
@@ -54,15 +54,15 @@ class Table:
 
 
 @pytest.fixture
-def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProcessTable:
     """Nothing runs."""
     (tmp_path / "proc").mkdir()
     monkeypatch.setattr(processes, "PROC", str(tmp_path / "proc"))
-    return Table(tmp_path / "proc")
+    return ProcessTable(tmp_path / "proc")
 
 
 class TestTable:
-    def test_processes_of_this_user_are_listed_whatever_they_are_called(self, table: Table) -> None:
+    def test_processes_of_this_user_are_listed_whatever_they_are_called(self, table: ProcessTable) -> None:
         table.add(7, 3, 5, 4, name="a) R (b")
         table.add(8, state="Z")
         table.add(9, state="X")
@@ -73,19 +73,19 @@ class TestTable:
             7: processes.Process(7, 3, 5, 4), 10: processes.Process(10, 1, 10, 10),
         }  # fmt: skip
 
-    def test_those_of_others_are_not(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_those_of_others_are_not(self, table: ProcessTable, monkeypatch: pytest.MonkeyPatch) -> None:
         table.add(7)
         own = os.geteuid()
         monkeypatch.setattr(processes.os, "geteuid", lambda: own + 1)
         assert processes.running() == {}
 
     def test_where_there_is_no_proc_nothing_is_known(
-        self, table: Table, monkeypatch: pytest.MonkeyPatch
+        self, table: ProcessTable, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(processes, "PROC", str(table.folder / "nothing"))
         assert (processes.running(), processes.name(7)) == ({}, "7 ()")
 
-    def test_descendants_are_children_and_their_children(self, table: Table) -> None:
+    def test_descendants_are_children_and_their_children(self, table: ProcessTable) -> None:
         for pid, parent in ((2, 1), (3, 2), (4, 3), (5, 1), (6, 5)):
             table.add(pid, parent)
         listed = processes.running()
@@ -95,7 +95,7 @@ class TestTable:
         assert processes.descendants(listed, [5, 2]) == {3, 4, 6}
 
     def test_what_stems_from_a_leader_is_in_its_group_or_its_session_or_descends_from_those(
-        self, table: Table
+        self, table: ProcessTable
     ) -> None:
         table.add(10, 1, 10, 10)
         table.add(11, 1, 10, 99)
@@ -107,7 +107,7 @@ class TestTable:
         del listed[10]
         assert processes.stemming_from(listed, 10) == {11, 12, 13}, "it has ended itself"
 
-    def test_a_process_is_named_by_the_beginning_of_its_command(self, table: Table) -> None:
+    def test_a_process_is_named_by_the_beginning_of_its_command(self, table: ProcessTable) -> None:
         table.add(7, command=b"python3\0train.py\0--rate\0")
         table.add(8, command=b"x" * 61 + b"\0")
         table.add(9, command=b"\xff")
@@ -115,14 +115,14 @@ class TestTable:
         assert processes.name(8) == f"8 ({'x' * 60})"
         assert processes.name(9) == "9 (\ufffd)"
 
-    def test_who_has_a_file_open_is_found(self, table: Table) -> None:
+    def test_who_has_a_file_open_is_found(self, table: ProcessTable) -> None:
         table.add(7, files=("/a", "/b"))
         table.add(8, files=("/c",))
         assert processes.with_open_file([7, 8, 9], {"/b", "/d"}) == {7}
         assert processes.with_open_file([7, 8, 9], {"/b", "/c"}) == {7, 8}
 
     def test_who_holds_a_chip_is_found_with_the_device(
-        self, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, table: ProcessTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for name in ("accel0", "accel1", "null"):
             (tmp_path / name).touch()
@@ -135,7 +135,7 @@ class TestTable:
 
     @pytest.mark.parametrize("device", ["/dev/accel0", "/dev/accel3", "/dev/vfio/0", "/dev/vfio/12"])
     def test_the_chips_of_every_version_are_known(
-        self, table: Table, monkeypatch: pytest.MonkeyPatch, device: str
+        self, table: ProcessTable, monkeypatch: pytest.MonkeyPatch, device: str
     ) -> None:
         """Up to v4 each chip is an accel, later ones are groups of VFIO."""
         present = [device, "/dev/null", "/dev/vfio/vfio", "/dev/vfio-pci", "/devices/accel0"]

@@ -12,7 +12,7 @@ from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.request_faults import fault_error
 
 LIMIT = "The object exceeded the rate limit for object mutation operations (create, update, and delete)."
-STATUS = {
+FAULT_STATUS = {
     "CANCELLED": 499, "UNKNOWN": 500, "INVALID_ARGUMENT": 400, "DEADLINE_EXCEEDED": 504, "NOT_FOUND": 404,
     "ALREADY_EXISTS": 409, "PERMISSION_DENIED": 403, "RESOURCE_EXHAUSTED": 429, "FAILED_PRECONDITION": 412,
     "ABORTED": 409, "OUT_OF_RANGE": 416, "UNIMPLEMENTED": 501, "INTERNAL": 500, "UNAVAILABLE": 503,
@@ -44,7 +44,7 @@ def test_a_status_has_the_text_of_cloud_storage(status: str, message: str) -> No
 
 
 def test_every_code_of_grpc_has_a_status() -> None:
-    assert {code: document("error", method="GetNode", code=code)["code"] for code in CODES} == STATUS
+    assert {code: document("error", method="GetNode", code=code)["code"] for code in CODES} == FAULT_STATUS
 
 
 def test_an_error_may_have_any_text_reason_and_details() -> None:

@@ -46,7 +46,7 @@ def sign(key: rsa.RSAPrivateKey, text: str) -> bytes:
     return key.sign(text.encode(), padding.PKCS1v15(), hashes.SHA256())
 
 
-def v4(
+def signed_v4(
     key: rsa.RSAPrivateKey,
     lines: list[str],
     method: str = "GET",
@@ -60,7 +60,7 @@ def v4(
     return SignedRequest(method, "/acme-data/dir/a%20b", query, CIMultiDict([*fields, *(headers or [])]))
 
 
-def v2(
+def signed_v2(
     key: rsa.RSAPrivateKey,
     lines: list[str],
     method: str = "GET",
@@ -74,12 +74,12 @@ def v2(
 
 
 def test_the_signer_is_named_by_the_request(key: rsa.RSAPrivateKey) -> None:
-    assert v4(key, V4_LINES).signer == v2(key, V2_LINES).signer == ROBOT
+    assert signed_v4(key, V4_LINES).signer == signed_v2(key, V2_LINES).signer == ROBOT
 
 
 def test_v4_signs_method_path_query_and_the_headers_that_it_names(key: rsa.RSAPrivateKey) -> None:
     public = key.public_key()
-    assert v4(key, V4_LINES).is_signed_with(public)
+    assert signed_v4(key, V4_LINES).is_signed_with(public)
     for place, other in (
         (0, "PUT"),
         (1, "/acme-data/dir/a b"),
@@ -88,13 +88,13 @@ def test_v4_signs_method_path_query_and_the_headers_that_it_names(key: rsa.RSAPr
         (4, "x-goog-meta-a:1"),
     ):
         lines = [*V4_LINES[:place], other, *V4_LINES[place + 1 :]]
-        assert not v4(key, lines).is_signed_with(public)
+        assert not signed_v4(key, lines).is_signed_with(public)
 
 
 def test_v4_signs_the_checksum_of_a_payload_that_has_one(key: rsa.RSAPrivateKey) -> None:
     headers = [("x-goog-content-sha256", "abc")]
-    assert v4(key, [*V4_LINES[:-1], "abc"], headers=headers).is_signed_with(key.public_key())
-    assert not v4(key, V4_LINES, headers=headers).is_signed_with(key.public_key())
+    assert signed_v4(key, [*V4_LINES[:-1], "abc"], headers=headers).is_signed_with(key.public_key())
+    assert not signed_v4(key, V4_LINES, headers=headers).is_signed_with(key.public_key())
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,10 @@ def test_v4_signs_the_checksum_of_a_payload_that_has_one(key: rsa.RSAPrivateKey)
 def test_what_is_signed_for_get_serves_head_too(
     key: rsa.RSAPrivateKey, method: str, signed: str, good: bool
 ) -> None:
-    for request in (v4(key, [signed, *V4_LINES[1:]], method), v2(key, [signed, *V2_LINES[1:]], method)):
+    for request in (
+        signed_v4(key, [signed, *V4_LINES[1:]], method),
+        signed_v2(key, [signed, *V2_LINES[1:]], method),
+    ):
         assert request.is_signed_with(key.public_key()) is good
 
 
@@ -127,7 +130,7 @@ def test_what_is_signed_for_get_serves_head_too(
 def test_v2_signs_the_parameters_that_choose_what_is_done(
     key: rsa.RSAPrivateKey, query: dict[str, str], resource: str
 ) -> None:
-    assert v2(key, [*V2_LINES[:-1], resource], query=query).is_signed_with(key.public_key())
+    assert signed_v2(key, [*V2_LINES[:-1], resource], query=query).is_signed_with(key.public_key())
 
 
 def test_v2_signs_checksum_type_and_the_headers_of_google_but_for_keys(key: rsa.RSAPrivateKey) -> None:
@@ -141,14 +144,17 @@ def test_v2_signs_checksum_type_and_the_headers_of_google_but_for_keys(key: rsa.
         "GET", "abc", "text/plain", "1800000000", "x-goog-acl:private", "x-goog-encryption-algorithm:AES256",
         "x-goog-meta-b:2", "/acme-data/dir/a%20b",
     ]  # fmt: skip
-    assert v2(key, lines, headers=headers).is_signed_with(key.public_key())
+    assert signed_v2(key, lines, headers=headers).is_signed_with(key.public_key())
 
 
 def test_the_signature_of_another_key_or_none_at_all_is_wrong(key: rsa.RSAPrivateKey) -> None:
     other = rsa.generate_private_key(public_exponent=65537, key_size=2048).public_key()
-    assert not v4(key, V4_LINES).is_signed_with(other)
-    assert not v2(key, V2_LINES).is_signed_with(other)
-    for request, name in ((v4(key, V4_LINES), "X-Goog-Signature"), (v2(key, V2_LINES), "Signature")):
+    assert not signed_v4(key, V4_LINES).is_signed_with(other)
+    assert not signed_v2(key, V2_LINES).is_signed_with(other)
+    for request, name in (
+        (signed_v4(key, V4_LINES), "X-Goog-Signature"),
+        (signed_v2(key, V2_LINES), "Signature"),
+    ):
         for wrong in ("", "xyz", "abcd"):
             query = MultiDict({**request.query, name: wrong})
             changed = SignedRequest(request.method, request.path, query, request.headers)

@@ -21,7 +21,7 @@ from tpuctl.sim.iam.callers import Access, Caller, set_caller
 from tpuctl.sim.iam.enforcement import Policies, Resource
 
 WEEK = 7 * 86400
-BUCKET, OBJECT, PROJECT = "projects/_/buckets/data", "projects/_/buckets/data/objects/a", "projects/p"
+DATA, OBJECT, PARENT = "projects/_/buckets/data", "projects/_/buckets/data/objects/a", "projects/p"
 OTHER = "projects/_/buckets/other/objects/dir/a"
 Permission = tuple[str, str]
 
@@ -78,25 +78,25 @@ def api(tmp_path: Path) -> Iterator[Api]:
 @pytest.mark.parametrize(
     ("line", "body", "calls", "permissions"),
     [
-        ("GET b?project=p", "", [("buckets.list", "p")], [("buckets.list", PROJECT)]),
-        ("POST b?project=p", '{"name": "new"}', [("buckets.create", "new")], [("buckets.create", PROJECT)]),
-        ("GET b/data", "", [("buckets.get", "data")], [("buckets.get", BUCKET)]),
-        ("PATCH b/data", "", [("buckets.update", "data")], [("buckets.update", BUCKET)]),
-        ("PUT b/data", "", [("buckets.update", "data")], [("buckets.update", BUCKET)]),
+        ("GET b?project=p", "", [("buckets.list", "p")], [("buckets.list", PARENT)]),
+        ("POST b?project=p", '{"name": "new"}', [("buckets.create", "new")], [("buckets.create", PARENT)]),
+        ("GET b/data", "", [("buckets.get", "data")], [("buckets.get", DATA)]),
+        ("PATCH b/data", "", [("buckets.update", "data")], [("buckets.update", DATA)]),
+        ("PUT b/data", "", [("buckets.update", "data")], [("buckets.update", DATA)]),
         ("DELETE b/other", "", [("buckets.delete", "other")], [
             ("buckets.delete", "projects/_/buckets/other"),
         ]),
-        ("GET b/data/iam", "", [("getIamPermissions", "data")], [("buckets.getIamPolicy", BUCKET)]),
-        ("PUT b/data/iam", "{}", [("setIamPermissions", "data")], [("buckets.setIamPolicy", BUCKET)]),
+        ("GET b/data/iam", "", [("getIamPermissions", "data")], [("buckets.getIamPolicy", DATA)]),
+        ("PUT b/data/iam", "{}", [("setIamPermissions", "data")], [("buckets.setIamPolicy", DATA)]),
         ("GET b/data/iam/testPermissions?permissions=storage.buckets.get", "", [
             ("buckets.testIamPermissions", "data"),
-        ], [("buckets.get", BUCKET)]),
-        ("GET b/data/storageLayout", "", [("buckets.getStorageLayout", "data")], [("objects.list", BUCKET)]),
+        ], [("buckets.get", DATA)]),
+        ("GET b/data/storageLayout", "", [("buckets.getStorageLayout", "data")], [("objects.list", DATA)]),
         ("GET b/data/managedFolders", "", [("managedFolders.list", "data")], [
-            ("managedFolders.list", BUCKET),
+            ("managedFolders.list", DATA),
         ]),
-        ("GET b/data/acl", "", [], [("buckets.getIamPolicy", BUCKET)]),
-        ("GET b/data/o", "", [("objects.list", "data")], [("objects.list", BUCKET)]),
+        ("GET b/data/acl", "", [], [("buckets.getIamPolicy", DATA)]),
+        ("GET b/data/o", "", [("objects.list", "data")], [("objects.list", DATA)]),
         ("GET b/data/o/a", "", [("objects.get", "data/a")], [("objects.get", OBJECT)]),
         ("PATCH b/data/o/a", "", [("objects.update", "data/a")], [("objects.update", OBJECT)]),
         ("PUT b/data/o/a", '{"retention": null}', [("objects.update", "data/a")], [
@@ -111,7 +111,7 @@ def api(tmp_path: Path) -> Iterator[Api]:
             ("objects.getIamPolicy", OBJECT), ("objects.setIamPolicy", OBJECT),
         ]),
         ("POST b/data/acl", '{"entity": "allUsers", "role": "READER"}', [], [
-            ("buckets.getIamPolicy", BUCKET), ("buckets.setIamPolicy", BUCKET),
+            ("buckets.getIamPolicy", DATA), ("buckets.setIamPolicy", DATA),
         ]),
         ("POST b/data/o/a/copyTo/b/other/o/dir%2Fa", "", [
             ("objects.get", "data/a"), ("objects.create", "other/dir/a"),

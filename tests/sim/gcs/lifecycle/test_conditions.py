@@ -14,7 +14,7 @@ from tpuctl.sim.gcs.background_tasks import apply_lifecycle
 from tpuctl.sim.gcs.rules import Preconditions
 from tpuctl.sim.gcs.storage.store import Store
 
-BUCKET = "acme-data"
+STORED_BUCKET = "acme-data"
 ALWAYS = Preconditions()
 
 
@@ -23,22 +23,22 @@ class Objects:
 
     def __init__(self, folder: Path) -> None:
         self._store = Store(folder)
-        self._store.ensure_bucket(BUCKET, "acme")
+        self._store.ensure_bucket(STORED_BUCKET, "acme")
         self.now = datetime.now(UTC)
 
     def put(self, name: str, **fields: Any) -> None:
         with self._store.blobs.create() as writer:
-            self._store.objects.create(BUCKET, name, writer.finish(), fields, ALWAYS)
+            self._store.objects.create(STORED_BUCKET, name, writer.finish(), fields, ALWAYS)
 
     def start_upload(self, name: str) -> None:
-        self._store.multipart_uploads.start(BUCKET, name, {})
+        self._store.multipart_uploads.start(STORED_BUCKET, name, {})
 
     def delete(self, name: str) -> None:
-        self._store.objects.delete(BUCKET, name, None, ALWAYS)
+        self._store.objects.delete(STORED_BUCKET, name, None, ALWAYS)
 
     def set(self, **fields: Any) -> None:
         """Change the bucket."""
-        self._store.buckets.patch(BUCKET, fields, ALWAYS)
+        self._store.buckets.patch(STORED_BUCKET, fields, ALWAYS)
 
     def left_after(self, condition: dict[str, Any], action: str = "Delete", **time: float) -> list[str]:
         """Apply a rule as of some time from now, and return the names of the generations that are left."""
@@ -53,10 +53,10 @@ class Objects:
 
     def classes(self) -> dict[str, str]:
         names = self._store.database.rows(str, "select name from objects where live = 1 order by name")
-        return {name: self._store.objects.get(BUCKET, name).storage_class for name in list(names)}
+        return {name: self._store.objects.get(STORED_BUCKET, name).storage_class for name in list(names)}
 
     def uploads(self) -> list[str]:
-        return [upload.name for upload in self._store.multipart_uploads.in_bucket(BUCKET)]
+        return [upload.name for upload in self._store.multipart_uploads.in_bucket(STORED_BUCKET)]
 
     def close(self) -> None:
         self._store.close()

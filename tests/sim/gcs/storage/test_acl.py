@@ -26,7 +26,7 @@ PROJECT: list[AclEntry] = [
     {"entity": f"project-editors-{NUMBER}", "role": "OWNER"},
     {"entity": f"project-viewers-{NUMBER}", "role": "READER"},
 ]
-ANN: AclEntry = {"entity": "user-ann@example.com", "role": "READER"}
+ANN_READS: AclEntry = {"entity": "user-ann@example.com", "role": "READER"}
 BOB: AclEntry = {"entity": "user-bob@example.com", "role": "OWNER"}
 
 
@@ -45,11 +45,11 @@ def test_the_teams_of_a_project_have_roles_on_what_is_new() -> None:
 
 
 def test_a_list_that_was_set_takes_the_place_of_the_first() -> None:
-    one = bucket(acl=[ANN], defaultObjectAcl=[BOB])
-    assert bucket_acl(one) == [ANN]
+    one = bucket(acl=[ANN_READS], defaultObjectAcl=[BOB])
+    assert bucket_acl(one) == [ANN_READS]
     assert bucket_acl(one, "defaultObjectAcl") == [BOB]
     assert object_acl(one, stored()) == [BOB], "new objects have the bucket's list for them"
-    assert object_acl(one, stored(acl=[ANN])) == [ANN]
+    assert object_acl(one, stored(acl=[ANN_READS])) == [ANN_READS]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_bucket_with_uniform_access_takes_no_list() -> None:
 
 
 def test_an_entry_takes_the_place_of_that_of_the_same_entity() -> None:
-    owner: AclEntry = {"entity": ANN["entity"], "role": "OWNER"}
-    assert with_entry([ANN, BOB], owner) == [BOB, owner]
-    assert with_entry([BOB], ANN) == [BOB, ANN]
-    assert with_entry([], ANN) == [ANN]
+    owner: AclEntry = {"entity": ANN_READS["entity"], "role": "OWNER"}
+    assert with_entry([ANN_READS, BOB], owner) == [BOB, owner]
+    assert with_entry([BOB], ANN_READS) == [BOB, ANN_READS]
+    assert with_entry([], ANN_READS) == [ANN_READS]

@@ -16,32 +16,32 @@ BUCKET = "acme-data"
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def upload_store(tmp_path: Path) -> Iterator[Store]:
     made = Store(tmp_path / "gcs")
     made.create_bucket(BUCKET, "p")
     yield made
     made.close()
 
 
-def content(store: Store, data: bytes = b"part") -> Content:
-    with store.blobs.create() as writer:
+def content(upload_store: Store, data: bytes = b"part") -> Content:
+    with upload_store.blobs.create() as writer:
         writer.write([data])
         return writer.finish()
 
 
-def test_an_upload_that_was_aborted_meanwhile_takes_no_part(store: Store) -> None:
-    upload = store.multipart_uploads.start(BUCKET, "a", {})
-    store.multipart_uploads.delete(upload)
+def test_an_upload_that_was_aborted_meanwhile_takes_no_part(upload_store: Store) -> None:
+    upload = upload_store.multipart_uploads.start(BUCKET, "a", {})
+    upload_store.multipart_uploads.delete(upload)
     with pytest.raises(GcsError) as raised:
-        store.multipart_uploads.put_part(upload, 1, content(store))
+        upload_store.multipart_uploads.put_part(upload, 1, content(upload_store))
     assert raised.value.status == 404
-    assert store.multipart_uploads.parts(upload) == []
+    assert upload_store.multipart_uploads.parts(upload) == []
 
 
-def test_an_upload_is_completed_once(store: Store) -> None:
-    upload = store.multipart_uploads.start(BUCKET, "a", {})
-    first = store.multipart_uploads.complete(upload, content(store), Preconditions())
+def test_an_upload_is_completed_once(upload_store: Store) -> None:
+    upload = upload_store.multipart_uploads.start(BUCKET, "a", {})
+    first = upload_store.multipart_uploads.complete(upload, content(upload_store), Preconditions())
     with pytest.raises(GcsError) as raised:
-        store.multipart_uploads.complete(upload, content(store, b"other"), Preconditions())
+        upload_store.multipart_uploads.complete(upload, content(upload_store, b"other"), Preconditions())
     assert raised.value.status == 404
-    assert store.objects.get(BUCKET, "a").generation == first.generation
+    assert upload_store.objects.get(BUCKET, "a").generation == first.generation

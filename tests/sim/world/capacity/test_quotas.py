@@ -11,7 +11,7 @@ from tpuctl.accelerators import catalogue
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.world.capacity.capacity import Demand, Quotas, quotas_of
 
-PARENT = "projects/p/locations/us-central1-a"
+QUOTA_PARENT = "projects/p/locations/us-central1-a"
 IDS = {
     # type: start of the id of a node on demand, of a preemptible one
     "v2-8": ("TPUV2s", "TPUV2sPreemptible"),
@@ -33,7 +33,7 @@ IDS = {
 @pytest.mark.parametrize("preemptible", [False, True])
 def test_a_node_counts_in_a_quota_of_its_zone_and_in_one_of_its_region(kind: str, preemptible: bool) -> None:
     stem = IDS[kind][preemptible]
-    assert quotas_of(Demand(PARENT, kind, 1, preemptible)) == [
+    assert quotas_of(Demand(QUOTA_PARENT, kind, 1, preemptible)) == [
         ("p", "us-central1-a", f"{stem}PerProjectPerZoneForTPUAPI"),
         ("p", "us-central1", f"{stem}PerProjectPerRegionForTPUAPI"),
     ]
@@ -50,10 +50,10 @@ def test_every_generation_is_in_this_table_with_one_host_and_with_several() -> N
     [("v3-8", 1, 8), ("v3-8", 3, 24), ("v4-8", 1, 8), ("v5litepod-8", 2, 16), ("v6e-1", 1, 1)],
 )
 def test_cores_count_and_chips_of_v5e_and_v6e(kind: str, count: int, units: int) -> None:
-    assert Demand(PARENT, kind, count, preemptible=False).units == units
+    assert Demand(QUOTA_PARENT, kind, count, preemptible=False).units == units
 
 
-ZONE, REGION = "us-central1-a", "us-central1"
+QUOTA_ZONE, REGION = "us-central1-a", "us-central1"
 BY_ZONE, BY_REGION = "TPUV3sPerProjectPerZoneForTPUAPI", "TPUV3sPerProjectPerRegionForTPUAPI"
 
 
@@ -74,7 +74,7 @@ def test_every_quota_is_by_zone_or_by_region(quotas: tuple[Quotas, FaultRegistry
 def test_places_are_zones_or_their_regions(quotas: tuple[Quotas, FaultRegistry]) -> None:
     zones, regions = quotas[0].places("zone"), quotas[0].places("region")
     assert zones == sorted(zones)
-    assert {ZONE, "europe-west4-a"} <= set(zones)
+    assert {QUOTA_ZONE, "europe-west4-a"} <= set(zones)
     assert regions == sorted({zone.rpartition("-")[0] for zone in zones})
 
 
@@ -97,8 +97,8 @@ def test_a_limit_is_the_least_of_all(
     quotas: tuple[Quotas, FaultRegistry], own: int | None, faults: list[dict[str, Any]], limit: int | None
 ) -> None:
     if own is not None:
-        quotas[0].limits["p", ZONE, BY_ZONE] = own
+        quotas[0].limits["p", QUOTA_ZONE, BY_ZONE] = own
     for options in faults:
         quotas[1].add("quota", **options)
-    assert quotas[0].limit("p", ZONE, BY_ZONE) == limit
+    assert quotas[0].limit("p", QUOTA_ZONE, BY_ZONE) == limit
     assert quotas[0].limit("p", REGION, BY_REGION) is None
