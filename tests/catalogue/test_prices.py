@@ -1,13 +1,16 @@
-"""Prices: which rate and which row of the configuration applies, and what is unknown."""
+"""Prices: which rate applies and what is unknown, what a record keeps of one, and sums by currency."""
 
 from __future__ import annotations
 
 from decimal import Decimal
 
+import msgspec
 import pytest
 
 from tpuctl.accelerators import accelerator
 from tpuctl.catalogue.prices import OwnPrice, Price, Rate, RateList, own_price, unknown
+from tpuctl.catalogue.recorded_price import RecordedPrice
+from tpuctl.catalogue.totals import Total
 
 READ = "2026-11-22T12:00:00Z"
 
@@ -180,3 +183,165 @@ def test_a_row_may_give_nothing_for_free() -> None:
 def test_a_rate_of_another_generation_does_not_apply() -> None:
     listed = rates(rate("v2", "1", "us-east1"))
     assert not listed.price(accelerator("v3-8"), "us-east1-d", spot=False).is_known
+
+
+@pytest.mark.parametrize(
+    "price", [Price(Decimal("12.880"), "USD", "the list", READ), unknown("capacity is reserved")]
+)
+def test_a_price_comes_back_as_it_was(price: Price) -> None:
+    record = RecordedPrice.of(price)
+    assert record is not None
+    back = msgspec.json.decode(msgspec.json.encode(record), type=RecordedPrice).price
+    assert back == Price(price.amount, price.currency, price.source, price.as_of, price.reason)
+
+
+def test_the_folder_of_a_configuration_stays_on_this_machine() -> None:
+    record = RecordedPrice.of(Price(Decimal(1), "EUR", "/home/ada/secret/tpuctl.toml, line 3"))
+    assert record == RecordedPrice("1", "EUR", "tpuctl.toml, line 3")
+
+
+@pytest.mark.parametrize("amount", ["1e99", "-1", "NaN", "0.0000000000001"])
+def test_what_no_record_can_hold_is_not_recorded(amount: str) -> None:
+    assert RecordedPrice.of(Price(Decimal(amount), "USD")) is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"amount": "1"}, {"amount": "", "currency": "USD"}, {"amount": "-1", "currency": "USD"},
+        {"amount": "1e9", "currency": "USD"}, {"amount": "1", "currency": "\x1b[31m"},
+        {"amount": "1", "currency": "USD", "as_of": "yesterday"},
+        {"amount": "1", "currency": "USD", "source": "x" * 257},
+    ],
+)  # fmt: skip
+def test_a_record_of_nonsense_is_refused(fields: dict[str, str]) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(msgspec.json.encode(fields), type=RecordedPrice)
+
+
+@pytest.mark.parametrize("currency", ["usd", "USDX", "US", "$"])
+def test_a_price_in_what_is_no_currency_is_not_recorded(currency: str) -> None:
+    assert RecordedPrice.of(Price(Decimal(1), currency)) is None
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(msgspec.json.encode({"amount": "1", "currency": currency}), type=RecordedPrice)
+
+
+@pytest.mark.parametrize("amount", ["123456789012.123456789012", "0", "1E+3", "0.000000000001"])
+def test_the_longest_amounts_are_recorded_without_an_exponent(amount: str) -> None:
+    record = RecordedPrice.of(Price(Decimal(amount), "USD"))
+    assert record is not None
+    assert "E" not in record.amount
+    assert record.price.amount == Decimal(amount)
+
+
+@pytest.mark.parametrize("amount", ["1234567890123", "0.1234567890123"])
+def test_an_amount_of_too_many_digits_is_not_recorded(amount: str) -> None:
+    assert RecordedPrice.of(Price(Decimal(amount), "USD")) is None
+
+
+def test_nothing_is_recorded_where_nobody_asked() -> None:
+    assert RecordedPrice.of(None) is None
+
+
+def test_the_currency_of_an_unknown_price_is_not_kept() -> None:
+    record = RecordedPrice.of(Price(None, "USD", "the list", READ, "nobody says"))
+    assert record == RecordedPrice("", "", "the list", READ, "nobody says")
+
+
+def test_long_sources_and_reasons_are_cut_to_what_a_record_can_hold() -> None:
+    text = "".join(map(str, range(1000)))
+    record = RecordedPrice.of(Price(None, source=text, reason=text))
+    assert record is not None
+    assert msgspec.json.decode(msgspec.json.encode(record), type=RecordedPrice) == record
+    assert (len(record.source), len(record.reason)) == (256, 256)
+    assert text.startswith(record.source)
+    assert text.startswith(record.reason)
+
+
+def test_a_record_without_a_reason_is_of_an_unknown_price() -> None:
+    assert RecordedPrice("").price == unknown("it was not known")
+
+
+def test_a_record_without_a_date_is_read() -> None:
+    record = msgspec.json.decode(b'{"amount": "1.5", "currency": "EUR"}', type=RecordedPrice)
+    assert record.price == Price(Decimal("1.5"), "EUR")
+
+
+JANUARY, MAY = "2026-01-31T12:00:00Z", "2026-05-31T12:00:00Z"
+
+
+def dollars(amount: str, source: str = "the list", as_of: str = JANUARY) -> Price:
+    return Price(Decimal(amount), "USD", source, as_of)
+
+
+def euros(amount: str) -> Price:
+    return Price(Decimal(amount), "EUR", "tpuctl.toml, line 3")
+
+
+def test_amounts_of_one_currency_are_added() -> None:
+    costs = dollars("1.25"), dollars("2.50"), dollars("0")
+    assert Total.of(iter(costs)) == Total((("USD", Decimal("3.75")),), ("the list, 2026-01-31",), (), costs)
+
+
+def test_currencies_stay_apart_and_are_sorted() -> None:
+    total = Total.of([dollars("2"), euros("1"), dollars("3"), euros("4")])
+    assert total.amounts == (("EUR", Decimal(5)), ("USD", Decimal(5)))
+    assert total.sources == ("the list, 2026-01-31", "tpuctl.toml, line 3")
+
+
+def test_each_reason_and_each_source_is_named_once_in_the_order_of_the_costs() -> None:
+    total = Total.of(
+        [
+            unknown("nobody says"),
+            dollars("1", as_of=MAY),
+            unknown("capacity is reserved"),
+            dollars("2"),
+            dollars("4", as_of=MAY),
+            unknown("nobody says"),
+        ]
+    )
+    assert total.reasons == ("nobody says", "capacity is reserved")
+    assert total.sources == ("the list, 2026-05-31", "the list, 2026-01-31")
+    assert total.amounts == (("USD", Decimal(7)),)
+
+
+def test_a_price_without_a_source_adds_none() -> None:
+    assert Total.of([Price(Decimal(1), "USD")]).sources == ()
+
+
+def test_the_source_of_an_unknown_price_is_none_of_the_sum() -> None:
+    assert Total.of([Price(None, source="the list", reason="nobody says")]).sources == ()
+
+
+@pytest.mark.parametrize(
+    ("costs", "short"),
+    [
+        ([], "0.00"),
+        ([dollars("12.875")], "12.88 USD"),
+        ([dollars("0.001"), dollars("0.002")], "0.00 USD"),
+        ([dollars("2"), euros("1")], "1.00 EUR + 2.00 USD"),
+        ([dollars("3.2"), unknown("nobody says")], "at least 3.20 USD"),
+        ([unknown("nobody says")], "unknown"),
+    ],
+)
+def test_the_sum_for_a_column(costs: list[Price], short: str) -> None:
+    assert Total.of(costs).short == short
+
+
+@pytest.mark.parametrize(
+    ("costs", "price"),
+    [
+        ([dollars("1"), dollars("2")], dollars("3")),
+        ([dollars("1"), dollars("2", "another list")], dollars("3", "the list; another list")),
+        (
+            [dollars("1"), dollars("2", as_of=MAY)],
+            dollars("3", "the list, 2026-01-31; the list, 2026-05-31", ""),
+        ),
+        ([euros("1"), euros("2")], euros("3")),
+        ([dollars("1"), euros("2")], unknown("it was paid in EUR and USD")),
+        ([dollars("1"), unknown("one"), unknown("two")], unknown("one; two")),
+        ([], unknown("nothing was used")),
+    ],
+)
+def test_the_sum_as_one_price(costs: list[Price], price: Price) -> None:
+    assert Total.of(costs).price == price

@@ -1,4 +1,9 @@
-"""Each fault at each request of `up` and `down`: what bills is listed, `up` resumes, `down` ends everything.
+"""Each fault at each request of `up` and `down`.
+
+What bills is listed, `up` resumes, `down` ends everything.
+
+Random walks of up, kill, up, down with faults: nothing bills that `ls` does not list. The world of the crash
+tests: what it replaces is back when it ends.
 
 The requests are those that the command sends when nothing happens, so that a new one is a new row.
 """
@@ -6,7 +11,9 @@ The requests are those that the command sends when nothing happens, so that a ne
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -14,7 +21,9 @@ import pytest
 from tests.crashes import contract
 from tests.crashes.faults import FAULTS, nothing
 from tests.crashes.scenarios import MAIN, OTHER_ZONE, RACE, SCENARIOS, STOCKOUT, Scenario
+from tests.crashes.walks import walk
 from tests.crashes.world import KILLED, CrashWorld, Killed, Worlds
+from tests.forks.imports import command_modules
 
 EVERY = "TPUCTL_EVERY" in os.environ
 """Whether each fault is tried at each request: in 7,000 worlds; else few of those that only read."""
@@ -121,3 +130,36 @@ def test_the_dry_run_of_a_race_that_goes_on_shows_the_candidate_that_is_missing(
     assert f"/locations/{OTHER_ZONE}/" in requests[0]["url"]
     assert world.tpuctl(*RACE).code == 0
     assert world.latest.count("CreateQueuedResource") == 1
+
+
+def walk_all(folder: Path, seeds: range) -> None:
+    for seed in seeds:
+        place = folder / str(seed)
+        place.mkdir()
+        steps = walk(seed, place)
+        assert steps.error == "", (seed, steps.moves)
+
+
+def test_nothing_is_left_that_ls_does_not_list(home: Path, tmp_path: Path) -> None:
+    walk_all(tmp_path, range(10))
+
+
+@pytest.mark.slow
+@pytest.mark.spread
+@pytest.mark.parametrize("begin", range(10, 1000 if "TPUCTL_EVERY" in os.environ else 208, 66))
+def test_nothing_is_left_after_hundreds_of_walks(home: Path, tmp_path: Path, begin: int) -> None:
+    walk_all(tmp_path, range(begin, begin + 66))
+
+
+def test_a_seed_always_gives_the_same_walk(home: Path, tmp_path: Path) -> None:
+    walks = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        walks.append(walk(7, tmp_path / name))
+    assert walks[0] == walks[1]
+
+
+def test_no_module_of_a_command_is_imported_first_in_a_world_and_keeps_its_time(tmp_path: Path) -> None:
+    """Many have `sleep: Sleep = time.sleep`, which is read when the module is imported."""
+    with CrashWorld(tmp_path):
+        assert not set(command_modules()) - set(sys.modules)

@@ -1,4 +1,7 @@
-"""A program that runs as a fork is like one of `subprocess.Popen`."""
+"""A program that runs as a fork is like one of `subprocess.Popen`.
+
+The server of forks: it ends with who started it, and its commands are as those of a new Python.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.forks.commands import Program, start
+from tests.paths import ROOT
 
 PIPES = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
 ECHO = "import sys; sys.stdout.write(sys.stdin.read()); sys.stderr.write(' '.join(sys.argv[1:])); sys.exit(7)"
@@ -100,3 +104,40 @@ def test_it_is_tpuctl(home: Path, command: tuple[str, ...], code: int) -> None:
             own.append((*program.communicate("", timeout=60), program.returncode))
     assert own[0] == own[1]
     assert own[0][2] == code
+
+
+STARTER = """
+import os, socket, subprocess, sys
+listener = socket.create_server(("127.0.0.1", 0))
+subprocess.Popen(
+    [sys.executable, "-m", "tests.forks.server", "commands", str(listener.fileno()), str(os.getpid())],
+    pass_fds=[listener.fileno()], stdin=subprocess.DEVNULL,
+)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_it_ends_when_its_starter_was_killed() -> None:
+    """Its end is that of the output, which it has inherited."""
+    command = [sys.executable, "-c", STARTER]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stdout) == (-9, b""), ended.stderr
+
+
+REFUSED = """
+import socket
+from concurrent.futures import ThreadPoolExecutor
+import grpc
+with socket.create_server(("127.0.0.1", 0)) as taken:
+    try:
+        server = grpc.server(ThreadPoolExecutor(1), options=[("grpc.so_reuseport", 0)])
+        server.add_insecure_port(f"127.0.0.1:{taken.getsockname()[1]}")
+    except RuntimeError:
+        print("refused")
+"""
+
+
+def test_grpc_writes_no_log_in_a_command() -> None:
+    """One that becomes ssh has ended gRPC's threads in the middle of something."""
+    with Program("-c", REFUSED, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as refused:
+        assert refused.communicate(timeout=120) == ("refused\n", "")

@@ -22,15 +22,17 @@ from typing import Any
 import grpc
 
 from tests.terraform import provider_schema
-from tests.terraform.plugin_messages import CALLS, SERVICE, message
 from tests.terraform.provider_rules import problems
 from tests.terraform.provider_schema import (
+    CALLS,
+    SERVICE,
     VERSIONS,
     ProviderSchema,
     decode,
     encode,
     filled,
     invented,
+    message,
     schema_message,
 )
 

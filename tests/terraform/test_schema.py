@@ -1,4 +1,7 @@
-"""The providers' schema and rules: their source, and that they fit each other and the module."""
+"""The providers' schema and rules: their source, and that they fit each other and the module.
+
+Tests without terraform: names against the catalogue, the README's tables.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import subprocess
 
 import pytest
 
-from tests.terraform import extract_schema, provider_schema
+from tests.terraform import extract_schema, module_names, provider_schema, readme_tables
 from tests.terraform.provider_rules import ALLOWED, AT_MOST_ONE, EXACTLY_ONE, PATTERNS, RANGES
 from tests.terraform.provider_schema import VERSIONS
 from tests.terraform.stand_in import LIKE_GOOGLE, PROVIDERS
@@ -65,3 +68,18 @@ def test_each_schema_is_that_of_the_public_packages(tmp_path) -> None:
     for (provider, version), wheel in wheels.items():
         committed = (provider_schema.FOLDER / f"{provider}-{version}.json").read_text()
         assert extract_schema.rendered(extract_schema.extract(wheel, provider, version)) == committed
+
+
+def test_roles_apis_permissions_accelerators_zones_and_runtimes_exist() -> None:
+    assert list(module_names.unknown(SOURCE)) == []
+
+
+def test_the_lists_of_names_are_sorted_and_say_where_they_come_from() -> None:
+    catalogued = json.loads(module_names.CATALOGUE.read_text())
+    assert catalogued["source"]
+    for kind in module_names.NAMED:
+        assert catalogued[kind] == sorted(set(catalogued[kind]))
+
+
+def test_the_tables_of_the_readme_are_those_of_the_module() -> None:
+    assert readme_tables.updated(SOURCE) == (SOURCE / "README.md").read_text()

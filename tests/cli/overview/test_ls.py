@@ -1,4 +1,4 @@
-"""Tests what `tpuctl ls` shows of each TPU, and of what did not answer."""
+"""Tests what `tpuctl ls` shows of each TPU and of what did not answer, cell by cell and as JSON."""
 
 from __future__ import annotations
 
@@ -7,18 +7,24 @@ import signal
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import msgspec
+import pytest
 
 from tests.cloud.tpu.test_client import REQUEST
+from tests.flows.nodes.memory_provider import ZONE as PLAYED_ZONE
+from tests.flows.nodes.memory_provider import node, queued_resource
 from tests.flows.runs.records import ATTEMPT
 from tests.forks import commands
 from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl.cli.nodes.table import allocation_table, note_unlisted
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
+from tpuctl.flows.nodes.lookup import Allocation, Inventory
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.host.worker.records import RUNNING, WorkerStatus, encode
-from tpuctl.nodes import CreateQueuedResource, Node, QueuedResourceRequest, owner_label
+from tpuctl.nodes import CreateQueuedResource, Node, NodeState, QueuedResourceRequest, QueueState, owner_label
 from tpuctl.runs import Tpu, Verdict
 
 Tpuctl = Callable[..., CommandResult]
@@ -222,3 +228,121 @@ def test_300_nodes_with_a_keeper_are_listed_created_and_deleted(
     reaped = tpuctl("reap", "--yes", "--json")
     assert (reaped.code, reaped.json["deleted"]) == (0, ["n1"]), reaped.err
     assert len(state.nodes.all()) == 299
+
+
+Capture = pytest.CaptureFixture[str]
+LOOKED_AT = datetime(2026, 1, 1, 3, tzinfo=UTC)
+HEADINGS = ["NAME", "ZONE", "TYPE", "HOSTS", "STATE", "SPOT", "RUNTIME", "AGE", "OWNER"]
+
+
+def cells(text: str) -> list[list[str]]:
+    return [re.split(r" {2,}", line) for line in text.splitlines()]
+
+
+def test_a_node_has_nine_cells_and_a_note_where_it_is_ill(capsys: Capture) -> None:
+    ill = node("n2", NodeState.PREEMPTED, spot=True, labels={}, addresses=("10.0.0.1", "10.0.0.2"))
+    allocation_table([Allocation((node(),)), Allocation((ill,))], LOOKED_AT)
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert cells(shown.out) == [
+        [*HEADINGS, "NOTE"],
+        ["n1", PLAYED_ZONE, "v3-8", "1", f"its {NodeState.READY}", "no", "image-2", "3h", owner_label("ada")],
+        [
+            "n2", PLAYED_ZONE, "v3-8", "2", f"its {NodeState.PREEMPTED}", "yes", "image-2", "3h", "-",
+            "taken back by the provider: never runs again",
+        ],
+    ]  # fmt: skip
+
+
+def test_a_request_is_listed_until_it_is_active(capsys: Capture) -> None:
+    waits, has_all = (
+        Allocation((), queued_resource()),
+        Allocation((node(),), queued_resource(QueueState.ACTIVE)),
+    )
+    allocation_table([waits, has_all], LOOKED_AT, err=True)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    header, request, slice_ = cells(shown.err)
+    assert header[:9] == HEADINGS
+    assert (request[0], slice_[0]) == ("q1", "n1")
+    assert request[3] == f"its {QueueState.WAITING}", "no hosts yet"
+    assert len(cells(shown.err)) == 3
+
+
+def test_zones_that_did_not_answer_are_named(capsys: Capture) -> None:
+    note_unlisted(Inventory((), ("us-east1-d", "us-east5-a")))
+    assert capsys.readouterr().err == (
+        "Warning: no answer from us-east1-d: what is there is not listed, and may bill.\n"
+        "Warning: no answer from us-east5-a: what is there is not listed, and may bill.\n"
+    )
+
+
+LIST = "schema nodes queued_resources unreachable runs_unknown maintenance_unknown"
+NODE = (
+    "name project zone accelerator state uid health health_description symptoms maintenance notes run "
+    "expires idle_seconds bills price_per_hour cost_so_far spot runtime created owner queued_resource "
+    "addresses labels"
+)
+QUEUED = (
+    "name project zone nodes accelerator state initiator error error_kind notes expires idle_seconds "
+    "price_per_hour spot reservation runtime created valid_until owner labels"
+)
+PRICE = "amount currency source as_of reason"
+FINAL = "2126-01-31T12:00:00Z"
+
+
+def test_a_node_has_every_field(tpuctl: Tpuctl, cloud: Cloud, node: str) -> None:
+    give_run(cloud, only_node(cloud))
+    listed = tpuctl("ls", "--json").json
+    assert " ".join(listed) == LIST
+    assert (listed["schema"], listed["queued_resources"], listed["unreachable"]) == (1, [], [])
+    assert (listed["runs_unknown"], listed["maintenance_unknown"]) == ("", "")
+    (shown,) = listed["nodes"]
+    assert " ".join(shown) == NODE
+    assert shown["run"] == {
+        "run": "digits-1",
+        "attempt": 1,
+        "started": shown["run"]["started"],
+        "state": "running",
+    }
+    assert shown["run"]["started"]
+    assert [" ".join(shown[name]) for name in ("price_per_hour", "cost_so_far")] == [PRICE, PRICE]
+    assert shown["price_per_hour"]["amount"] == "9.768"
+    assert {name: value for name, value in shown.items() if name in NODE_VALUES} == NODE_VALUES
+    assert set(shown["labels"]) == {"managed-by", "tpuctl-owner"}
+    described = tpuctl("describe", node, "--json").json
+    assert " ".join(described) == f"{LIST} facts next"
+    assert [" ".join(fact) for fact in described["facts"]] == ["name value from"] * len(described["facts"])
+    assert described["next"] == "tpuctl logs digits-1 -f"
+    assert " ".join(described["nodes"][0]) == NODE
+    story = tpuctl("why", node, "--json").json
+    assert " ".join(story) == "schema name events now unknown hint next"
+    assert {" ".join(event) for event in story["events"]} == {"at from text"}
+    assert (story["name"], story["unknown"]) == (node, [])
+
+
+NODE_VALUES = {
+    "name": "n1", "project": "sim-project", "zone": ZONE, "accelerator": "v3-8", "state": "READY",
+    "health": "HEALTHY", "health_description": "", "symptoms": [], "maintenance": None, "notes": [],
+    "expires": "", "idle_seconds": 0, "bills": True, "spot": False, "queued_resource": "",
+}  # fmt: skip
+
+
+def test_a_queued_resource_has_every_field(tpuctl: Tpuctl, cloud: Cloud, simulator: RunningSimulator) -> None:
+    simulator.faults.add("stockout", zone=ZONE)
+    queue(cloud, valid_until=FINAL)
+    listed = tpuctl("ls", "--json").json
+    assert " ".join(listed) == LIST
+    (shown,) = listed["queued_resources"]
+    assert " ".join(shown) == QUEUED
+    assert {name: value for name, value in shown.items() if name in QUEUED_VALUES} == QUEUED_VALUES
+    assert " ".join(shown["price_per_hour"]) == PRICE
+    assert shown["created"] > NOW
+    assert set(shown["labels"]) == {"managed-by", "tpuctl-owner"}
+
+
+QUEUED_VALUES = {
+    "name": "q1", "project": "sim-project", "zone": ZONE, "nodes": ["n1"], "accelerator": "v3-8",
+    "error": "", "error_kind": "", "expires": "", "idle_seconds": 0, "spot": False, "reservation": "",
+    "valid_until": FINAL,
+}  # fmt: skip

@@ -1,11 +1,16 @@
-"""`ssh --run` and `exec --run`: a shell and a command with the code, packages and variables of a run."""
+"""`ssh --run` and `exec --run`: a shell and a command with the code, packages and variables of a run.
+
+Another program gets the terminal with what was printed before, and with all signals.
+"""
 
 from __future__ import annotations
 
 import os
 import shlex
+import signal
 import stat
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +20,8 @@ from tests.cli.remote.test_exec import await_text
 from tests.cli.remote.test_ssh import needs_ssh, ssh
 from tests.host.worker.preparation.wheels import wheel
 from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl.cli.remote.ssh import hand_over
+from tpuctl.errors import ConfigError
 from tpuctl.host.worker.records import ENTRY_FILE
 
 Call = Callable[..., CommandResult]
@@ -155,3 +162,31 @@ def test_a_node_of_the_same_name_is_another_one(
         assert (gone.code, "'n1', on which attempt 1 of run 'r5' was, is gone" in gone.err) == (4, True), (
             gone.err
         )
+
+
+def test_the_program_comes_after_what_was_printed_and_hears_every_signal() -> None:
+    code = (
+        "import sys\nfrom tpuctl.cli.remote.ssh import hand_over\n"
+        "sys.stdout.write('first\\n'); sys.stderr.write('said ')\n"
+        "hand_over(['/bin/sh', '-c', 'echo second; echo more >&2; kill -PIPE $$; echo alive'])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.stdout == "first\nsecond\n"
+    assert result.stderr == "said more\n"
+    assert result.returncode == -signal.SIGPIPE
+
+
+@pytest.fixture
+def _signals() -> Iterator[None]:
+    names = (signal.SIGPIPE, signal.SIGXFSZ)
+    before = [signal.getsignal(number) for number in names]
+    yield
+    for number, handler in zip(names, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("_signals")
+def test_a_program_that_cannot_be_run_is_named() -> None:
+    with pytest.raises(ConfigError) as refused:
+        hand_over(["/nowhere/ssh", "n1"])
+    assert refused.value.message == "/nowhere/ssh cannot be run: No such file or directory."

@@ -1,14 +1,22 @@
-"""`exec` and `cp` on four hosts and on 64, beside a run, on a node of somebody else, and through IAP."""
+"""Commands reach 4 hosts and 64, none where some are missing, and through IAP those without addresses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import base64
+import random
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cli.main import run
+from tpuctl.cloud.endpoints import Cloud, connect
+from tpuctl.config import load
+from tpuctl.errors import ConfigError, HostError, UsageError
 
 Call = Callable[..., CommandResult]
 ZONE = "europe-west4-a"
@@ -146,3 +154,200 @@ def test_a_node_that_somebody_else_made_is_reached_with_the_own_key(
     assert (again.out, "adding your SSH key" in again.err) == ("grace\nmine\n", False)
     assert command("cp", "theirs:kept", str(tmp_path / "back")).code == 0
     assert (tmp_path / "back").read_text() == "mine\n"
+
+
+UP = ("up", "v4-16", "--framework", "jax", "--zone", "us-central2-b", "--name", "pair", "--yes")
+JAX_JOB = '# /// script\n# [tool.tpuctl]\n# framework = "jax"\n# ///\nprint(1)\n'
+
+
+def list_all_but(simulator: RunningSimulator, *workers: int) -> None:
+    """Have the service list `pair` without the endpoints of some workers."""
+    state = simulator.world.nodes._state
+
+    async def save() -> None:
+        (node,) = (node for node in state.nodes.all() if node.name.endswith("/pair"))
+        state.save_node(replace(node, unlisted=workers))
+
+    simulator.call(save())
+
+
+@contextmanager
+def without(simulator: RunningSimulator, *workers: int) -> Iterator[None]:
+    list_all_but(simulator, *workers)
+    try:
+        yield
+    finally:
+        list_all_but(simulator)
+
+
+def test_no_command_reaches_a_part_of_the_hosts(
+    remote: RunningSimulator, command: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "job.py").write_text(JAX_JOB)
+    job = str(tmp_path / "job.py")
+    commands = (
+        ("exec", "pair", "--", "hostname"),
+        ("exec", "pair@0", "--", "hostname"),
+        ("cp", job, "pair:"),
+        ("cp", "pair:", str(tmp_path / "back")),
+        ("ssh", "pair", "--", "hostname"),
+        ("forward", "pair", ":6006"),
+        ("drill", "pair", "--yes"),
+        ("submit", job, "--tpu", "pair", "--name", "partial"),
+    )
+    for workers, number in (((1,), "1"), ((0, 1), "none")):
+        with without(remote, *workers):
+            for words in commands:
+                result = command(*words)
+                told = f"Node 'pair' is READY, but the provider lists {number} of its 2 hosts."
+                assert (result.code, told in result.err) == (4, True), (words, result)
+                assert "tpuctl wait pair" in result.err, words
+                assert result.out == "", words
+            assert f"the provider lists {number} of its 2 hosts" in command("ls").out
+    assert "partial" not in command("runs").out
+    assert command("exec", "pair", "--", "true").code == 0
+
+
+def test_a_node_that_lists_too_few_hosts_can_be_deleted(remote: RunningSimulator, command: Call) -> None:
+    with without(remote, 0, 1):
+        assert command("down", "pair", "--dry-run").code == 0
+
+
+def test_up_and_wait_wait_for_the_rest(
+    remote: RunningSimulator, starting: Callable[..., subprocess.Popen[str]]
+) -> None:
+    for words in (UP, ("wait", "pair")):
+        with without(remote, 1):
+            started = starting(*words)
+            assert started.stderr
+            for line in started.stderr:
+                if "waiting for the hosts of pair: the provider lists 1 of its 2 hosts" in line:
+                    break
+            list_all_but(remote)
+            _, err = started.communicate(timeout=120)
+        assert (started.returncode, "waiting for SSH on 2 hosts" in err) == (0, True), err
+
+
+Tpuctl = Callable[..., CommandResult]
+SCRIPT = """
+import os, pathlib
+print("reads", os.environ["TPUCTL_DATA_DIR"].rsplit("/datasets/")[1].split("/")[0])
+print("on worker", os.environ["TPUCTL_WORKER"])
+"""
+
+
+@pytest.fixture
+def without_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes are made without external addresses."""
+    monkeypatch.setenv("TPUCTL_EXTERNAL_IPS", "no")
+
+
+@pytest.fixture
+def inside(home: Path, tmp_path: Path) -> Iterator[RunningSimulator]:
+    """A simulator whose hosts have no external addresses, as `tpuctl sim start --no-external-ips`."""
+    running = RunningSimulator(tmp_path / "state" / "sim", external_ips=False)
+    yield running
+    running.close()
+
+
+def test_the_whole_job_on_hosts_without_external_addresses(inside: RunningSimulator, tpuctl: Tpuctl) -> None:
+    assert tpuctl("up", "v3-32", "--name", "n1", "--framework", "jax", "--yes").code == 0
+    assert tunnels(inside) == 4
+    Path("words").mkdir()
+    Path("words/words.csv").write_text("word,length\nant,3\nbear,4\n" * 20)
+    assert tpuctl("data", "upload", "words", "words/words.csv").code == 0
+    Path("job.py").write_text(SCRIPT)
+    options = ("--tpu", "n1", "--framework", "jax", "--dataset", "words")
+    assert tpuctl("submit", "job.py", *options).code == 0
+    assert tunnels(inside) > 4
+    logs = tpuctl("logs", "-f")
+    assert "reads words" in logs.out
+    assert tpuctl("pull").code == 0
+    assert tpuctl("down", "n1", "--yes").code == 0
+
+
+def test_a_flag_overrides_what_the_addresses_say(
+    simulator: RunningSimulator, tpuctl: Tpuctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert tpuctl("up", "v3-8", "--name", "n1", "--yes").code == 0
+    assert tunnels(simulator) == 0
+    assert tpuctl("wait", "n1", "--iap").code == 0
+    assert tunnels(simulator) == 1
+    monkeypatch.setenv("TPUCTL_IAP", "true")
+    assert tpuctl("wait", "n1", "--no-iap").code == 0
+    assert tunnels(simulator) == 1
+    assert tpuctl("wait", "n1").code == 0
+    assert tunnels(simulator) == 2
+
+
+def test_the_relay_is_asked_for_an_instance_without_a_second_look_at_the_node(
+    simulator: RunningSimulator, cloud: Cloud, without_addresses: None, tpuctl: Tpuctl
+) -> None:
+    assert tpuctl("up", "v3-32", "--name", "n1", "--framework", "jax", "--yes").code == 0
+    node = cloud.provider.get_node(cloud.provider.node_id("europe-west4-a", "n1"))
+    assert node.external == (False,) * 4
+    keys = cloud.provider.host_keys(node.id)
+    before = len(list(simulator.events.find(what="GetGuestAttributes")))
+    assert before
+    for worker in (0, 3):
+        with cloud.ssh.connect(node, worker, keys[worker]) as session:
+            assert session.run(["true"]).exit_code == 0
+    names = [event.resource for event in simulator.events.find(service="iap", what="connect")]
+    assert [name.rpartition("-w-")[2] for name in names[-2:]] == ["0", "3"]
+    assert len(list(simulator.events.find(what="GetGuestAttributes"))) == before
+
+
+def test_connections_that_are_cut_on_the_way_lose_nothing(inside: RunningSimulator, tpuctl: Tpuctl) -> None:
+    """In the middle of the handshake, and of 10 MB each way."""
+    assert tpuctl("up", "v3-8", "--name", "n1", "--yes").code == 0
+    cloud = connect(load({}))
+    node = cloud.provider.get_node(cloud.provider.node_id("europe-west4-a", "n1"))
+    content = random.Random(1).randbytes(10_000_000)
+    keys = cloud.provider.host_keys(node.id)
+    # One more of each than is needed: the tunnel of `up` may not have ended yet, and takes one.
+    inside.faults.add("iap-cut", bytes=500, count=4)
+    inside.faults.add("iap-cut", bytes=3_000_000, count=6)
+    with cloud.ssh.connect(node, 0, keys[0]) as session:
+        session.put(content, "some bytes")
+        copied = session.run(["base64", "-w0", "some bytes"])
+    cloud.close()
+    assert base64.b64decode(copied.stdout) == content
+    assert len(list(inside.events.find(service="iap", what="reconnect"))) > 3
+
+
+REFUSALS = [
+    (4003, 8, "IAP cannot reach its port 22", "35.235.240.0/20"),
+    (4033, 3, "you may not use IAP's tunnels to it", "roles/iap.tunnelResourceAccessor"),
+    (4047, 8, "IAP finds no instance t1v-n-", "tpuctl ls"),
+]
+
+
+def test_a_refused_tunnel_is_a_sentence_of_submit(inside: RunningSimulator, tpuctl: Tpuctl) -> None:
+    assert tpuctl("up", "v3-8", "--name", "n1", "--yes").code == 0
+    Path("job.py").write_text("print(1)")
+    for code, exit_code, message, hint in REFUSALS:
+        inside.faults.add("iap-refused", code=code, count=1)
+        result = tpuctl("submit", "job.py", "--tpu", "n1")
+        assert result.code == exit_code
+        assert f"Error: 'n1': {message}" in result.err
+        assert hint in result.err
+        inside.faults.clear()
+
+
+def test_a_host_that_has_not_said_its_name_yet(
+    cloud: Cloud, without_addresses: None, tpuctl: Tpuctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert tpuctl("up", "v3-8", "--name", "n1", "--yes").code == 0
+    node = cloud.provider.get_node(cloud.provider.node_id("europe-west4-a", "n1"))
+    monkeypatch.setattr(type(cloud.provider), "hostname", lambda *_: None)  # no fault keeps it unpublished
+    with pytest.raises(HostError, match=r"^'n1' has not published its hostname") as raised:
+        cloud.ssh.open_stream(node, 0)
+    assert "--no-iap" in raised.value.hint
+
+
+def test_a_wrong_value_is_refused_with_its_origin(tpuctl: Tpuctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TPUCTL_IAP", "auto")
+    with pytest.raises(ConfigError, match=r"'auto' \(TPUCTL_IAP\) cannot be the iap"):
+        load({}).get("iap")
+    with pytest.raises(UsageError):
+        load({"iap": "auto"}).get("iap")

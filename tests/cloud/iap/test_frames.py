@@ -1,4 +1,7 @@
-"""Tests the codec of the relay's frames."""
+"""Tests the codec of the relay's frames.
+
+What users read of the end of a tunnel, by the relay's code or the status of its answer.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,16 @@ from tpuctl.cloud.iap.frames import (
     Ending,
     Frame,
     FrameDecoder,
+    Interruption,
     LongClose,
     Reconnected,
+    Refusal,
+    close,
     encode,
+    explain,
 )
+from tpuctl.cloud.iap.relay import Instance
+from tpuctl.errors import ConfigError, HostError, TpuctlError
 
 NUMBERS = st.integers(0, 2**64 - 1)
 FRAMES = st.one_of(
@@ -92,3 +101,107 @@ def test_a_frame_of_a_mebibyte_is_read_and_no_longer_one(frame: Connected | Data
 def test_a_length_that_no_relay_sends_is_refused_before_it_is_read(tag: int) -> None:
     with pytest.raises(Ending, match="a frame of 4294967295 bytes"):
         list(FrameDecoder().feed(struct.pack(">HI", tag, 2**32 - 1)))
+
+
+INSTANCE = Instance("p", "us-central1-a", "t1v-n-1-w-0")
+ROLE = "roles/iap.tunnelResourceAccessor"
+ASK = (
+    f"Ask an owner of project p for {ROLE}: gcloud projects add-iam-policy-binding p "
+    f"--member=user:YOU --role={ROLE}. Inside of its network, pass --no-iap."
+)
+STATE = "The host may be down: 'tpuctl ls' shows the node's state."
+ENABLE = "Run 'gcloud services enable iap.googleapis.com --project p', and again in some minutes."
+AGAIN = "Run the command again; what runs on the host goes on."
+ABSENT = "It may still start: 'tpuctl ls' shows the node's state."
+
+
+def explained(ending: Ending) -> tuple[type[TpuctlError], str, str, object]:
+    error = explain(ending, "Worker 1 of 'n1'", INSTANCE)
+    return type(error), error.message, error.hint, error.facts["iap"]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "message", "hint"),
+    [
+        (4001, HostError, "its IAP tunnel was lost and cannot be resumed: why", AGAIN),
+        (4002, HostError, "its IAP tunnel was lost and cannot be resumed: why", AGAIN),
+        (
+            4003,
+            HostError,
+            "IAP cannot reach its port 22: why",
+            "It may still boot, or no firewall rule lets 35.235.240.0/20 reach it: "
+            "'tpuctl doctor' checks that.",
+        ),
+        (4033, ConfigError, "you may not use IAP's tunnels to it: why", ASK),
+        (4047, HostError, "IAP finds no instance t1v-n-1-w-0 in us-central1-a: why", ABSENT),
+        (4051, HostError, "IAP finds no instance t1v-n-1-w-0 in us-central1-a: why", ABSENT),
+        (4074, HostError, "its IAP tunnel was lost and cannot be resumed: why", AGAIN),
+        (4079, HostError, "IAP's relay ended the tunnel: why", STATE),
+        (1008, HostError, "IAP's relay ended the tunnel: why", STATE),
+        (1011, HostError, "IAP's relay ended the tunnel: why", STATE),
+        (404, HostError, "IAP's relay ended the tunnel: why", STATE),
+    ],
+)
+def test_a_close_is_explained_by_its_code(
+    code: int, kind: type[TpuctlError], message: str, hint: str
+) -> None:
+    expected = (kind, f"Worker 1 of 'n1': {message} (code {code}).", hint, code)
+    assert explained(close(code, " why. ")) == expected
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "message", "hint"),
+    [
+        (400, "no", ConfigError, "you may not use IAP's tunnels to it: no", ASK),
+        (401, "no", ConfigError, "IAP refused the Google Cloud credentials: no",
+         "Run 'gcloud auth application-default login', or set GOOGLE_APPLICATION_CREDENTIALS."),
+        (403, "no", ConfigError, "you may not use IAP's tunnels to it: no", ASK),
+        (404, "no", HostError, "IAP finds no instance t1v-n-1-w-0 in us-central1-a: no", ABSENT),
+        (500, "no", HostError, "IAP's relay ended the tunnel: no", STATE),
+        (500, "", HostError, "IAP's relay ended the tunnel: HTTP status 500", STATE),
+    ],
+)  # fmt: skip
+def test_a_refusal_is_explained_by_its_status(
+    status: int, body: str, kind: type[TpuctlError], message: str, hint: str
+) -> None:
+    expected = (kind, f"Worker 1 of 'n1': {message} (code {status}).", hint, status)
+    assert explained(Refusal(status, body)) == expected
+
+
+@pytest.mark.parametrize("status", [400, 403])
+@pytest.mark.parametrize(
+    "body", ["SERVICE_DISABLED", "API Has Not Been Used in project 1", "It is disabled."]
+)
+def test_an_api_that_is_off_is_told_by_the_words(status: int, body: str) -> None:
+    kind, message, hint, _ = explained(Refusal(status, body))
+    assert (kind, hint) == (ConfigError, ENABLE)
+    assert message.startswith("Worker 1 of 'n1': the Cloud Identity-Aware Proxy API is off in project p")
+    assert explained(Refusal(401, body))[2] != ENABLE
+
+
+def test_without_a_code_there_was_no_connection() -> None:
+    hint = "Check your network, and run the command again."
+    for reason, words in (("cut", "cut"), ("", "it gave no reason"), (" . ", "it gave no reason")):
+        message = f"Worker 1 of 'n1': no connection through IAP: {words}."
+        assert explained(Interruption(reason)) == (HostError, message, hint, 0)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "is_normal"),
+    [
+        (1000, Ending, True), (4009, Ending, True), (4010, Ending, True),
+        (1001, Interruption, False), (1006, Interruption, False), (1011, Interruption, False),
+        (1012, Interruption, False), (1013, Interruption, False), (4002, Interruption, False),
+        (4004, Interruption, False),
+        (1002, Ending, False), (1008, Ending, False), (4001, Ending, False), (4003, Ending, False),
+        (4033, Ending, False), (4047, Ending, False),
+    ],
+)  # fmt: skip
+def test_a_code_decides_whether_the_tunnel_goes_on(code: int, kind: type[Ending], is_normal: bool) -> None:
+    ending = close(code, "why")
+    assert (type(ending), ending.is_normal, ending.code, ending.reason) == (kind, is_normal, code, "why")
+
+
+def test_a_reason_is_shown_up_to_300_characters() -> None:
+    assert close(4003, "x" * 301).reason == "x" * 300
+    assert (Ending("x").code, Ending("x").is_normal) == (0, False)

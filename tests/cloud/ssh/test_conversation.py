@@ -1,14 +1,20 @@
-"""Feeding a command and reading what it prints: nothing is lost, and nothing is waited for in vain."""
+"""What goes over a connection: programs that are fed and read, streams to ports, and signs of life."""
 
 from __future__ import annotations
 
+import socket
 import threading
-from typing import Any
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
 
+import paramiko
 import pytest
 
-from tests.cloud.ssh.scripted_channel import ScriptedChannel
-from tpuctl.cloud.ssh.dialing import CommandTimeout, Flood
+from tests.cloud.ssh.scripted_channel import LOST, ScriptedChannel, ScriptedTransport
+from tpuctl.cloud.ssh import SshSession, process
+from tpuctl.cloud.ssh.dialing import ByteStream, CommandTimeout, Flood
+from tpuctl.cloud.ssh.process import HostPorts
 from tpuctl.cloud.ssh.session import Limit, converse
 
 DATA = bytes(range(256)) * 400
@@ -121,3 +127,137 @@ class TestLimit:
     def test_an_interrupt_is_no_timeout(self) -> None:
         with pytest.raises(KeyboardInterrupt), Limit(0):
             raise KeyboardInterrupt
+
+
+USES: dict[str, Callable[[ByteStream], object]] = {
+    "send": lambda stream: stream.send(b"x"),
+    "shutdown": lambda stream: stream.shutdown(socket.SHUT_WR),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_a_lost_connection_is_an_error_of_the_network(
+    session: SshSession, use: Callable[[ByteStream], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection is lost while paramiko writes to it, where it raises EOFError.
+
+    Its own thread, which reads, has not seen that yet: it would close the stream, which then takes anything.
+    """
+
+    def is_lost(_data: bytes) -> None:
+        raise EOFError
+
+    with socket.create_server(("127.0.0.1", 0)) as board:
+        stream = HostPorts(session.transport).open(board.getsockname()[1], ("127.0.0.1", 0))
+        monkeypatch.setattr(session.transport.packetizer, "write_all", is_lost)
+        with pytest.raises(ConnectionError, match="is lost"):
+            use(stream)
+        stream.close()
+
+
+ORIGIN = ("127.0.0.1", 40_000)
+
+
+def test_a_port_is_one_of_the_hosts_own() -> None:
+    transport: Any = ScriptedTransport(ScriptedChannel([b"answer"]))
+    stream = HostPorts(transport).open(6006, ORIGIN)
+    assert transport.opened == [{"kind": "direct-tcpip", "place": (("localhost", 6006), ORIGIN)}]
+    assert (stream.send(b"question"), stream.recv(100), stream.recv(100)) == (8, b"answer", b"")
+    stream.shutdown(socket.SHUT_WR)
+    assert transport.channel.calls[-1] == f"shutdown {socket.SHUT_WR:d}"
+    stream.close()
+    assert transport.channel.closed.is_set()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (paramiko.ChannelException(2, "Connect failed"), ConnectionRefusedError, "Connect failed"),
+        (paramiko.SSHException("No active session"), ConnectionError, "No active session"),
+        (EOFError("gone"), ConnectionError, "gone"),
+        (OSError("broken"), ConnectionError, "broken"),
+    ],
+)
+def test_a_port_that_does_not_open_is_an_error_of_the_network(
+    error: Exception, kind: type[OSError], text: str
+) -> None:
+    transport: Any = ScriptedTransport(error)
+    with pytest.raises(kind, match=f"^{text}$") as raised:
+        HostPorts(transport).open(6006, ORIGIN)
+    assert type(raised.value) is kind
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_connection_is_watched_for_some_seconds(is_lost: bool) -> None:
+    transport: Any = ScriptedTransport(LOST, is_lost=is_lost)
+    assert HostPorts(transport).is_lost_within(7.0) == is_lost
+    assert transport.joined == [7.0]
+
+
+@pytest.mark.parametrize(
+    ("is_silent", "is_lost", "answers"), [(False, False, True), (True, True, False), (False, True, False)]
+)
+def test_a_host_answers_unless_it_is_silent_or_the_connection_is_lost(
+    monkeypatch: pytest.MonkeyPatch, is_silent: bool, is_lost: bool, answers: bool
+) -> None:
+    monkeypatch.setattr(process, "is_silent", lambda transport, seconds: is_silent and seconds == 9.0)
+    transport: Any = ScriptedTransport(LOST, is_lost=is_lost)
+    assert HostPorts(transport).answers(9.0) == answers
+
+
+class Transport:
+    """The near end of a connection whose server answers, or is waited for until the connection is closed."""
+
+    def __init__(self, error: Exception | None = None, *, is_silent: bool = False) -> None:
+        self.closed, self.asked = threading.Event(), list[str]()
+        self._error, self._is_silent = error, is_silent
+
+    def global_request(self, kind: str, *, wait: bool) -> None:
+        assert wait
+        self.asked.append(kind)
+        if self._is_silent:
+            assert self.closed.wait(60)
+        if self._error:
+            raise self._error
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def is_silent(transport: Transport, seconds: float) -> bool:
+    return process.is_silent(cast("Any", transport), seconds)
+
+
+def test_a_server_that_answers_keeps_its_connection() -> None:
+    transport = Transport()
+    assert not is_silent(transport, 600)
+    assert (transport.asked, transport.closed.is_set()) == (["keepalive@openssh.com"], False)
+
+
+@pytest.mark.parametrize("error", [paramiko.SSHException("x"), EOFError(), OSError()])
+def test_a_connection_that_is_lost_is_not_silent(error: Exception) -> None:
+    assert not is_silent(Transport(error), 600)
+
+
+@pytest.mark.parametrize("error", [None, EOFError()])
+def test_a_server_without_an_answer_in_time_loses_its_connection(error: Exception | None) -> None:
+    transport = Transport(error, is_silent=True)
+    assert is_silent(transport, 0.01)
+    assert transport.closed.is_set()
+
+
+def test_the_wait_for_an_answer_keeps_no_program_from_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    timers = list[threading.Timer]()
+
+    class Noted(threading.Timer):
+        def start(self) -> None:
+            timers.append(self)
+            super().start()
+
+    own = SimpleNamespace(Event=threading.Event, Timer=Noted)
+    monkeypatch.setattr(process, "threading", own)
+    assert not is_silent(Transport(), 600)
+    (timer,) = timers
+    assert timer.daemon
+    timer.join(60)
+    assert not timer.is_alive(), "an answer ends it"

@@ -1,9 +1,12 @@
-"""A source in an archive is the source that its folder is."""
+"""A source in archives is what its folder is: in one archive or several, wherever their files begin."""
 
 from __future__ import annotations
 
+import io
+import re
 import shutil
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -14,12 +17,14 @@ import pytest
 from tests.data.source_trees import Tree, examples, no_progress, opened, produce, write_image
 from tpuctl.data.archives.only_archive import archive_tree
 from tpuctl.data.archives.tree import ArchiveTree
+from tpuctl.data.files.source_files import list_files
 from tpuctl.data.options import Options
 from tpuctl.data.plan import plan
 from tpuctl.data.source import Source
+from tpuctl.data.sources.annotated.webdataset import JoinedTree
 from tpuctl.data.sources.registry import open_source
 from tpuctl.data.trees.local import LocalTree
-from tpuctl.data.trees.tree import ListedFile
+from tpuctl.data.trees.tree import Entry, ListedFile
 from tpuctl.errors import ConfigError, UsageError
 
 FORMATS = {"tar": ".tar", "gztar": ".tar.gz", "zip": ".zip"}
@@ -135,3 +140,127 @@ def test_zstandard_without_its_library_is_said(tree: Tree, monkeypatch: pytest.M
         read(file)
     assert caught.value.message == "Reading .tar.zst needs pyarrow, which is not installed."
     assert caught.value.hint == "Install it: pip install pyarrow."
+
+
+def pack(path: Path, **members: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w") as file:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name.replace("__", "/"))
+            info.size = len(content)
+            file.addfile(info, io.BytesIO(content))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    pack(tmp_path / "root/a.tar", one=b"of a", deep__two=b"deep in a")
+    pack(tmp_path / "root/more/b.tar", one=b"of b")
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def joined(root: Path) -> JoinedTree:
+    return JoinedTree.of(list_files(LocalTree.at(root), re.compile(r"\.tar$")), no_progress)
+
+
+def listed(joined: JoinedTree, path: str) -> ListedFile:
+    entry = joined.look(path)
+    assert entry is not None
+    return ListedFile(path, entry.size, entry.stamp)
+
+
+def test_archives_are_folders_of_the_root(joined: JoinedTree, root: Path) -> None:
+    assert (joined.name, str(joined), joined.only, joined.is_remote) == ("root", str(root), "", False)
+    assert joined.scan("") == [Entry("a.tar", "folder"), Entry("more/b.tar", "folder")]
+    assert [entry.name for entry in joined.scan("a.tar")] == ["deep", "one"]
+    assert [entry.name for entry in joined.scan("a.tar/deep")] == ["two"]
+    assert joined.look("a.tar/deep") == Entry("deep", "folder")
+    assert joined.look("more/b.tar/two") is None
+
+
+@pytest.mark.parametrize("path", ["c.tar/one", "more/one", "one"])
+def test_a_path_into_no_archive_is_not_there(joined: JoinedTree, path: str) -> None:
+    with pytest.raises(FileNotFoundError) as missing:
+        joined.look(path)
+    assert (missing.value.errno, missing.value.filename) == (2, path)
+
+
+def test_members_are_read_of_their_archives_in_the_order_of_the_list(joined: JoinedTree) -> None:
+    paths = ["a.tar/one", "more/b.tar/one", "a.tar/deep/two", "a.tar/one"]
+    files = [listed(joined, path) for path in paths]
+    contents = [b"of a", b"of b", b"deep in a", b"of a"]
+    assert [joined.read(file) for file in files] == contents
+    assert list(joined.read_each(files)) == contents
+    assert list(joined.read_heads(files, 3)) == [content[:3] for content in contents]
+    for file, content in zip(files, contents, strict=True):
+        ranges = joined.open(file)
+        assert ranges.read(1, 3) == content[1:4]
+        ranges.close()
+        with joined.stream(file) as stream:
+            assert stream.read() == content
+        assert joined.local_path(file) is None
+        joined.check(file)
+
+
+def test_an_archive_is_a_tree_of_its_own(joined: JoinedTree) -> None:
+    assert [entry.name for entry in joined.below("a.tar").scan("")] == ["deep", "one"]
+    assert [entry.name for entry in joined.below("a.tar/deep").scan("")] == ["two"]
+
+
+def test_it_is_listed_again_unless_an_archive_has_changed(joined: JoinedTree, root: Path) -> None:
+    file = listed(joined, "a.tar/one")
+    assert joined.again().read(file) == b"of a"
+    pack(root / "c.tar", one=b"of c")
+    with pytest.raises(UsageError, match=r"'c\.tar' is new"):
+        joined.again()
+    (root / "c.tar").unlink()
+    pack(root / "a.tar", one=b"of another size", three=b"")
+    with pytest.raises(UsageError, match=r"'a\.tar' has changed"):
+        joined.again()
+    with pytest.raises(UsageError, match="has changed"):
+        joined.check(file)
+    joined.check(listed(joined, "more/b.tar/one"))
+
+
+def zipped(folder: Path, *names: str) -> Path:
+    with zipfile.ZipFile(folder / "a.zip", "w") as file:
+        for name in names:
+            file.writestr(name, "x")
+    return folder / "a.zip"
+
+
+@pytest.mark.parametrize(
+    ("names", "root"),
+    [
+        (("pets/cat/1", "pets/dog/1"), "/pets"),
+        (("a/b/cat/1", "a/b/dog/1"), "/a/b"),
+        (("a/b/cat/1", "a/b/dog/1", "a/readme"), "/a"),
+        (("pets/cat/1", "readme"), ""),
+        (("cat/1", "dog/1"), ""),
+        (("pets/1", "pets/2"), ""),
+        (("train/cat/1", "train/dog/1"), ""),
+        (("Test/cat/1", "Test/dog/1"), ""),
+        (("only",), ""),
+    ],
+)
+def test_a_folder_that_holds_all_others_is_the_root(
+    tmp_path: Path, names: tuple[str, ...], root: str
+) -> None:
+    file = zipped(tmp_path, *names)
+    assert str(archive_tree(LocalTree.at(file), no_progress)) == f"{file}{root}"
+
+
+def test_an_archive_without_files_is_refused(tmp_path: Path) -> None:
+    file = zipped(tmp_path)
+    with pytest.raises(UsageError) as refused:
+        archive_tree(LocalTree.at(file), no_progress)
+    assert refused.value.message == f"'{file}' holds no files."
+    assert refused.value.hint == "Give an archive with some."
+    assert refused.value.facts == {"file": "a.zip"}
+
+
+def test_an_archive_that_is_gone_cannot_be_read(tmp_path: Path) -> None:
+    tree = LocalTree.at(zipped(tmp_path, "x"))
+    (tmp_path / "a.zip").unlink()
+    with pytest.raises(UsageError, match=r"^Cannot read 'a\.zip': No such file\.$"):
+        archive_tree(tree, no_progress)

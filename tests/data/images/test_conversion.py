@@ -1,18 +1,23 @@
-"""What a picture becomes: which format, which mode, which values of its pixels."""
+"""What a picture becomes: its format, mode and pixels, side by side and in order, with a note on why."""
 
 from __future__ import annotations
 
 import io
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import numpy as np
 import pytest
 from PIL import Image, JpegImagePlugin
 
-from tests.data.images.zoo.files import ZOO, usable_names
-from tests.data.images.zoo.pictures import (
+from tests.data.images.zoo import (
     BLUE,
     GREEN,
     RED,
+    ZOO,
+    chunk,
     clear_index,
     exif,
     of_mode,
@@ -20,9 +25,12 @@ from tests.data.images.zoo.pictures import (
     profile,
     save,
     stored,
+    usable_names,
 )
+from tpuctl.data.images import decoding as module
+from tpuctl.data.images.decoding import LARGE, Ahead, _Budget
 from tpuctl.data.images.header import look
-from tpuctl.data.images.report import conversion_of
+from tpuctl.data.images.report import comment, conversion_of
 from tpuctl.data.images.rule import Goal, ImageRule, converted
 
 LOSSY = (".jpg", ".webp", ".jp2", ".j2k", ".avif", ".heic")
@@ -146,3 +154,185 @@ def test_a_size_is_height_and_width() -> None:
     assert to(data, 3, size=(5, 7)).size == (7, 5)
     assert to(data, 3, size=(32, 48)).tobytes() == picture().tobytes()
     assert ImageRule(size=(5, 7)).apply(data)[1][:2] == (5, 7)
+
+
+TIMEOUT = 120.0
+
+
+@pytest.fixture
+def ahead() -> Iterator[Ahead]:
+    with closing(Ahead()) as made:
+        yield made
+
+
+def test_results_come_in_order_whatever_takes_long(ahead: Ahead) -> None:
+    items = [(number, bytes([number]), number % 3 == 0) for number in range(100)]
+    assert list(ahead.map(lambda number, data: data * 2, items)) == [
+        (number, data * 2) for number, data, _ in items
+    ]
+
+
+def test_two_are_converted_at_the_same_time(ahead: Ahead) -> None:
+    both = threading.Barrier(2, timeout=TIMEOUT)
+    assert len(list(ahead.map(lambda number, data: both.wait(), [(0, b"", True), (1, b"", True)]))) == 2
+
+
+def test_what_follows_a_large_one_is_converted_meanwhile(ahead: Ahead) -> None:
+    small = threading.Event()
+
+    def convert(number: int, data: bytes) -> bool:
+        if number == 0:
+            return small.wait(TIMEOUT)
+        small.set()
+        return True
+
+    results = list(ahead.map(convert, [(0, b"", True), (1, b"", True)]))
+    assert results == [(0, True), (1, True)]
+
+
+def test_an_error_is_raised_in_its_place_and_the_rest_is_dropped(ahead: Ahead) -> None:
+    def convert(number: int, data: bytes) -> int:
+        if number == 2:
+            raise ValueError("the third")
+        return number
+
+    results = ahead.map(convert, ((number, b"", True) for number in range(10)))
+    assert [next(results), next(results)] == [(0, 0), (1, 1)]
+    with pytest.raises(ValueError, match="the third"):
+        next(results)
+
+
+def test_files_wait_up_to_a_number_of_bytes(ahead: Ahead) -> None:
+    read = []
+
+    def files() -> Iterator[tuple[int, bytes, bool]]:
+        for number in range(6):
+            read.append(number)
+            yield number, bytes(1 << 25), True
+
+    first = next(ahead.map(lambda number, data: number, files()))
+    assert first == (0, 0)
+    assert read == [0, 1]
+
+
+def test_what_was_handed_on_no_longer_counts_among_the_bytes_that_wait(ahead: Ahead) -> None:
+    read = []
+
+    def files() -> Iterator[tuple[int, bytes, bool]]:
+        for number, size in enumerate([1 << 25, 1, 1, 1]):
+            read.append(number)
+            yield number, bytes(size), True
+
+    results = ahead.map(lambda number, data: number, files())
+    assert (next(results), read) == ((0, 0), [0, 1])
+    assert (next(results), read) == ((1, 1), [0, 1, 2, 3])
+
+
+def test_only_so_many_wait_for_the_one_in_front(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_WAITING", 3)
+    read = []
+
+    def files() -> Iterator[tuple[int, bytes, bool]]:
+        for number in range(9):
+            read.append(number)
+            yield number, b"", True
+
+    results = ahead.map(lambda number, data: number, files())
+    assert (next(results), read) == ((0, 0), [0, 1, 2, 3])
+    assert (next(results), read) == ((1, 1), [0, 1, 2, 3, 4])
+
+
+def test_what_was_not_begun_when_the_reader_stops_is_never_begun(
+    ahead: Ahead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CORES", 1)  # two threads
+    monkeypatch.setattr(module, "_WAITING", 8)
+    begun, release = [], threading.Event()
+
+    def convert(number: int, data: bytes) -> int:
+        begun.append(number)
+        assert number == 0 or release.wait(TIMEOUT)
+        return number
+
+    results = ahead.map(convert, ((number, b"", True) for number in range(20)))
+    assert next(results) == (0, 0)
+    results.close()  # type: ignore[attr-defined]
+    release.set()
+    assert list(ahead.map(convert, [(20, b"", True)])) == [(20, 20)]
+    assert set(begun) <= {0, 1, 2, 20}
+
+
+def test_its_threads_end_with_it() -> None:
+    threads = []
+    ahead = Ahead()
+    assert list(ahead.map(lambda number, data: threads.append(threading.current_thread()), [(0, b"", True)]))
+    ahead.close()
+    assert [thread.is_alive() for thread in threads] == [False]
+
+
+def test_large_images_share_their_pixels_and_one_beyond_them_is_alone() -> None:
+    budget = _Budget(3 * LARGE)
+    inside: list[int] = []
+    with budget.share(LARGE), budget.share(LARGE):
+        waits = threading.Event()
+
+        def large() -> None:
+            waits.set()
+            with budget.share(10 * LARGE):
+                inside.append(1)
+
+        thread = threading.Thread(target=large, daemon=True)
+        thread.start()
+        assert waits.wait(TIMEOUT)
+        assert inside == []
+    thread.join(TIMEOUT)
+    assert inside == [1]
+
+
+PNG = b"\x89PNG\r\n\x1a\n"
+PREFIX = "Converted by tpuctl: "
+
+
+def png(text: bytes, before: int = 0) -> bytes:
+    """Return the head of a PNG with a comment, `before` bytes of another text in front of it."""
+    other = chunk(b"tEXt", bytes(before)) if before else b""
+    return PNG + other + chunk(b"tEXt", b"Comment\0" + text) + chunk(b"IDAT", b"pixels")
+
+
+def jpeg(text: bytes, before: int = 0) -> bytes:
+    """Return the head of a JPEG with a comment, `before` bytes of another segment in front of it."""
+    other = struct.pack(">BBH", 0xFF, 0xE0, before + 2) + bytes(before)
+    return b"\xff\xd8" + other + struct.pack(">BBH", 0xFF, 0xFE, len(text) + 2) + text + b"\xff\xda pixels"
+
+
+def test_the_comment_names_every_reason() -> None:
+    assert comment(("to 3 channels",)) == PREFIX + "to 3 channels"
+    assert comment(("to 3 channels", "to 8 bits")) == PREFIX + "to 3 channels, to 8 bits"
+    assert comment(()) == ""
+
+
+@pytest.mark.parametrize("image", [png, jpeg])
+def test_the_reasons_are_read_from_the_file_and_nothing_behind_them(image: Callable[[bytes], bytes]) -> None:
+    assert conversion_of(image(PREFIX.encode() + b"to 3 channels")) == "to 3 channels"
+    assert conversion_of(image(b"by hand")) == ""
+    assert conversion_of(b"") == ""
+
+
+@pytest.mark.parametrize("image", [png, jpeg])
+def test_what_is_no_ascii_in_a_comment_is_shown_as_replaced(image: Callable[[bytes], bytes]) -> None:
+    assert conversion_of(image(PREFIX.encode() + b"caf\xe9")) == "caf\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("begin", "found"), [(4096 - 34, "to 3 channels"), (4096 - 33, "to 3 channel"), (4096, "")]
+)
+def test_a_comment_is_looked_for_in_the_first_4096_bytes(begin: int, found: str) -> None:
+    text = PREFIX.encode() + b"to 3 channels"
+    at = jpeg(text).index(text)
+    assert conversion_of(jpeg(text, before=begin - at)) == found
+
+
+def test_a_damaged_length_says_nothing() -> None:
+    data = jpeg(PREFIX.encode() + b"to 3 channels")
+    at = data.index(PREFIX.encode())
+    assert conversion_of(data[: at - 2] + b"\0\0" + data[at:]) == ""

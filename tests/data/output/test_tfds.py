@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.data.images.zoo.files import LITTER, ZOO
+from tests.data.images.zoo import LITTER, ZOO
 from tests.data.source_trees import write_image
+from tests.data.sources.annotated.test_sounds import WAVE, wav
+from tests.data.sources.annotated.test_sounds import write as write_sounds
 from tests.data.sources.annotated.test_webdataset import sample, shard
 from tests.data.sources.annotated.trees import write_coco, write_mask
-from tests.data.sources.audio.test_sounds import WAVE, wav
-from tests.data.sources.audio.test_sounds import write as write_sounds
-from tests.data.sources.huggingface.test_golden import GOLDEN
+from tests.data.sources.huggingface.test_saved import GOLDEN
 from tests.forks.tensorflow_python import report_of
 from tests.paths import ROOT
 from tpuctl.data.sources.registry import READERS

@@ -1,16 +1,32 @@
-"""Columns of a table: which one is the label, what options they take, and what is said of a cell."""
+"""Columns of a table: their labels, options and cells.
+
+Columns at once give the bytes of one row after the other.
+"""
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import math
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from tpuctl.data.options import Options
+from tests.data.source_trees import no_progress
+from tests.data.tables.hostile_tables import ODD_TEXTS, csv_table
+from tpuctl.data.options import BadRecord, Options
+from tpuctl.data.plan import plan
 from tpuctl.data.schema.classes import ClassCollector
 from tpuctl.data.schema.features import Image, Label, Several, Tensor
+from tpuctl.data.source import Observations
+from tpuctl.data.sources import csv_files
+from tpuctl.data.sources.registry import open_source
 from tpuctl.data.tables.columns import (
     Column,
     Columns,
@@ -25,6 +41,7 @@ from tpuctl.data.tables.columns import (
 )
 from tpuctl.data.tables.csv_cells import given_column
 from tpuctl.data.tfrecord.example_decoding import decode
+from tpuctl.data.tfrecord.frames import Frames
 from tpuctl.errors import UsageError
 
 
@@ -223,3 +240,135 @@ def test_columns_of_rows_become_framed_records_or_none() -> None:
 def test_a_name_in_a_hint_is_one_word_of_a_shell() -> None:
     """Users copy it; a table from elsewhere names its columns."""
     assert said(given_column("x; rm -rf ~", "int"), "a")[1] == "Give --type 'x; rm -rf ~'=text"
+
+
+Make = Callable[[random.Random], object]
+NAN = np.array([0x7F800001], np.uint32).view(np.float32)[0]
+"""One with a payload, which signals."""
+
+_COLUMNS: tuple[tuple[pa.DataType, Make], ...] = (
+    (pa.int64(), lambda rng: rng.choice([0, -1, 2**63 - 1, -(2**63), rng.randrange(10**12)])),
+    (pa.int8(), lambda rng: rng.randrange(-128, 128)),
+    (pa.uint64(), lambda rng: rng.choice([0, 2**63 - 1, rng.randrange(2**60)])),
+    (pa.uint64(), lambda rng: rng.choice([2**63, 1])),
+    (pa.float32(), lambda rng: rng.choice([0.0, -0.0, float("inf"), rng.random(), 3.4e38, 1e-45])),
+    (pa.float64(), lambda rng: rng.choice([-0.0, float("-inf"), rng.uniform(-1e9, 1e9), 5e-324, 1e-46])),
+    (pa.float64(), lambda rng: rng.choice([1.0] * 50 + [1e39])),
+    (pa.float16(), lambda rng: np.float16(rng.random())),
+    (pa.bool_(), lambda rng: rng.random() < 0.5),
+    (pa.string(), lambda rng: rng.choice([*ODD_TEXTS, f"text {rng.randrange(1000)}"])),
+    (pa.string(), lambda rng: rng.choice(["cat", "dog", "bird"])),
+    (pa.large_string(), lambda rng: rng.choice([*ODD_TEXTS[:12], str(rng.random())])),
+    (pa.binary(), lambda rng: rng.randbytes(rng.choice([0, 1, 7, 200]))),
+    (pa.binary(4), lambda rng: rng.randbytes(4)),
+    (pa.dictionary(pa.int8(), pa.string()), lambda rng: rng.choice(["a", "bb", "é", ""])),
+    (pa.list_(pa.int64()), lambda rng: [rng.randrange(300) for _ in range(rng.randrange(4))]),
+    (pa.list_(pa.float32(), 3), lambda rng: [rng.random() for _ in range(3)]),
+    (pa.list_(pa.string()), lambda rng: [rng.choice(ODD_TEXTS[:5]) for _ in range(rng.randrange(3))]),
+    (pa.decimal128(9, 2), lambda rng: decimal.Decimal(rng.randrange(10**6)) / 100),
+    (pa.date32(), lambda rng: datetime.date(2020, 1, 1) + datetime.timedelta(days=rng.randrange(1000))),
+    (pa.timestamp("us"), lambda rng: datetime.datetime(2020, 1, rng.randrange(1, 28), rng.randrange(24))),
+)  # fmt: skip
+_FLAT = 15
+"""Columns of the first so many types are what a record can hold as it is, but for one."""
+
+
+def write_parquet(file: Path, seed: int) -> dict[str, str]:
+    """Write a file; return types that a user may give for some of its columns."""
+    rng = random.Random(seed)
+    count = rng.choice((1, 20, 300))
+    nulls = rng.choice((0.0, 0.0, 0.1, 1.0))
+    columns, types = {}, {}
+    for place in range(rng.randrange(1, 5)):
+        kind, make = rng.choice(_COLUMNS if rng.random() < 0.5 else _COLUMNS[:_FLAT])
+        cells = [None if rng.random() < nulls else make(rng) for _ in range(count)]
+        name = rng.choice(("label", f"c{place}", f"c{place}"))
+        columns[name] = pa.array(cells, kind)
+        if rng.random() < 0.2:
+            types[name] = rng.choice(("int", "float", "text", "bytes", "bool", "label"))
+    if rng.random() < 0.2:
+        columns["nan"] = pa.array(np.full(count, NAN))
+    pq.write_table(
+        pa.table(columns),
+        file,
+        row_group_size=rng.choice((7, 100, 10_000)),
+        use_dictionary=rng.choice((True, False)),
+        data_page_size=rng.choice((100, 1 << 20)),
+        dictionary_pagesize_limit=rng.choice((50, 1 << 20)),
+        compression=rng.choice(("none", "snappy")),
+    )
+    return types
+
+
+TABLES = 50
+NO_TYPES: Mapping[str, str] = {}
+
+
+def reading(file: Path, seed: int, types: Mapping[str, str] = NO_TYPES) -> object:
+    """What a reader says of a file, and its records in a shuffled order; or why it refuses the file."""
+    try:
+        source = open_source(file, None, Options(types=dict(types)), no_progress)
+    except UsageError as error:
+        return error.message, error.hint
+    order = np.random.default_rng(seed).permutation(sum(part.records for part in source.parts))
+    records = list(source.read(order, Observations()))
+    labels = None if source.labels is None else source.labels.tolist()
+    source.close()
+    return source.features, source.supervised, source.parts, labels, records
+
+
+def row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on no rows of CSV files are split at once."""
+    monkeypatch.setattr(csv_files, "split_cells", lambda *arguments: None)
+
+
+def test_hostile_tables_are_read_as_row_by_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "rows.csv"
+    at_once = []
+    for seed in range(TABLES):
+        file.write_bytes(csv_table(seed))
+        at_once.append(reading(file, seed))
+    row_by_row(monkeypatch)
+    for seed in range(TABLES):
+        file.write_bytes(csv_table(seed))
+        assert reading(file, seed) == at_once[seed], seed
+
+
+def test_hostile_parquet_files_are_read_as_row_by_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "rows.parquet"
+    at_once = [reading(file, seed, write_parquet(file, seed)) for seed in range(TABLES)]
+    monkeypatch.setattr(Columns, "frames", lambda *arguments: None)
+    for seed in range(TABLES):
+        assert reading(file, seed, write_parquet(file, seed)) == at_once[seed], seed
+
+
+def test_the_hostile_tables_take_both_ways(tmp_path: Path) -> None:
+    file, frames, bad = tmp_path / "rows.csv", 0, 0
+    for seed in range(TABLES):
+        file.write_bytes(csv_table(seed))
+        try:
+            source = open_source(file, None, Options(), no_progress)
+        except UsageError:
+            continue
+        count = sum(part.records for part in source.parts)
+        blocks = list(source.blocks(np.arange(count), Observations()))
+        frames += any(isinstance(block, Frames) for block in blocks)
+        bad += any(isinstance(block, BadRecord) for block in blocks)
+        source.close()
+    assert frames > TABLES // 3
+    assert bad > TABLES // 10
+
+
+def test_shards_have_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "rows.csv"
+    rows = [f'{n},{n / 7},"a ""quoted"" {n}",{"x" * (n % 300)},{n % 3}' for n in range(5_000)]
+    file.write_text("\n".join(["n,x,text,long,label", *rows]))
+    shards = []
+    for _ in range(2):
+        made = plan(file, name="rows", splits="train=0.8,test=0.2", shards=2)
+        shards.append([b"".join(shard.stream()) for shard in made.shards()])
+        made.source.close()
+        row_by_row(monkeypatch)
+    assert shards[0] == shards[1]

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.data.source_trees import write_image
+from tests.data.sources.annotated.test_sounds import WAVE, flac, wav
+from tests.data.sources.annotated.test_sounds import write as write_sounds
 from tests.data.sources.annotated.test_webdataset import sample
 from tests.data.sources.annotated.test_webdataset import shard as write_shard
 from tests.data.sources.annotated.trees import write_coco, write_mask
-from tests.data.sources.audio.test_sounds import WAVE, flac, wav
-from tests.data.sources.audio.test_sounds import write as write_sounds
-from tests.data.sources.huggingface.test_golden import GOLDEN
+from tests.data.sources.huggingface.test_saved import GOLDEN
 from tpuctl.cloud.storage import Bucket
 from tpuctl.data.plan import plan
 from tpuctl.data.tfrecord.example_encoding import encode

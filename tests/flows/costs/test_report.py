@@ -1,4 +1,7 @@
-"""The estimate of what was spent: runs and idle time, in a window, by run, node, user and label."""
+"""The estimate of what was spent, in a window by run, node, user or label.
+
+When nodes billed, and what is idle.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.flows.nodes.memory_provider import MemoryProvider
+from tests.flows.nodes.memory_provider import ZONE, MemoryProvider
 from tests.flows.nodes.memory_provider import node as made
 from tests.flows.runs.records import CREATED, TPU, write_run
 from tests.running_simulator import RunningSimulator
@@ -20,9 +23,9 @@ from tpuctl import clock, runs
 from tpuctl.catalogue.prices import Price, unknown
 from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.cloud.storage import Bucket
-from tpuctl.errors import DeadlineError
-from tpuctl.flows.costs.bills import Entry, grouped
-from tpuctl.flows.costs.report import CostReport, lives, shared, take_costs
+from tpuctl.errors import DeadlineError, StateError
+from tpuctl.flows.costs.bills import By, Entry, grouped
+from tpuctl.flows.costs.report import CostReport, NodeLife, lives, shared, take_costs, without
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import History, Node, NodeState, PastChange
@@ -300,3 +303,150 @@ def test_runs_and_idle_time_never_cost_more_than_the_tpu(
             is_lost = any(entry.is_preempted for entry in runs if entry.uid == uid)
             assert counted <= most if is_lost else counted == most
             assert all(entry.cost == TWO.for_seconds(entry.seconds or 0) for entry in of_node)
+
+
+PRICE = Price(Decimal("3.6"), "USD")
+ENTRY = Entry(
+    "r1", 1, "n1", "z", "7", "ada", "2026-01-01T10:00:00Z", "2026-01-01T12:00:00Z", 7200.0, PRICE, False,
+    PRICE.times(2),
+)  # fmt: skip
+
+
+class TestWindow:
+    @pytest.mark.parametrize(
+        ("start", "end", "seconds"),
+        [
+            ("2026-01-01T09:00:00Z", "2026-01-01T13:00:00Z", 7200),
+            ("2026-01-01T10:00:00Z", "2026-01-01T12:00:00Z", 7200),
+            ("2026-01-01T11:30:00Z", "2026-01-01T13:00:00Z", 1800),
+            ("2026-01-01T09:00:00Z", "2026-01-01T10:00:01Z", 1),
+            ("2026-01-01T09:00:00Z", "2026-01-01T10:00:00Z", None),
+            ("2026-01-01T12:00:00Z", "2026-01-01T13:00:00Z", None),
+        ],
+    )
+    def test_what_is_in_it_bills_for_its_seconds(self, start: str, end: str, seconds: int | None) -> None:
+        part = ENTRY.within(start, end)
+        assert (part.seconds if part else None) == seconds
+        if part:
+            assert part.cost.amount == Decimal("0.001") * part.seconds.__int__()  # type: ignore[union-attr]
+            assert part.began == max(start, ENTRY.began)
+            assert part.ended == min(end, ENTRY.ended)
+
+    @pytest.mark.parametrize("changes", [{"seconds": None}, {"began": ""}])
+    def test_what_nobody_knows_the_time_of_is_in_every_one(self, changes: dict[str, object]) -> None:
+        entry = replace(ENTRY, **changes)  # type: ignore[arg-type]
+        assert entry.within("2027-01-01T00:00:00Z", "2027-01-02T00:00:00Z") is entry
+
+
+class TestGroups:
+    UNUSED = replace(ENTRY, run="", attempt=0, began="2026-01-01T08:00:00Z", seconds=60.0, user="bob")
+    SECOND = replace(
+        ENTRY, attempt=2, began="2026-01-01T12:00:00Z", node="n2", seconds=None, cost=unknown("lost")
+    )
+
+    @pytest.mark.parametrize(
+        ("by", "keys"),
+        [
+            ("run", ["no run, n1 in z", "r1"]),
+            ("node", ["n1 in z", "n2 in z"]),
+            ("user", ["bob", "ada"]),
+            ("label", ["no label"]),
+        ],
+    )
+    def test_they_are_in_order_of_their_first_time(self, by: By, keys: list[str]) -> None:
+        assert [group.key for group in grouped([self.SECOND, ENTRY, self.UNUSED], by)] == keys
+
+    def test_a_group_sums_what_is_known(self) -> None:
+        (_, group) = grouped([self.SECOND, ENTRY, self.UNUSED], "run")
+        assert (group.seconds, group.attempts, [entry.attempt for entry in group.entries]) == (
+            7200,
+            2,
+            [1, 2],
+        )
+        assert group.total.amounts == (("USD", Decimal("7.2")),)
+        assert grouped([self.UNUSED], "node")[0].attempts == 0
+
+    def test_several_labels_are_several_groups(self) -> None:
+        entry = replace(ENTRY, labels={"team": "vision", "cost": "7"})
+        assert [group.key for group in grouped([entry], "label")] == ["cost=7", "team=vision"]
+
+    def test_what_is_not_recorded_is_said(self) -> None:
+        nowhere = replace(ENTRY, run="", node="", user="", began="")
+        assert [group.key for group in grouped([nowhere], "run")] == ["no run, no record of the node"]
+        assert [group.key for group in grouped([nowhere], "user")] == ["unknown"]
+
+    def test_one_without_a_beginning_is_in_the_order_of_its_end(self) -> None:
+        early = replace(ENTRY, run="early", began="", ended="2026-01-01T07:00:00Z")
+        assert [group.key for group in grouped([ENTRY, early], "run")] == ["early", "r1"]
+
+
+DAY = "2026-01-01T"
+NOW = f"{DAY}20:00:00Z"
+
+
+def at(hour: int) -> str:
+    return f"{DAY}{hour:02}:00:00Z"
+
+
+def node(uid: str, created: int, name: str = "n1", state: NodeState = NodeState.READY) -> Node:
+    plain = made(name)
+    return replace(plain, id=replace(plain.id, uid=uid), created=at(created), state=state)
+
+
+def change(verb: str, hour: int, made_node: Node | None = None, name: str = "n1") -> PastChange:
+    return PastChange(ZONE, name, verb, at(hour), at(hour), node=made_node)
+
+
+def spans(existing: list[Node], *changes: PastChange) -> dict[str, list[tuple[str, str]]]:
+    found = lives(existing, History(changes), NOW)
+    return {life.node.id.uid: list(life.spans) for life in found}
+
+
+def test_a_node_that_exists_bills_until_now() -> None:
+    (life,) = lives([node("1", 10)], History(()), NOW)
+    assert (life.spans, life.goes_on, life.open_since) == (((at(10), NOW),), True, "")
+
+
+def test_one_that_is_stopped_does_not() -> None:
+    stopped = node("1", 10, state=NodeState.STOPPED)
+    assert spans([stopped], change("stop", 12)) == {"1": [(at(10), at(12))]}
+    again = change("stop", 12), change("start", 15)
+    assert spans([node("1", 10)], *again) == {"1": [(at(10), at(12)), (at(15), NOW)]}
+
+
+def test_one_that_is_gone_billed_until_it_was_deleted_and_the_next_of_its_name_has_its_own_time() -> None:
+    first, second = node("1", 10), node("2", 14)
+    changes = [change("create", 10, first), change("delete", 12), change("create", 14, second)]
+    assert spans([second], *changes) == {"1": [(at(10), at(12))], "2": [(at(14), NOW)]}
+    both = {"1": [(at(10), at(12))], "2": [(at(14), at(15))]}
+    assert spans([], *changes, change("delete", 15)) == both
+
+
+def test_a_delete_that_failed_and_one_of_another_node_end_nothing() -> None:
+    failed = replace(change("delete", 12), error=StateError("no"))
+    other = change("delete", 12, name="n2")
+    of_the_queue = replace(change("delete", 12), of_queued_resource=True)
+    elsewhere = replace(change("delete", 12), zone="us-east1-d")
+    for item in (failed, other, of_the_queue, elsewhere, change("delete", 9)):
+        assert spans([node("1", 10)], item) == {"1": [(at(10), NOW)]}
+
+
+def test_billing_begins_when_the_creation_is_done() -> None:
+    slow = replace(change("create", 10, node("1", 10)), ended=at(11))
+    assert spans([node("1", 10)], slow) == {"1": [(at(11), NOW)]}
+
+
+def test_of_one_whose_end_nobody_remembers_the_time_up_to_the_last_run_counts() -> None:
+    (life,) = lives([node("1", 10, state=NodeState.PREEMPTED)], History(()), NOW)
+    assert (life.spans, life.open_since, life.goes_on) == ((), at(10), False)
+    assert life.billed([(at(12), at(13)), (at(15), at(16))]) == [(at(10), at(16))]
+    assert life.billed([]) == []
+    assert life.billed([(at(8), at(9))]) == [], "of another node: its clock is wrong"
+
+
+def test_time_that_two_runs_share_or_touch_is_not_idle() -> None:
+    life = NodeLife(node("1", 10), ((at(10), at(14)), (at(15), at(18))))
+    used = [(at(9), at(11)), (at(12), at(16)), (at(13), at(14)), (at(16), at(17))]
+    assert list(without(life.billed(used), used)) == [(at(11), at(12)), (at(17), at(18))]
+    assert list(without(life.spans, [(at(1), at(23))])) == []
+    assert list(without(life.spans, [])) == list(life.spans)

@@ -1,9 +1,13 @@
-"""Tests that an upload publishes a complete dataset or nothing, also after failures."""
+"""Tests that an upload publishes a complete dataset or nothing, also after failures.
+
+Two uploads of one version at once: one wins, or both succeed with the same.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import threading
 from pathlib import Path
 
 import msgspec
@@ -12,13 +16,16 @@ import pytest
 from tests.data.source_trees import damaged_png, produce, write_image
 from tests.flows.datasets.pets import PETS, break_off, exists, names, plan_pets, remove_pets, send
 from tests.running_simulator import RunningSimulator
+from tpuctl.cloud.endpoints import connect
 from tpuctl.cloud.storage import Bucket, Object
+from tpuctl.config import load
 from tpuctl.data.options import BadRecordsError
 from tpuctl.data.output.shards import Shard
 from tpuctl.errors import ConflictError, DeadlineError, StateError, TpuctlError, UsageError
 from tpuctl.flows.datasets import conversion
 from tpuctl.flows.datasets.conversion import ConversionProgress
-from tpuctl.flows.datasets.upload import FOLDER, Commit, Staging, upload, version_taken
+from tpuctl.flows.datasets.lookup import find_manifest
+from tpuctl.flows.datasets.upload import FOLDER, Commit, Staging, Uploaded, upload, version_taken
 
 
 def test_what_is_uploaded_is_what_the_plan_makes_and_nothing_else_stays(
@@ -364,3 +371,55 @@ def test_a_version_with_other_content_is_refused_with_a_hint() -> None:
     error = version_taken(PETS)
     assert error.message == "Version 1.0.0 of the dataset 'pets' exists with other content."
     assert error.hint == "Give the new one another number with --version."
+
+
+def test_of_two_uploads_at_once_one_wins_and_the_other_says_so(bucket: Bucket, pictures: Path) -> None:
+    """Both are past their own look for a dataset when either begins to send."""
+    results: dict[int, object] = {}
+    met = threading.Barrier(2)
+
+    def upload_it(seed: int) -> None:
+        cloud = connect(load({}))
+        waited: list[ConversionProgress] = []
+
+        def wait_for_the_other(progress: ConversionProgress) -> None:
+            if progress.records == 8 and not waited:
+                waited.append(progress)
+                met.wait(60)
+
+        try:
+            results[seed] = upload(cloud.bucket, plan_pets(pictures, seed=seed), wait_for_the_other)
+        except TpuctlError as error:
+            results[seed] = error
+        cloud.close()
+
+    threads = [threading.Thread(target=upload_it, args=(seed,), daemon=True) for seed in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (won,) = (result for result in results.values() if isinstance(result, Uploaded))
+    (lost,) = (error for error in results.values() if isinstance(error, ConflictError))
+    assert "Version 1.0.0 of the dataset 'pets' exists with other content" in lost.message
+    assert find_manifest(bucket, PETS) == won.manifest
+    assert exists(bucket)
+
+
+def test_two_uploads_of_the_same_at_once_both_succeed(bucket: Bucket, pictures: Path) -> None:
+    results: list[object] = []
+
+    def upload_it() -> None:
+        cloud = connect(load({}))
+        try:
+            results.append(send(cloud.bucket, plan_pets(pictures)).manifest)
+        except TpuctlError as error:
+            results.append(error)
+        cloud.close()
+
+    threads = [threading.Thread(target=upload_it, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [find_manifest(bucket, PETS)] * 2
+    assert exists(bucket)

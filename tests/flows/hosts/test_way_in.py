@@ -1,10 +1,14 @@
-"""`up` on the network of terraform/: it stops where nobody could log in; each region has a subnetwork."""
+"""`up` on the network of terraform/: it stops where nobody could log in; each region has a subnetwork.
+
+What `up` says before it asks about a service account that may not use the bucket.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,10 @@ import requests
 
 from tests.running_simulator import CommandResult, RunningSimulator
 from tests.sim.iam.rehearsal import COMPLETE, MINIMAL, RECORDED, Example, grant, start
+from tpuctl.cloud.endpoints import Cloud
+from tpuctl.cloud.storage import Bucket, Grant
+from tpuctl.errors import ConfigError
+from tpuctl.flows.hosts.bucket_access import grant_command, warning
 
 Tpuctl = Callable[..., CommandResult]
 Rehearse = Callable[..., RunningSimulator]
@@ -228,3 +236,59 @@ def test_a_network_that_does_not_exist_is_said_before_the_question(
 ) -> None:
     asked = tpuctl("up", "v3-8", "--network", "lab")
     assert (asked.code, "Network 'lab' of sim-project does not exist." in asked.err) == (10, True), asked.err
+
+
+ACCOUNT = "tpu@sim-project.iam.gserviceaccount.com"
+COMMAND = (
+    "gcloud storage buckets add-iam-policy-binding gs://sim-project-tpuctl/ "
+    f"--member serviceAccount:{ACCOUNT} --role roles/storage.objectUser"
+)
+
+
+def grant_access(cloud: Cloud, account: str) -> None:
+    """Give an account a role on the bucket of runs, as the command does."""
+    bucket = cloud.bucket._bucket
+    policy = bucket.get_iam_policy(requested_policy_version=3)
+    member = f"serviceAccount:{account}"
+    policy.bindings.append({"role": "roles/storage.objectUser", "members": {member}})
+    bucket.set_iam_policy(policy)
+
+
+def test_an_account_without_a_role_on_the_bucket_is_named_with_the_command(
+    simulator: RunningSimulator, tpuctl: Tpuctl, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPUCTL_SERVICE_ACCOUNT", ACCOUNT)
+    asked = tpuctl("up", "v3-8")
+    assert asked.code == 10, asked.err
+    assert "gs://sim-project-tpuctl/ gives the service account of the TPU no role" in asked.err
+    assert COMMAND in asked.err
+    grant_access(cloud, ACCOUNT)
+    asked = tpuctl("up", "v3-8")
+    assert (asked.code, "add-iam-policy-binding" in asked.err) == (10, False)
+
+
+def test_googles_default_account_is_known_to_be_an_editor_on_the_simulator_alone(
+    cloud: Cloud, tpuctl: Tpuctl
+) -> None:
+    assert "add-iam-policy-binding" not in tpuctl("up", "v3-8", "--ttl", "1h").err
+    assert warning(cloud, "", deletes=True) == ""
+    cloud.endpoints = replace(cloud.endpoints, is_default_account_editor=False)
+    default = cloud.default_account()
+    told = warning(cloud, "")
+    assert told.startswith("If it has no role in the project, as in new organizations, ")
+    assert told.endswith(grant_command(cloud.bucket.name, default))
+    grant_access(cloud, default)
+    assert warning(cloud, "") == ""
+    assert warning(cloud, "", deletes=True).endswith(
+        f"add-iam-policy-binding sim-project --member serviceAccount:{default} --role roles/tpu.admin"
+    )
+
+
+def test_who_may_not_read_the_policy_is_told_nothing(
+    simulator: RunningSimulator, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Bucket) -> list[Grant]:
+        raise ConfigError("No permission.")  # no fault has this method
+
+    monkeypatch.setattr(Bucket, "grants", refuse)
+    assert warning(cloud, ACCOUNT) == ""

@@ -1,4 +1,7 @@
-"""Tests creating a node with any provider: plan, requests, waiting and messages."""
+"""Tests creating a node with any provider: plan, requests, waiting and messages.
+
+Waiting for a TPU that was requested before: which hosts have to answer, and what is said meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 import pytest
 
-from tests.flows.nodes.memory_provider import ZONE, MemoryProvider, MemorySsh, node
+from tests.flows.nodes.memory_provider import ZONE, MemoryProvider, MemorySsh, node, queued_resource
 from tests.flows.passing_time import PassingTime
 from tpuctl.cloud.provider import Operation
 from tpuctl.errors import (
@@ -15,6 +18,7 @@ from tpuctl.errors import (
     DeadlineError,
     HostError,
     InterruptedByUser,
+    NotFoundError,
     PreemptedError,
     StateError,
     StockoutError,
@@ -26,8 +30,18 @@ from tpuctl.flows.nodes.lookup import Allocation
 from tpuctl.flows.nodes.options import UpOptions
 from tpuctl.flows.nodes.placement.rounds import Search
 from tpuctl.flows.nodes.plan import UpPlan, default_name, plan_up
-from tpuctl.flows.nodes.up import requests, up
-from tpuctl.nodes import Change, HttpRequest, Node, NodeId, NodeRequest, NodeState, SshKey, owner_label
+from tpuctl.flows.nodes.up import requests, up, wait
+from tpuctl.nodes import (
+    Change,
+    HttpRequest,
+    Node,
+    NodeId,
+    NodeRequest,
+    NodeState,
+    QueueState,
+    SshKey,
+    owner_label,
+)
 
 KEY = SshKey("ada", "ssh-ed25519 AAAA")
 OPTIONS = UpOptions("v3-8", "n1", "ada@x.org", framework="jax")
@@ -329,3 +343,61 @@ class TestWhatChangesMeanwhile:
 
         with pytest.raises(DeadlineError, match=r"No answer\. Node 'n1' in us-central1-b may bill\.$"):
             run_up(Silent(), MemorySsh(), [])
+
+
+KNOWN = {KEY.public_key: ""}
+
+
+def waited(provider: MemoryProvider, ssh: MemorySsh, seconds: float = 60.0) -> list[str]:
+    """Return the names of the nodes that are there in the end."""
+    allocation = wait(provider, ssh, KEY, "n1", None, seconds, lambda _: None)  # type: ignore[arg-type]
+    return [item.name for item in allocation.nodes]
+
+
+def test_every_host_that_knows_the_key_answers_first() -> None:
+    provider, ssh = MemoryProvider(node(metadata=KNOWN, addresses=("10.0.0.1", "10.0.0.2"))), MemorySsh()
+    assert waited(provider, ssh) == ["n1"]
+    assert sorted(ssh.reached) == [("n1", 0, "host key 0"), ("n1", 1, "host key 1")]
+    assert provider.nodes["n1"].metadata == KNOWN
+
+
+def test_a_host_that_knows_another_key_alone_is_not_asked_and_nothing_is_changed() -> None:
+    provider = MemoryProvider(node())
+    ssh = MemorySsh(HostError("nobody should be asked"))
+    assert waited(provider, ssh) == ["n1"]
+    assert provider.nodes == {"n1": node()}
+
+
+def test_all_hosts_are_listed_first_also_where_they_do_not_know_the_key(passing_time: PassingTime) -> None:
+    provider = MemoryProvider(node(accelerator="v4-16"))
+    with pytest.raises(DeadlineError, match="the addresses of all hosts of 'n1'"):
+        waited(provider, MemorySsh(HostError("nobody should be asked")))
+
+
+def test_a_host_that_is_another_one_is_an_error() -> None:
+    with pytest.raises(HostError, match=r"^It is another host\."):
+        waited(
+            MemoryProvider(node(metadata=KNOWN)),
+            MemorySsh(HostError("It is another host.", host_key="wrong")),
+        )
+
+
+def test_a_name_that_nothing_has_is_an_error() -> None:
+    with pytest.raises(NotFoundError):
+        waited(MemoryProvider(), MemorySsh())
+
+
+def test_a_node_that_is_being_created_is_waited_for_as_long_as_a_creation_may_take(
+    passing_time: PassingTime,
+) -> None:
+    with pytest.raises(DeadlineError, match=r"^Waited 1800 s for node 'n1' to be READY\.$"):
+        waited(MemoryProvider(node(state=NodeState.CREATING)), MemorySsh(), seconds=600.0)
+    assert passing_time.now == pytest.approx(1800.0)
+
+
+def test_a_request_in_the_queue_is_waited_for_as_long_as_was_asked(passing_time: PassingTime) -> None:
+    provider = MemoryProvider()
+    provider.queue["q1"] = queued_resource(QueueState.WAITING)
+    with pytest.raises(DeadlineError, match=r"^'q1' still waits for capacity in us-central1-b\."):
+        waited(provider, MemorySsh(), seconds=600.0)
+    assert passing_time.now == pytest.approx(600.0, abs=1.0)

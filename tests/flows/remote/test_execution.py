@@ -1,20 +1,96 @@
-"""A command on workers: its output and ends, and how it is ended where it does not end by itself."""
+"""A command on workers that are played here: its output, its ends, the worst one, and how it is ended."""
 
 from __future__ import annotations
 
 import shlex
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from tests.flows.remote.played_process import PlayedProcess, PlayedSession, session_of
-from tpuctl.errors import HostError
+from tests.flows.nodes.memory_provider import node
+from tpuctl.errors import DeadlineError, HostError, InterruptedByUser
+from tpuctl.flows.remote import execution
 from tpuctl.flows.remote import execution as flow
-from tpuctl.flows.remote.execution import GRACE, Ended, Event, Execution, Output
+from tpuctl.flows.remote.execution import GRACE, Ended, Event, Execution, Output, Results, run_command
+from tpuctl.flows.remote.targets import Hosts
+from tpuctl.nodes import Node
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.ssh import Ssh
+
+
+class PlayedProcess:
+    """A command that writes its output, then ends by itself or by what comes on stdin."""
+
+    def __init__(
+        self,
+        out: Sequence[bytes] = (),
+        err: Sequence[bytes] = (),
+        code: int | HostError = 0,
+        ends_on: str | None = "",
+    ) -> None:
+        """`ends_on` is the signal that ends it; empty for none needed, None for one that nothing ends."""
+        self._out, self._err, self._code = list(out), list(err), code
+        self._ends_on = ends_on
+        self._ended = threading.Event()
+        self.got: list[str] = []
+        """The lines on stdin."""
+        self.is_input_ended = self.is_closed = False
+        self.argv: Sequence[str] = ()
+
+    def read(self) -> bytes:
+        if self._out:
+            return self._out.pop(0)
+        if self._ends_on != "":
+            self._ended.wait()
+        return b""
+
+    def read_errors(self) -> bytes:
+        return self._err.pop(0) if self._err else b""
+
+    def write(self, data: bytes) -> None:
+        self.got.append(data.decode())
+        if self.got[-1] == f"{self._ends_on}\n":
+            self._ended.set()
+
+    def end_input(self) -> None:
+        self.is_input_ended = True
+        self._ended.set()
+
+    def exit_code(self) -> int:
+        if isinstance(self._code, HostError):
+            raise self._code
+        return self._code
+
+    def close(self) -> None:
+        self.is_closed = True
+        self._ended.set()
+
+
+class PlayedSession:
+    """A connection that starts one played command; `meanwhile` is called within."""
+
+    def __init__(self, process: PlayedProcess, meanwhile: Callable[[], object] = lambda: None) -> None:
+        self._process = process
+        self._meanwhile = meanwhile
+        self.is_started = False
+
+    def start(self, argv: Sequence[str]) -> PlayedProcess:
+        self.is_started = True
+        self._process.argv = argv
+        self._meanwhile()
+        return self._process
+
+
+@contextmanager
+def session_of(process: PlayedProcess) -> Iterator[PlayedSession]:
+    """Open the connection to a played command."""
+    yield PlayedSession(process)
+
 
 if TYPE_CHECKING:
     from tpuctl.cloud.ssh import SshSession
@@ -217,3 +293,99 @@ def test_the_deadline_ends_the_events_and_not_a_moment_before(monkeypatch: pytes
         assert list(execution.events(10.0, check)) == []
         assert list(moments) == []
         assert execution.running == {0}
+
+
+class PlayedSsh:
+    """Connections to commands that are played, by worker."""
+
+    def __init__(self, processes: Mapping[int, PlayedProcess]) -> None:
+        self._processes = processes
+        self.keys: dict[int, str] = {}
+
+    def connect(self, to: Node, worker: int, host_key: str) -> AbstractContextManager[PlayedSession]:
+        self.keys[worker] = host_key
+        return session_of(self._processes[worker])
+
+
+def hosts_of(processes: Mapping[int, PlayedProcess]) -> Hosts:
+    return Hosts(node(), tuple(processes), {worker: f"key {worker}" for worker in processes})
+
+
+def results_of(processes: Mapping[int, PlayedProcess], timeout: float | None = None) -> Results:
+    ssh = PlayedSsh(processes)
+    results = run_command(cast("Ssh", ssh), hosts_of(processes), ["true"], lambda _: None, timeout)
+    assert ssh.keys == {worker: f"key {worker}" for worker in processes}
+    return results
+
+
+@pytest.fixture
+def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that ignores signals is given up at once."""
+    monkeypatch.setattr(execution, "GRACE", tuple((name, 0.0) for name, _ in GRACE))
+
+
+def test_the_ends_are_in_the_order_of_the_workers_and_the_output_is_handed_on() -> None:
+    processes = {0: PlayedProcess([b"a"], code=0), 1: PlayedProcess(code=2), 3: PlayedProcess(code=1)}
+    outputs: list[Output] = []
+    results = run_command(
+        cast("Ssh", PlayedSsh(processes)), hosts_of(processes), ["true"], outputs.append, None
+    )
+    assert results == Results("n1", [Ended(0, 0), Ended(1, 2), Ended(3, 1)])
+    assert outputs == [Output(0, "stdout", b"a")]
+    assert (results.failed, results.worst, results.error()) == ([1, 3], Ended(1, 2), None)
+
+
+def test_a_lost_host_is_worse_than_any_exit_code() -> None:
+    lost = HostError("worker 1 is lost.", hint="Try it again.")
+    results = results_of({0: PlayedProcess(code=255), 1: PlayedProcess(code=lost), 2: PlayedProcess()})
+    assert (results.failed, results.worst.worker, results.error()) == ([0, 1], 1, lost)
+    assert (lost.hint, lost.facts["workers"]) == ("Try it again.", [1])
+
+
+def test_several_lost_hosts_are_counted_in_the_hint() -> None:
+    lost = [HostError(f"worker {worker} is lost.", hint="Try it again.") for worker in range(3)]
+    results = results_of(
+        {worker: PlayedProcess(code=lost[worker]) for worker in range(3)} | {3: PlayedProcess()}
+    )
+    error = results.error()
+    assert error is lost[0]
+    assert error.hint == "3 of 4 workers failed so: 0-2. Try it again."
+    assert error.facts["workers"] == [0, 1, 2]
+
+
+def test_a_command_that_all_ran_to_the_end_has_no_failure() -> None:
+    results = results_of({0: PlayedProcess()}, timeout=600.0)
+    assert (results.failed, results.worst, results.error()) == ([], Ended(0, 0), None)
+
+
+def interrupt(_: Output) -> None:
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_ends_it_on_the_hosts() -> None:
+    processes = {0: PlayedProcess([b"a"], ends_on="INT")}
+    with pytest.raises(InterruptedByUser) as caught:
+        run_command(cast("Ssh", PlayedSsh(processes)), hosts_of(processes), ["true"], interrupt, None)
+    assert caught.value.message == "Interrupted: it was ended on the hosts."
+    assert caught.value.hint == ""
+    assert processes[0].got == ["INT\n"]
+
+
+@pytest.mark.usefixtures("no_grace")
+def test_ctrl_c_names_the_workers_where_it_may_run_on() -> None:
+    processes = {0: PlayedProcess([b"a"], ends_on=None)}
+    with pytest.raises(InterruptedByUser) as caught:
+        run_command(cast("Ssh", PlayedSsh(processes)), hosts_of(processes), ["true"], interrupt, None)
+    assert caught.value.message == "Interrupted: worker 0 did not confirm that it ended there."
+    assert caught.value.hint == "The hosts may hang; the command ends with its connection."
+
+
+def test_a_command_that_is_late_is_ended() -> None:
+    processes = {0: PlayedProcess(ends_on="INT"), 1: PlayedProcess(ends_on="INT")}
+    with pytest.raises(DeadlineError) as caught:
+        results_of(processes, timeout=1e-9)
+    assert caught.value.message == (
+        "The command did not end in time on workers 0-1 of 'n1': it was ended on the hosts."
+    )
+    assert caught.value.hint == "Give it longer: --timeout"
+    assert caught.value.facts["workers"] == [0, 1]

@@ -1,4 +1,7 @@
-"""A host without an external address: from inside of its network alone it can be reached."""
+"""A host without an external address: from inside of its network alone it can be reached.
+
+A host's /etc/hosts names every worker and the metadata server, below the lines of this machine.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.sim.hosts.site import Site, hosts_of
+from tpuctl.sim.hosts.host import etc_hosts
 from tpuctl.sim.hosts.metadata.server import Instance, metadata_tree
 from tpuctl.sim.records import Host
 
@@ -80,3 +84,18 @@ def test_a_firewall_that_is_closed_refuses_this_machine_alone(site: Site) -> Non
         banner(site.dial(host))
     site.closed.clear()
     assert banner(site.dial(host)) == b"SSH-"
+
+
+def test_it_names_every_worker_and_the_metadata_server() -> None:
+    first, second = hosts_of(2)
+    zone = "europe-west4-a.c.demo.internal"
+    assert etc_hosts(second, "127.192.0.1", "127.0.0.1 localhost").splitlines() == [
+        "127.0.0.1 localhost",
+        f"{first.address} {first.hostname}.{zone} {first.hostname}  # Added by Google",
+        f"{second.address} {second.hostname}.{zone} {second.hostname}  # Added by Google",
+        "127.192.0.1 metadata.google.internal  # Added by Google",
+    ]
+
+
+def test_it_does_not_name_a_metadata_server_that_would_be_another_program() -> None:
+    assert "metadata" not in etc_hosts(hosts_of()[0], "", "127.0.0.1 localhost\n")

@@ -1,4 +1,7 @@
-"""What programs on hosts reach beyond the simulator: everything, or nothing, as its profile says."""
+"""What programs on hosts reach beyond the simulator: everything, or nothing, as its profile says.
+
+Where the proxy sends the names of Google, and all others.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.running_simulator import RunningSimulator
+from tests.sim.guards import guard_of
 from tests.sim.live_host import User
 from tpuctl.errors import UsageError
 from tpuctl.sim.network.certificate_authority import CertificateAuthority
+from tpuctl.sim.network.proxy import ConnectProxy, Refuse, Route, Serve, Tunnel, google_routes
 from tpuctl.sim.settings import profile
 
 WHEEL = "tiny-1.0-py3-none-any.whl"
@@ -117,3 +123,47 @@ def test_where_egress_is_refused_http_is_too_and_the_simulated_services_are_not(
 def test_the_setting_is_one_of_two() -> None:
     with pytest.raises(UsageError, match="no egress 'maybe'"):
         profile("instant", egress="maybe")
+
+
+class Servers:
+    """Stands for servers that run: the protocol of each is its name."""
+
+    def protocol(self, name: str) -> Any:
+        return name
+
+
+def route(folder: Path, host: str, egress: str) -> Route | None:
+    servers: Any = Servers()
+    routes = google_routes(servers, 4711, egress)
+    return ConnectProxy(routes, CertificateAuthority(folder), guard_of(folder)).route(host)
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("storage.googleapis.com", Serve("storage")),  # type: ignore[arg-type]  # as `Servers` names it
+        ("www.googleapis.com", Serve("storage")),  # type: ignore[arg-type]
+        ("my-bucket.storage.googleapis.com", Serve("storage")),  # type: ignore[arg-type]
+        ("tpu.googleapis.com", Tunnel("127.0.0.1", 4711)),
+        ("compute.googleapis.com", Serve("compute_rest")),  # type: ignore[arg-type]
+        ("cloudbilling.googleapis.com", Serve("billing_rest")),  # type: ignore[arg-type]
+        ("cloudquotas.googleapis.com", Serve("quota_rest")),  # type: ignore[arg-type]
+        ("tunnel.cloudproxy.app", Serve("iap_relay")),  # type: ignore[arg-type]
+        ("mtls.tunnel.cloudproxy.app", Refuse("the simulator has no such service")),
+        ("bigquery.googleapis.com", Refuse("the simulator has no such service")),
+        ("metadata.google.internal", Refuse("the simulator has no such service")),
+    ],
+)
+@pytest.mark.parametrize("egress", ["pass", "refuse"])
+def test_a_name_of_google_is_a_simulated_service_or_none(
+    tmp_path: Path, host: str, expected: Route, egress: str
+) -> None:
+    assert route(tmp_path, host, egress) == expected
+
+
+@pytest.mark.parametrize("host", ["pypi.org", "googleapis.com.example.com", "10.0.0.1"])
+def test_another_host_is_reached_unless_that_is_refused(tmp_path: Path, host: str) -> None:
+    assert route(tmp_path, host, "pass") is None
+    assert route(tmp_path, host, "refuse") == Refuse(
+        "outside the simulator, which was started with --egress refuse"
+    )

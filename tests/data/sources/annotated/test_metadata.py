@@ -1,9 +1,13 @@
+"""Rows of values beside files: types of columns, cells that a record lacks, and the order of values."""
+
 from __future__ import annotations
 
 import datetime
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,6 +16,10 @@ from tests.data.source_trees import examples, items, no_progress, opened, write_
 from tpuctl.data.options import BadRecord, Options
 from tpuctl.data.schema.features import Image, Label, Several, Tensor, Text
 from tpuctl.data.source import Source
+from tpuctl.data.sources.annotated import fields
+from tpuctl.data.sources.annotated import records as module
+from tpuctl.data.sources.annotated.fields import ValueStore
+from tpuctl.data.sources.annotated.records import Rows
 from tpuctl.data.sources.registry import open_source
 from tpuctl.errors import UsageError
 
@@ -166,3 +174,126 @@ def test_a_damaged_table_in_parquet_is_named(tmp_path: Path) -> None:
 def test_a_parquet_file_of_that_name_without_pictures_is_a_table(tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": [1]}), tmp_path / "metadata.parquet")
     assert read(tmp_path).kind == "parquet"
+
+
+@pytest.fixture
+def rows() -> Iterator[Rows]:
+    made = Rows("pets")
+    yield made
+    made.close()
+
+
+def filled(rows: Rows, *values: dict[str, object]) -> Rows:
+    for number, row in enumerate(values):
+        rows.add(("train", number), row)
+    rows.finish()
+    return rows
+
+
+@pytest.mark.parametrize("block", [4096, 1, 2, 3])
+def test_rows_come_in_their_order_with_their_facts(
+    rows: Rows, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_BLOCK", block)
+    filled(rows, {"a": 1}, {"b": "x", "a": 2.5}, {}, {"c": [1, None]}, {"b": 1 << 70})
+    assert len(rows) == 5
+    assert rows.names == {"a": 0, "b": 1, "c": 2}
+    assert list(rows) == [
+        (("train", 0), [1]),
+        (("train", 1), [2.5, "x"]),
+        (("train", 2), [None, None]),
+        (("train", 3), [None, None, [1, None]]),
+        (("train", 4), [None, 1 << 70, None]),
+    ]
+
+
+def test_types_are_inferred_or_given_and_short_rows_lack_their_last_cells(rows: Rows) -> None:
+    filled(rows, {"n": 1}, {"n": 2, "t": "x"}, {"t": "y", "n": 3})
+    typed = rows.typed(Options(types={"n": "float"}), ["image"])
+    assert typed.features == {"n": Tensor("float32"), "t": Text()}
+    assert (typed.label, typed.labels) == ("", None)
+    assert [typed.values(row) for _, row in rows][1:] == [[2.0, "x"], [3.0, "y"]]
+
+
+def test_a_value_that_is_not_of_its_type_is_bad(rows: Rows) -> None:
+    filled(rows, *({"n": number} for number in range(9)), {"n": "word"})
+    typed = rows.typed(Options(types={"n": "int"}), [])
+    listed = [typed.values(row) for _, row in rows]
+    assert listed[:9] == [[number] for number in range(9)]
+    assert isinstance(listed[9], str)
+    assert "word" in listed[9]
+
+
+def test_a_label_has_the_classes_of_all_rows(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SAMPLE", 2)
+    filled(rows, *({"label": name, "n": number} for number, name in enumerate("cabcab")))
+    typed = rows.typed(Options(), [])
+    assert typed.features == {"label": Label(("a", "b", "c")), "n": Tensor("int64")}
+    assert typed.label == "label"
+    assert typed.labels is not None
+    assert typed.labels.tolist() == [2, 0, 1, 2, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("values", "what"), [([0.5, 1.5], "fractions"), ([None, None], "nothing"), (["", ""], "nothing")]
+)
+def test_a_label_without_classes_is_refused_if_a_user_named_it(
+    rows: Rows, values: list[object], what: str
+) -> None:
+    filled(rows, *({"label": value} for value in values))
+    with pytest.raises(UsageError) as refused:
+        rows.typed(Options(label="label"), [])
+    assert refused.value.message == f"The column 'label' of 'pets' holds {what}: they are no classes."
+    assert refused.value.hint == ("To learn numbers, give its type: --label label --type label=float.")
+    assert refused.value.facts == {"column": "label"}
+    if what == "fractions":
+        typed = rows.typed(Options(), [])
+        assert (typed.features, typed.labels) == ({"label": Tensor("float32")}, None)
+        given = rows.typed(Options(label="label", types={"label": "float"}), [])
+        assert (given.label, given.labels) == ("label", None)
+
+
+def test_types_are_those_of_a_sample_from_the_first_row_on(
+    rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_SAMPLE", 5)
+    filled(rows, *({"n": 0.5 if number % 2 else number} for number in range(10)))
+    assert rows.typed(Options(), []).features == {"n": Tensor("int64")}, "each second row is read"
+
+
+def test_a_field_of_files_is_one_that_options_may_not_name_twice(rows: Rows) -> None:
+    filled(rows, {"n": 1})
+    with pytest.raises(UsageError, match="missing"):
+        rows.typed(Options(types={"missing": "int"}), ["image"])
+
+
+@pytest.fixture
+def store() -> Iterator[ValueStore]:
+    made = ValueStore()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("batch", [4096, 1, 2, 3])
+def test_values_are_read_in_any_order(store: ValueStore, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fields, "_BATCH", batch)
+    records = [[1, "text"], [2.5, b"bytes"], [[1, 2], []], []]
+    for record in records:
+        store.add(record)
+    store.finish()
+    assert len(store) == 4
+    assert store.read(np.array([3, 0, 2, 1, 0])) == [records[place] for place in (3, 0, 2, 1, 0)]
+
+
+def test_an_order_says_which_of_the_added_is_which(store: ValueStore) -> None:
+    for number in range(4):
+        store.add([number])
+    store.finish(np.array([2, 0, 3]))
+    assert store.read(np.array([0, 1, 2])) == [[2], [0], [3]]
+
+
+def test_the_mean_size_is_that_of_what_is_stored(store: ValueStore) -> None:
+    assert (len(store), store.mean_size) == (0, 0)
+    for text in ("x" * 10, "x" * 20):
+        store.add([text])  # MessagePack has a byte for the list, and one for a text
+    assert store.mean_size == 17

@@ -1,22 +1,37 @@
-"""Records of a dataset, read in their order: each once, and no shard with more or fewer than was uploaded."""
+"""Records of a dataset read in order, what `data stats` says of them, and in what two datasets differ."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterator
-from typing import cast
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from tests.bucket_objects.records import MANIFEST
+from tests.data.source_trees import write_image
+from tests.flows.datasets.pets import send
 from tests.flows.runs.evidence.memory_bucket import MemoryBucket
 from tpuctl.cloud.storage import Bucket, Object
 from tpuctl.data.output.manifest import Manifest, ShardEntry, SplitEntry
+from tpuctl.data.plan import plan
+from tpuctl.data.schema.features import Label, Text
+from tpuctl.data.tfrecord.example_encoding import encode
 from tpuctl.data.tfrecord.framing import frame
+from tpuctl.datasets import DatasetRef
 from tpuctl.errors import NotFoundError, StateError
 from tpuctl.flows.datasets import analysis
-from tpuctl.flows.datasets.analysis import in_parallel, split_records
+from tpuctl.flows.datasets.analysis import (
+    DatasetDiff,
+    DatasetStats,
+    Difference,
+    diff,
+    in_parallel,
+    split_records,
+)
 
 
 def manifest(*counts: int) -> Manifest:
@@ -126,3 +141,164 @@ def test_two_records_are_worked_on_at_once() -> None:
         return threading.current_thread().name
 
     assert sorted(in_parallel(meet, iter([b"a", b"b"]))) == ["record_0", "record_1"]
+
+
+@pytest.mark.parametrize(("sample", "told"), [(None, [1, 2, 3, 4, 5]), (2, [1, 2, 3, 4])])
+def test_each_record_that_is_read_counts_once(
+    monkeypatch: pytest.MonkeyPatch, sample: int | None, told: list[int]
+) -> None:
+    splits = {"train": SplitEntry(3, 100, ()), "test": SplitEntry(2, 100, ())}
+    manifest = msgspec.structs.replace(MANIFEST, splits=splits, features={})
+    monkeypatch.setattr(analysis, "split_records", lambda _, __, split: iter([b""] * splits[split].records))
+    reports: list[tuple[int, int]] = []
+    bucket = cast("Bucket", MemoryBucket())
+    analysis.stats(bucket, manifest, lambda *numbers: reports.append(numbers), sample=sample)
+    assert reports == [(done, len(told)) for done in told]
+
+
+ROWS = {"train": [(0, "aa"), (1, "b"), (1, ""), (5, "c"), (-1, "d")], "test": [(0, "aa")]}
+"""Class and text of each record."""
+
+
+@pytest.fixture(params=["by columns", "one by one"])
+def result(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> DatasetStats:
+    """The figures of a bucket in memory."""
+    if request.param == "one by one":
+        monkeypatch.setattr(analysis, "has_columns", lambda _: False)
+    bucket, entries = MemoryBucket(), {}
+    for split, rows in ROWS.items():
+        records = [encode({"label": label, "text": text.encode()}) for label, text in rows]
+        bucket.put(f"datasets/pets/1.0.0/{split}", b"".join(map(frame, records)))
+        shard = ShardEntry(split, len(rows), 100, "AAAAAA==")
+        entries[split] = SplitEntry(len(rows), 10 * len(rows), (shard,))
+    features = {"label": Label(("cat", "dog", "fox")), "text": Text()}
+    manifest = msgspec.structs.replace(MANIFEST, splits=entries, features=features)
+    return analysis.stats(cast("Bucket", bucket), manifest, lambda *_: None)
+
+
+def test_classes_are_counted_by_their_names_and_others_by_their_numbers(result: DatasetStats) -> None:
+    train, test = result.splits
+    assert train.classes == {"label": {"cat": 1, "dog": 2, "fox": 0, "5": 1, "-1": 1}}
+    assert test.classes == {"label": {"cat": 1, "dog": 0, "fox": 0}}
+
+
+def test_a_split_has_its_size_and_the_lengths_of_its_texts(result: DatasetStats) -> None:
+    train, test = result.splits
+    assert (train.name, train.records, train.read, train.bytes) == ("train", 5, 5, 50)
+    assert (test.name, test.records, test.read, test.bytes) == ("test", 1, 1, 10)
+    lengths = train.numbers["text"]
+    assert (lengths.count, lengths.mean, lengths.least, lengths.most) == (5, 1.0, 0.0, 2.0)
+    assert train.pictures == {}
+
+
+def test_a_record_that_is_in_two_splits_is_a_leak(result: DatasetStats) -> None:
+    assert result.duplicates.leaks == {("train", "test"): 1}
+    assert result.duplicates.examples == ((("train", 0), ("test", 0)),)
+
+
+@pytest.mark.parametrize(("read", "is_sample"), [((5, 1), False), ((4, 1), True), ((5, 0), True)])
+def test_figures_are_of_a_sample_where_any_split_was_read_in_part(
+    result: DatasetStats, read: tuple[int, int], is_sample: bool
+) -> None:
+    splits = tuple(replace(split, read=count) for split, count in zip(result.splits, read, strict=True))
+    assert replace(result, splits=splits).is_sample == is_sample
+    assert result.ref == DatasetRef("pets", "1.0.0")
+
+
+def test_of_sizes_of_pictures_the_three_most_frequent_are_named(pictures: Path, bucket: Bucket) -> None:
+    widths_and_heights = [(4, 5)] * 4 + [(5, 4)] * 3 + [(6, 6)] * 2 + [(7, 7)]
+    for number, size in enumerate(widths_and_heights):
+        write_image(pictures.parent / "sizes" / "cat" / f"{number}.png", size=size, shade=number)
+    manifest = send(bucket, plan(pictures.parent / "sizes", name="pets", shards=1)).manifest
+    (split,) = analysis.stats(bucket, manifest, lambda *_: None).splits
+    figures = split.pictures["image"]
+    assert figures.sizes == ((5, 4, 4), (4, 5, 3), (6, 6, 2))
+    assert (figures.height.most, figures.width.least, figures.broken) == (7, 4, 0)
+
+
+def made(version: str = "1.0.0", splits: dict[str, int] | None = None, **changes: Any) -> Manifest:
+    """Return a manifest whose splits have so many records, and no shards."""
+    counts = {"train": 2} if splits is None else splits
+    entries = {name: SplitEntry(records, 100, ()) for name, records in counts.items()}
+    return msgspec.structs.replace(MANIFEST, version=version, splits=entries, **changes)
+
+
+def compared(a: Manifest, b: Manifest) -> DatasetDiff:
+    bucket = cast("Bucket", MemoryBucket())
+    return diff(bucket, a, b, lambda done, total: None)
+
+
+def facts(a: Manifest, b: Manifest) -> list[tuple[str, str | None, str | None]]:
+    return [(fact.name, fact.a, fact.b) for fact in compared(a, b).facts]
+
+
+def test_the_same_dataset_has_no_difference() -> None:
+    result = compared(made(), made("2.0.0"))
+    assert (result.facts, result.is_empty) == ((), True)
+    assert (result.a.version, result.b.version) == ("1.0.0", "2.0.0")
+
+
+def test_features_that_only_one_has_or_that_differ() -> None:
+    first = made(features={"image": Text(), "label": Label(("cat",)), "same": Text()})
+    second = made(features={"label": Label(("cat", "dog")), "same": Text(), "new": Text()})
+    assert facts(first, second) == [
+        ("feature image", "text", None),
+        ("feature label", "label, 1 class: cat", "label, 2 classes: cat, dog"),
+        ("feature new", None, "text"),
+    ]
+    assert not compared(first, second).is_empty
+
+
+def test_features_that_the_same_words_describe_are_told_apart() -> None:
+    first, second = Label(tuple("abcdefg")), Label(tuple("abcdefh"))
+    facts_of_both = facts(made(features={"label": first}), made(features={"label": second}))
+    assert facts_of_both[0] == ("feature label", str(first), str(second))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "words"),
+    [
+        (("cat",), ("dog",), ("1 class, with cat", "1 class, with dog")),
+        (("cat", "dog"), ("dog", "cat"), ("2 classes", "2 classes")),
+        (tuple("abcde"), (), ("5 classes, with a, b, c, d, e", "0 classes")),
+        (tuple("abcdef"), ("f",), ("6 classes, with a, b, c, d, e", "1 class")),
+        (tuple("abcdefg"), ("g",), ("7 classes, with a, b, c, d, e, ...", "1 class")),
+    ],
+)
+def test_classes_are_counted_and_five_that_the_other_lacks_are_named(
+    a: tuple[str, ...], b: tuple[str, ...], words: tuple[str, str]
+) -> None:
+    assert facts(made(classes=a), made(classes=b)) == [("classes", *words)]
+
+
+def test_splits_are_compared_by_their_records() -> None:
+    first = made(splits={"train": 2, "test": 1, "same": 0})
+    second = made(splits={"train": 3, "same": 0, "validation": 0})
+    assert facts(first, second) == [
+        ("split train", "2 records", "3 records"),
+        ("split test", "1 record", None),
+        ("split validation", None, "0 records"),
+    ]
+
+
+def test_a_shard_that_is_missing_is_named() -> None:
+    shard = SplitEntry(2, 100, (ShardEntry("pets-train.tfrecord-00000-of-00001", 2, 100, "AAAAAA=="),))
+    broken = msgspec.structs.replace(made(), splits={"train": shard})
+    with pytest.raises(NotFoundError, match=r"pets-train\.tfrecord-00000-of-00001 is missing"):
+        compared(made(), broken)
+
+
+def test_any_difference_of_records_counts() -> None:
+    result = compared(made(), made())
+    for count in ("only_a", "only_b", "moved", "changed"):
+        records = replace(result.records, **{count: 1})
+        assert not DatasetDiff(result.a, result.b, (), records).is_empty
+    fact = Difference("classes", "1 class", "2 classes")
+    assert not DatasetDiff(result.a, result.b, (fact,), result.records).is_empty
+
+
+def test_very_many_classes_are_compared_by_one_set() -> None:
+    """With a set for each of them this would take hours."""
+    first, second = (tuple(f"{letter}{number}" for number in range(200_000)) for letter in "ab")
+    ((_, a, _),) = facts(made(classes=first), made(classes=second))
+    assert a == "200000 classes, with a0, a1, a2, a3, a4, ..."

@@ -11,8 +11,14 @@ import msgspec
 import pytest
 
 from tests.flows.nodes.memory_provider import MemorySsh, queued_resource
-from tests.flows.nodes.placement.turns import Command, Killed, by_thread, take_turns
-from tests.flows.nodes.placement.zoned_provider import Place, ZonedProvider
+from tests.flows.nodes.placement.zoned_provider import (
+    Command,
+    Killed,
+    Place,
+    ZonedProvider,
+    by_thread,
+    take_turns,
+)
 from tests.flows.nodes.test_up import KEY, OPTIONS
 from tests.flows.passing_time import PassingTime
 from tpuctl import parallel

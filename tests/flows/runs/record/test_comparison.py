@@ -1,4 +1,7 @@
-"""In what two runs differ, by records that tests write: nothing of it needs a host."""
+"""In what two runs differ, by records that tests write.
+
+Their code file by file, and what changes of arguments mean.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,21 @@ from tpuctl import runs
 from tpuctl.bucket_layout import bundle
 from tpuctl.cloud.storage import Bucket
 from tpuctl.datasets import PinnedDataset
+from tpuctl.errors import UsageError
 from tpuctl.flows.runs import results
 from tpuctl.flows.runs.code import bundles
+from tpuctl.flows.runs.code.bundles import Bundle
 from tpuctl.flows.runs.code.programs import lone
 from tpuctl.flows.runs.record import comparison as module
-from tpuctl.flows.runs.record.comparison import Comparison, Side, compare
+from tpuctl.flows.runs.record.comparison import (
+    Comparison,
+    FileDifference,
+    Side,
+    changed,
+    compare,
+    differences,
+    named_words,
+)
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.provenance import HostEnvironment
 from tpuctl.runs import BY_WORKERS, NOT_STORED, Git, Run, Verdict, encode
@@ -265,3 +278,149 @@ def test_a_run_without_a_record_of_its_results_is_named(
         "Results are not compared: run 'r1' has no record of its results.",
         "Results are not compared: run 'r2' has no record of its results.",
     ]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where code is packed."""
+    (tmp_path / "code").mkdir()
+    return tmp_path / "code"
+
+
+def packed(folder: Path, **files: bytes) -> Bundle:
+    """Return a bundle of these files, `.py` where a name has no dot."""
+    for path in folder.iterdir():
+        path.unlink()
+    (folder / "job.py").write_text("print(1)\n")
+    for name, data in files.items():
+        (folder / name.replace("__", ".")).write_bytes(data)
+    return bundles.pack(lone(folder / "job.py"), tuple(folder / name.replace("__", ".") for name in files))
+
+
+def compared(folder: Path, first: dict[str, bytes], second: dict[str, bytes]) -> list[FileDifference]:
+    return differences(packed(folder, **first), packed(folder, **second), ("r1", "r2"))
+
+
+def test_equal_code_has_none(folder: Path) -> None:
+    assert compared(folder, {"a__txt": b"x"}, {"a__txt": b"x"}) == []
+
+
+def test_a_changed_an_added_and_a_missing_file(folder: Path) -> None:
+    first, second = {"a__txt": b"x\ny\n", "b__txt": b"old\n"}, {"a__txt": b"x\nz\n", "c__txt": b"new\n"}
+    assert compared(folder, first, second) == [
+        FileDifference(
+            "a.txt", (4, 4), ("--- r1/a.txt", "+++ r2/a.txt", "@@ -1,2 +1,2 @@", " x", "-y", "+z")
+        ),
+        FileDifference("b.txt", (4, None), ("--- r1/b.txt", "+++ /dev/null", "@@ -1 +0,0 @@", "-old")),
+        FileDifference("c.txt", (None, 4), ("--- /dev/null", "+++ r2/c.txt", "@@ -0,0 +1 @@", "+new")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "has_lines"),
+    [
+        (b"\0", False),
+        (b"\xff\n", True),
+        (b"x" * 9_999 + b"\n", True),
+        (b"x" * 10_001, False),
+        (b"x\n" + b"y" * 9_998 + b"\n" + (b"z" * 9_999 + b"\n") * 103, True),
+        (b"x\n" + (b"z" * 9_999 + b"\n") * 105, False),
+        (b"x\n" * 5000, True),
+        (b"x\n" * 5001, False),
+    ],
+    ids=["binary", "latin", "a long line", "a longer line", "1 MiB", "more", "5000 lines", "5001 lines"],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_is_no_text_or_long_has_no_lines(
+    folder: Path, data: bytes, has_lines: bool, is_first: bool
+) -> None:
+    files = [{"a__bin": data}, {"a__bin": b"y\n"}]
+    (difference,) = compared(folder, *(files if is_first else files[::-1]))
+    assert bool(difference.lines) is has_lines
+    assert sorted(difference.sizes) == sorted((len(data), 2))
+
+
+def test_all_differences_together_have_2000_lines(folder: Path) -> None:
+    """The other files are named without lines."""
+    many = b"".join(b"%d\n" % number for number in range(1990))
+    second = {"a__txt": many, "b__txt": b"1\n2\n3\n4\n5\n6\n7\n8\n9\n", "c__txt": b"x\n"}
+    counts = [len(difference.lines) for difference in compared(folder, {}, second)]
+    assert counts == [3 + 1990, 7, 0]
+
+
+def test_a_single_file_has_2000_lines_at_most(folder: Path) -> None:
+    many = b"".join(b"%d\n" % number for number in range(3000))
+    (difference,) = compared(folder, {}, {"a__txt": many})
+    assert len(difference.lines) == 2000
+    assert difference.lines[-1] == "+1996"
+
+
+ARGUMENTS = ["--lr", "0.01", "--epochs=3", "--verbose", "--layers", "64", "32", "optimizer=sgd", "-j", "-2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "result"),
+    [
+        (ARGUMENTS, [], ARGUMENTS),
+        (["--lr", "0.01"], ["--lr", "0.1"], ["--lr", "0.1"]),
+        (["--lr=0.01", "x"], ["--lr", "0.1"], ["--lr", "0.1", "x"]),
+        (["--lr", "0.01", "x"], ["--lr=0.1"], ["--lr=0.1", "x"]),
+        (["--lr=0.01"], ["--lr=0.1"], ["--lr=0.1"]),
+        (["--layers", "64", "32"], ["--layers", "8", "4"], ["--layers", "8", "4"]),
+        (["--lr", "0.01"], ["--verbose"], ["--lr", "0.01", "--verbose"]),
+        (["--verbose", "--lr", "1"], ["--verbose"], ["--verbose", "--lr", "1"]),
+        (["lr=1", "+a.b=2"], ["a.b=3", "c=4"], ["lr=1", "a.b=3", "c=4"]),
+        (["-j", "-2"], ["-j", "-3"], ["-j", "-3"]),
+        (["train", "--lr", "1"], ["--lr", "2"], ["train", "--lr", "2"]),
+        ([], ["--lr", "0.1"], ["--lr", "0.1"]),
+        (["--text", ""], ["--text", "a b"], ["--text", "a b"]),
+        (["--x=a=b"], ["--x", "c"], ["--x", "c"]),
+        (["--lr", "1"], ["--lr", "2", "--lr", "3"], ["--lr", "3"]),
+    ],
+)
+def test_an_option_replaces_the_same_option_or_is_added(
+    arguments: list[str], changes: list[str], result: list[str]
+) -> None:
+    assert changed(arguments, changes) == tuple(result)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "reason"),
+    [
+        (["--lr", "1", "data.csv"], ["--lr", "2"], "--lr has 1 after it here, and 2 words in the run"),
+        (["--lr=1"], ["--lr", "2", "3"], "--lr has 2 after it here, and 1 word in the run"),
+        (["--fast"], ["--fast", "2"], "--fast has 1 after it here, and no word in the run"),
+        (["--tag", "a", "--tag", "b"], ["--tag", "c"], "the run has --tag 2 times"),
+        (["--lr", "1"], ["data.csv"], "'data.csv' has no option before it"),
+    ],
+)
+def test_what_could_mean_several_things_is_refused(
+    arguments: list[str], changes: list[str], reason: str
+) -> None:
+    with pytest.raises(UsageError, match="not clear") as refused:
+        changed(arguments, changes)
+    assert reason in refused.value.message
+    assert "--all-arguments" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ([], {}),
+        (["--lr", "0.1"], {"--lr": "0.1"}),
+        (["--lr=0.1"], {"--lr": "0.1"}),
+        (["lr=0.1"], {"lr": "0.1"}),
+        (["--x=a=b"], {"--x": "a=b"}),
+        (["--fast"], {"--fast": ""}),
+        (["--layers", "64", "32"], {"--layers": "64 32"}),
+        (["--text", "a b"], {"--text": "'a b'"}),
+        (["train", "data", "--lr", "1"], {"word 1": "train", "word 2": "data", "--lr": "1"}),
+        (["lr=1", "train"], {"lr": "1", "word 1": "train"}),
+        (["--t", "a", "--t", "b", "--t", "c"], {"--t": "a", "--t (2)": "b", "--t (3)": "c"}),
+        (["--lr=0.1", "x"], {"--lr": "0.1 x"}),
+    ],
+)
+def test_options_are_named_with_their_values_and_words_with_their_places(
+    arguments: list[str], named: dict[str, str]
+) -> None:
+    assert named_words(arguments) == named

@@ -1,4 +1,7 @@
-"""The code of a run as the bucket has it: its own and whole, or an error that names the object."""
+"""The code of a run as the bucket has it: its own and whole, or an error that names the object.
+
+What the bucket has of a run that was submitted and has ended: all that makes its result again.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ import gzip
 import hashlib
 import io
 import os
+import sys
 import tarfile
 import tracemalloc
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -17,12 +22,17 @@ import pytest
 
 from tests.bucket_objects.records import RUN
 from tests.flows.runs.evidence.memory_bucket import MemoryBucket
+from tests.running_simulator import CommandResult
+from tpuctl import runs
 from tpuctl.bucket_layout import bundle
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import NotFoundError, StateError
+from tpuctl.flows.runs import results
 from tpuctl.flows.runs.code import bundles
 from tpuctl.flows.runs.code.programs import lone
 from tpuctl.flows.runs.record import stored_code
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.provenance import HostEnvironment
 from tpuctl.runs import Git, Run
 
 HINT = "Submit the script from your own files: tpuctl submit"
@@ -166,3 +176,41 @@ def test_code_without_its_script_has_no_header(data: bytes) -> None:
         stored_code.header_of(stored_code.fetch(bucket, record))
     assert missing.value.message == f"The code {record.bundle_sha256[:12]} has no script job.py."
     assert missing.value.hint == "Submit it again."
+
+
+JOB = """\
+# /// script
+# dependencies = ["google-cloud-storage"]
+# [tool.tpuctl]
+# env = { DATA_SEED = "5", RATE = "0.1", MODE = "fast" }
+# ///
+import os
+from google.cloud import storage
+place = os.environ["TPUCTL_CHECKPOINT_DIR"].removeprefix("gs://")
+bucket, _, folder = place.partition("/")
+storage.Client().bucket(bucket).blob(f"{folder}/weights.npy").upload_from_string(b"0123")
+"""
+
+
+def test_it_has_seeds_packages_and_results(
+    tpuctl: Callable[..., CommandResult], bucket: Bucket, node: str
+) -> None:
+    Path("job.py").write_text(JOB)
+    options = ("--name", "r1", "--env", "PYTHONHASHSEED=0", "--env", "RATE=0.2", "--attach")
+    submitted = tpuctl("submit", "job.py", *options, "--", "--seed", "7", "--epochs", "3")
+    assert submitted.code == 0, submitted.err
+    run = StoredRun(bucket, "r1")
+    assert run.record.seeds == {"--seed": "7", "PYTHONHASHSEED": "0", "DATA_SEED": "5"}
+    assert run.record.of_header == ("DATA_SEED", "MODE")
+    name = run.paths.environment(1, 0)
+    environment = runs.decode(bucket.read(name), HostEnvironment, name)
+    assert environment.python == ".".join(map(str, sys.version_info[:3]))
+    assert environment.installed["google-cloud-storage"]
+    record = results.read(bucket, run.paths)
+    assert record
+    assert (record.outcome, [file.name for file in record.listed_files]) == (
+        runs.SUCCEEDED, ["checkpoints/weights.npy"],
+    )  # fmt: skip
+    assert tpuctl("pull", "r1").code == 0
+    assert Path("r1/results.json").read_bytes() == bucket.read(run.paths.results)
+    assert Path("r1/attempts/1/workers/0/environment.json").is_file()

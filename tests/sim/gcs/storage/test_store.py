@@ -1,4 +1,4 @@
-"""The whole store: one simulator has its folder, and a bucket goes with everything in it."""
+"""The whole store: its folder, its database and its files, and multipart uploads that have ended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpuctl.errors import StateError
 from tpuctl.sim.gcs.checksums import ExpectedChecksums
 from tpuctl.sim.gcs.errors import GcsError
 from tpuctl.sim.gcs.rules import Preconditions
-from tpuctl.sim.gcs.storage.blobs import Content
+from tpuctl.sim.gcs.storage.blobs import Blobs, Content, Database
 from tpuctl.sim.gcs.storage.store import Store
 from tpuctl.sim.gcs.storage.upload_sessions import UploadSession
 
@@ -150,3 +150,70 @@ def test_an_upload_is_for_its_bucket_and_its_object(store: Store) -> None:
         with pytest.raises(GcsError) as raised:
             store.multipart_uploads.get(upload.id, bucket, name)
         assert (raised.value.status, raised.value.xml_code) == (404, "NoSuchUpload")
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with closing(Database(tmp_path / "metadata.db")) as opened:
+        yield opened
+
+
+def test_a_move_that_fails_midway_moves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(Store(tmp_path)) as store:
+        store.create_bucket("acme-data", "acme")
+        with store.blobs.create() as writer:
+            writer.write([b"data"])
+            source = store.objects.create("acme-data", "a", writer.finish(), {}, Preconditions())
+
+        def refuse(*_: object) -> None:  # stands in for a disk that fills up between the two steps
+            raise GcsError(500, "in between")
+
+        monkeypatch.setattr(store.objects, "delete", refuse)
+        with pytest.raises(GcsError):
+            store.objects.move(source, "b", Preconditions(), Preconditions())
+        assert store.objects.find("acme-data", "b") is None
+        with store.blobs.open(store.objects.get("acme-data", "a").blob) as file:
+            assert file.read() == b"data"
+
+
+def test_a_blob_that_nobody_names_is_discarded(database: Database, tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path / "blobs", database)
+    with blobs.create() as writer:
+        writer.write([b"data"])
+        assert blobs.size(writer.blob) == 4
+    assert blobs.size(writer.blob) == 0
+
+
+BUCKET = "acme-data"
+
+
+@pytest.fixture
+def upload_store(tmp_path: Path) -> Iterator[Store]:
+    made = Store(tmp_path / "gcs")
+    made.create_bucket(BUCKET, "p")
+    yield made
+    made.close()
+
+
+def content(upload_store: Store, data: bytes = b"part") -> Content:
+    with upload_store.blobs.create() as writer:
+        writer.write([data])
+        return writer.finish()
+
+
+def test_an_upload_that_was_aborted_meanwhile_takes_no_part(upload_store: Store) -> None:
+    upload = upload_store.multipart_uploads.start(BUCKET, "a", {})
+    upload_store.multipart_uploads.delete(upload)
+    with pytest.raises(GcsError) as raised:
+        upload_store.multipart_uploads.put_part(upload, 1, content(upload_store))
+    assert raised.value.status == 404
+    assert upload_store.multipart_uploads.parts(upload) == []
+
+
+def test_an_upload_is_completed_once(upload_store: Store) -> None:
+    upload = upload_store.multipart_uploads.start(BUCKET, "a", {})
+    first = upload_store.multipart_uploads.complete(upload, content(upload_store), Preconditions())
+    with pytest.raises(GcsError) as raised:
+        upload_store.multipart_uploads.complete(upload, content(upload_store, b"other"), Preconditions())
+    assert raised.value.status == 404
+    assert upload_store.objects.get(BUCKET, "a").generation == first.generation

@@ -1,15 +1,31 @@
-"""The whole content of a TPU VM's metadata server, as Compute Engine documents it and resolvers read it."""
+"""The whole content of a TPU VM's metadata server, as text and as JSON, and facts that a host publishes."""
 
 from __future__ import annotations
 
+import json
+import stat
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tpuctl.accelerators import accelerator
-from tpuctl.sim.hosts.metadata.server import Instance, client_machine_tree, host_bounds, metadata_tree
-from tpuctl.sim.records import Host, Notices
+from tpuctl.sim.hosts.metadata.server import (
+    GuestAttributes,
+    Instance,
+    as_json,
+    client_machine_tree,
+    etag,
+    flat,
+    host_bounds,
+    is_directory,
+    listing,
+    metadata_tree,
+    text,
+    walk,
+)
+from tpuctl.sim.records import GuestAttribute, Host, Notices
 from tpuctl.sim.token_server import project_number, service_account, stable_number
 
 ZONE = "projects/p/locations/us-central2-b"
@@ -157,3 +173,149 @@ def test_a_machine_outside_the_slices_has_the_projects_account() -> None:
         "project": {"attributes": {}, "numeric-project-id": NUMBER, "project-id": "p"},
         "universe": {"universe-domain": "googleapis.com"},
     }
+
+
+TREE: dict[str, Any] = {
+    "instance": {
+        "attributes": {"ssh-keys": "k", "my-own-Name": "v"},
+        "machine-type": "m",
+        "id": 7,
+        "network-interfaces": [{"access-configs": [{"external-ip": "e"}], "ip": "1"}, {"ip": "2"}],
+        "service-accounts": {"a-b@c-d": {"aliases": ["default", "other"]}},
+        "tags": [],
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("names", "value"),
+    [
+        ([], TREE),
+        (["instance", "id"], 7),
+        (["instance", "network-interfaces", "1", "ip"], "2"),
+        (["instance", "network-interfaces", "0", "access-configs", "0", "external-ip"], "e"),
+        (["instance", "tags"], []),
+    ],
+)
+def test_a_path_leads_to_a_value(names: list[str], value: Any) -> None:
+    assert walk(TREE, names) == value
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["none"], ["instance", "id", "x"], ["instance", "tags", "0"], ["instance", "network-interfaces", "2"]],
+)
+def test_other_paths_lead_nowhere(names: list[str]) -> None:
+    with pytest.raises(KeyError):
+        walk(TREE, names)
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        ({}, True),
+        ({"a": 1}, True),
+        ([{"a": 1}], True),
+        ([], False),
+        (["a"], False),
+        ("a", False),
+        (1, False),
+        (["a", {}], True),
+    ],
+)
+def test_what_has_entries_is_a_directory(node: Any, expected: bool) -> None:
+    assert is_directory(node) is expected
+
+
+def test_a_directory_lists_its_entries() -> None:
+    assert listing(TREE) == "instance/\n"
+    assert listing(TREE["instance"]) == (
+        "attributes/\nmachine-type\nid\nnetwork-interfaces/\nservice-accounts/\ntags\n"
+    )
+    assert listing(TREE["instance"]["network-interfaces"]) == "0/\n1/\n"
+
+
+def test_a_directory_as_text() -> None:
+    assert flat(TREE["instance"]) == (
+        "attributes/ssh-keys k\n"
+        "attributes/my-own-Name v\n"
+        "machine-type m\n"
+        "id 7\n"
+        "network-interfaces/0/access-configs/0/external-ip e\n"
+        "network-interfaces/0/ip 1\n"
+        "network-interfaces/1/ip 2\n"
+        "service-accounts/a-b@c-d/aliases default\nother\n"
+        "tags \n"
+    )
+    assert (text(["a", "b"]), text(7), text("x"), text([])) == ("a\nb", "7", "x", "")
+
+
+def test_a_directory_as_json_has_googles_names() -> None:
+    assert json.loads(as_json(TREE, [])) == {
+        "instance": {
+            "attributes": {"ssh-keys": "k", "my-own-Name": "v"},
+            "machineType": "m",
+            "id": 7,
+            "networkInterfaces": [{"accessConfigs": [{"externalIp": "e"}], "ip": "1"}, {"ip": "2"}],
+            "serviceAccounts": {"a-b@c-d": {"aliases": ["default", "other"]}},
+            "tags": [],
+        }
+    }
+
+
+@pytest.mark.parametrize("place", ["attributes", "guest-attributes"])
+def test_names_that_are_the_users_stay_as_they_are(place: str) -> None:
+    own = {"my-namespace": {"my-key": "v"}}
+    assert json.loads(as_json(own, ["instance", place])) == own
+    assert json.loads(as_json({place: own}, ["instance"])).popitem()[1] == own
+    assert json.loads(as_json(own, ["instance"])) == {"myNamespace": {"myKey": "v"}}
+
+
+def test_a_tag_is_that_of_the_content() -> None:
+    assert etag({"a": 1, "b": 2}) == etag({"b": 2, "a": 1})
+    assert len({etag(value) for value in ({"a": 1}, {"a": 2}, {"b": 1}, "a", ["a"], 1, "1")}) == 7
+    assert len(etag("a")) == 16
+
+
+@pytest.fixture
+def guest(tmp_path: Path) -> GuestAttributes:
+    return GuestAttributes(tmp_path / "guest.json")
+
+
+def test_attributes_are_kept_in_a_private_file_in_the_order_of_writing(
+    guest: GuestAttributes, tmp_path: Path
+) -> None:
+    assert (guest.tree(), guest.items()) == ({}, [])
+    for namespace, key, value in (("b", "2", "x"), ("a", "1", "y"), ("b", "1", "z"), ("b", "2", "w")):
+        guest.put(namespace, key, value)
+    assert guest.items() == [
+        GuestAttribute("b", "2", "w"),
+        GuestAttribute("b", "1", "z"),
+        GuestAttribute("a", "1", "y"),
+    ]
+    path = tmp_path / "guest.json"
+    assert json.loads(path.read_text()) == {"b": {"2": "w", "1": "z"}, "a": {"1": "y"}}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert GuestAttributes(path).tree() == guest.tree()
+
+
+def test_what_is_published_takes_the_place_of_its_namespaces_alone(guest: GuestAttributes) -> None:
+    guest.put("hostkeys", "ssh-rsa", "old")
+    guest.put("run", "state", "READY")
+    guest.publish({"hostkeys": {"ssh-ed25519": "new"}, "guestInventory": {"Hostname": "h"}})
+    assert guest.tree() == {
+        "hostkeys": {"ssh-ed25519": "new"},
+        "run": {"state": "READY"},
+        "guestInventory": {"Hostname": "h"},
+    }
+
+
+def test_a_namespace_goes_with_its_last_attribute(guest: GuestAttributes) -> None:
+    for key in ("state", "step"):
+        guest.put("run", key, "")
+    assert [guest.delete("run", "none"), guest.delete("none", "state")] == [False, False]
+    assert guest.delete("run", "state")
+    assert guest.tree() == {"run": {"step": ""}}
+    assert guest.delete("run", "step")
+    assert not guest.delete("run", "step")
+    assert guest.tree() == {}

@@ -1,7 +1,11 @@
-"""API v2alpha1 through its own official client: its own methods and fields, and resources of v2."""
+"""API v2alpha1 through its own official client: its own methods and fields, and resources of v2.
+
+The official asynchronous clients, of both versions.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import grpc
@@ -9,6 +13,10 @@ import pytest
 import requests
 from google.api_core import exceptions
 from google.cloud import tpu_v2, tpu_v2alpha1
+from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcAsyncIOTransport
+from google.cloud.tpu_v2alpha1.services.tpu.transports import (
+    TpuGrpcAsyncIOTransport as AlphaGrpcAsyncIOTransport,
+)
 from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport
 
 from tests.sim.tpu.api import POLLING, Api
@@ -212,3 +220,69 @@ def test_rest_has_the_same_paths_and_what_gcloud_adds(api: Api) -> None:
     answer = requests.post(f"{base}/queuedResources?queuedResourceId=r", json=body, timeout=60)
     assert answer.status_code == 400
     assert "FLEX_START cannot be combined with spot" in answer.json()["error"]["message"]
+
+
+DIRECTLY = [("grpc.enable_http_proxy", 0)]
+VERSIONS = {
+    "v2": (tpu_v2, TpuGrpcAsyncIOTransport, "multislice_params"),
+    "v2alpha1": (tpu_v2alpha1, AlphaGrpcAsyncIOTransport, "multi_node_params"),
+}
+
+
+async def ended(client: Any, operation: Any) -> None:
+    """Wait for an operation; its own waiting starts with a pause of a second."""
+    while not (await client.get_operation({"name": operation.operation.name})).done:
+        await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_asynchronous_client_sees_a_node_through_its_life(api: Api, version: str) -> None:
+    module, transport, _ = VERSIONS[version]
+
+    async def story() -> None:
+        async with grpc.aio.insecure_channel(api.grpc_address, options=DIRECTLY) as channel:
+            client = module.TpuAsyncClient(transport=transport(channel=channel))
+            node = module.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
+            creating = await client.create_node(parent=PARENT, node_id="one", node=node)
+            assert (await creating.result()).state == module.Node.State.READY
+            await ended(client, await client.stop_node(request={"name": NODE}))
+            await ended(client, await client.start_node(request={"name": NODE}))
+            relabelled = module.Node(name=NODE, labels={"a": "b"})
+            await ended(client, await client.update_node(node=relabelled, update_mask="labels"))
+            pager = await client.list_nodes(parent=PARENT)
+            assert [dict(node.labels) async for node in pager] == [{"a": "b"}]
+            await ended(client, await client.delete_node(name=NODE))
+            with pytest.raises(exceptions.NotFound):
+                await client.get_node(name=NODE)
+            pager = await client.list_accelerator_types(parent=PARENT)
+            types = [accelerator.type_ async for accelerator in pager]
+            assert "v3-8" in types
+            assert (await client.list_locations({"name": "projects/rehearsal"})).locations
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_asynchronous_client_queues_and_deletes_with_force(api: Api, version: str) -> None:
+    module, transport, several = VERSIONS[version]
+
+    async def story() -> None:
+        async with grpc.aio.insecure_channel(api.grpc_address, options=DIRECTLY) as channel:
+            client = module.TpuAsyncClient(transport=transport(channel=channel))
+            node = module.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
+            spec = {"parent": PARENT, "node": node, several: {"node_count": 2}}
+            queued = module.QueuedResource(tpu={"node_spec": [spec]})
+            request = {"parent": PARENT, "queued_resource_id": "q", "queued_resource": queued}
+            await client.create_queued_resource(request=request)
+            queued = await client.get_queued_resource(name=NAME)
+            while queued.state.state != module.QueuedResourceState.State.ACTIVE:
+                await asyncio.sleep(0.005)
+                queued = await client.get_queued_resource(name=NAME)
+            pager = await client.list_queued_resources(parent=PARENT)
+            assert [listed.name async for listed in pager] == [NAME]
+            await ended(client, await client.reset_queued_resource(request={"name": NAME}))
+            deletion = {"name": NAME, "force": True}
+            await ended(client, await client.delete_queued_resource(request=deletion))
+            assert api.world.idle()
+
+    asyncio.run(story())
