@@ -170,6 +170,7 @@ def test_an_exception_of_the_callback_in_the_middle_of_up_is_raised(client: Clie
     assert [node.name for node in client.nodes()] == ["n1"]
 
 
+@pytest.mark.daily
 @pytest.mark.usefixtures("no_thread_is_left")
 def test_an_exception_of_the_callback_in_a_copy_is_raised(client: Client) -> None:
     client.up("v3-8", name="n1")
@@ -244,6 +245,7 @@ def test_a_signal_handler_may_stop_a_call_whatever_it_interrupts() -> None:
     assert not thread.is_alive()
 
 
+@pytest.mark.daily
 def test_threads_share_a_client(client: Client, script: Path) -> None:
     def outcome(name: str) -> str:
         client.up("v3-8", name=name)

@@ -398,6 +398,7 @@ def test_a_proxy_of_the_users_is_not_asked_for_loopback(simulator, monkeypatch: 
     cloud.close()
 
 
+@pytest.mark.daily
 @pytest.mark.parametrize(
     ("resource", "location"),
     [

@@ -140,6 +140,7 @@ def walk_all(folder: Path, seeds: range) -> None:
         assert steps.error == "", (seed, steps.moves)
 
 
+@pytest.mark.daily
 def test_nothing_is_left_that_ls_does_not_list(home: Path, tmp_path: Path) -> None:
     walk_all(tmp_path, range(10))
 
@@ -151,6 +152,7 @@ def test_nothing_is_left_after_hundreds_of_walks(home: Path, tmp_path: Path, beg
     walk_all(tmp_path, range(begin, begin + 66))
 
 
+@pytest.mark.daily
 def test_a_seed_always_gives_the_same_walk(home: Path, tmp_path: Path) -> None:
     walks = []
     for name in ("first", "second"):

@@ -55,6 +55,7 @@ def test_it_trains_the_digits(simulator: RunningSimulator, home: Path) -> None:
 sweep = recipe("sweep")
 
 
+@pytest.mark.daily
 def test_each_rate_trains_on_a_tpu_of_its_own(home: Path, tpu_simulator_environment: Simulator) -> None:
     with tpuctl.Client() as client:
         losses = sweep.sweep(client)
@@ -83,6 +84,7 @@ while not os.path.exists(os.environ["MARK"]):
 """
 
 
+@pytest.mark.daily
 def test_enter_ends_the_wait_and_not_the_run(
     simulator: RunningSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

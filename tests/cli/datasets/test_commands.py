@@ -357,6 +357,7 @@ def test_a_plan_says_what_the_ids_are_made_of(tpuctl: Tpuctl, reviews: str) -> N
     assert plan["tokens"] == {"kind": "words", "length": 4, "wanted": 6, "text": "text", "entries": 6}
 
 
+@pytest.mark.daily
 def test_the_dataset_is_described_and_its_ids_are_shown_as_words(
     tpuctl: Tpuctl, uploaded: CommandResult
 ) -> None:

@@ -86,6 +86,7 @@ def test_every_number_is_that_of_the_dataset(tpuctl: Tpuctl, simulator: RunningS
     }  # fmt: skip
 
 
+@pytest.mark.daily
 def test_one_record_is_not_several(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
     Path("a.csv").write_text("size,label\n1,x\n")
     Path("b.csv").write_text("size,label\n1,x\n2,x\n")

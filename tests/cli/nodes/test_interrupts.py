@@ -172,6 +172,7 @@ def test_up_writes_the_node_to_stdout_and_the_plan_to_stderr(
     assert result.err.splitlines()[-2].startswith("Next: tpuctl submit")
 
 
+@pytest.mark.daily
 def test_down_writes_what_it_deletes_to_stderr_and_nothing_to_stdout(tpuctl: Tpuctl, node: str) -> None:
     declined = tpuctl("down")
     assert (declined.code, declined.out) == (10, "")

@@ -349,6 +349,7 @@ def wait_until_queued(simulator: RunningSimulator, zones: int) -> None:
     poll(lambda: len(queued(simulator)) == zones or None, awaiting="the candidates", timeout=60)
 
 
+@pytest.mark.daily
 def test_the_zone_with_capacity_wins_and_the_others_are_cancelled(
     tpuctl: Tpuctl, simulator: RunningSimulator
 ) -> None:
@@ -359,6 +360,7 @@ def test_the_zone_with_capacity_wins_and_the_others_are_cancelled(
     assert (nodes(simulator), queued(simulator)) == ([B], [B])
 
 
+@pytest.mark.daily
 def test_where_all_have_capacity_one_stays(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
     result = tpuctl(*RACE)
     assert result.code == 0, result.err

@@ -81,6 +81,7 @@ def make(simulator: RunningSimulator, place: str, **fields: object) -> str:
     return f"{url}/{fields['name']}"
 
 
+@pytest.mark.daily
 def test_everything_that_bills_is_listed_whoever_made_it(simulator: RunningSimulator, tpuctl: Tpuctl) -> None:
     assert tpuctl("up", "v3-8", "--name", "n1", "--data-disk", "data", "--yes").code == 0
     assert tpuctl("up", "v2-8", "--zone", "us-central1-b", "--name", "stopped", "--yes").code == 0

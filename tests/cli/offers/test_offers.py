@@ -260,6 +260,7 @@ def test_types_have_their_facts(tpuctl: Tpuctl) -> None:
     assert ["v3-8", "v3", "4", "8", "1", "2x2", "API, catalogue", ZONE] in lines
 
 
+@pytest.mark.daily
 def test_a_line_names_four_zones_and_the_number_of_the_others(tpuctl: Tpuctl) -> None:
     rows = {row["type"]: row["zones"] for row in tpuctl("types", "--json").json["types"]}
     table = tpuctl("types")

@@ -158,6 +158,7 @@ def run_facts(result: CommandResult) -> dict[str, tuple[str, str]]:
     return {fact["name"]: (fact["value"], fact["from"]) for fact in result.json["run"]["facts"]}
 
 
+@pytest.mark.daily
 def test_what_was_asked_and_what_is_known_is_shown_with_its_source(tpuctl: Tpuctl, failed: str) -> None:
     known = run_facts(tpuctl("describe", failed, "--json"))
     assert known["command"] == ("job.py --rate 0.1", "run.json")
@@ -183,6 +184,7 @@ def test_the_table_ends_with_the_next_command(tpuctl: Tpuctl, failed: str) -> No
     assert shown.err.splitlines()[-1] == "Next: tpuctl logs r1 --tail 20"
 
 
+@pytest.mark.daily
 def test_a_run_that_goes_on_is_followed(tpuctl: Tpuctl, bucket: Bucket) -> None:
     write_run(bucket)
     tell(bucket, "r1", *(replace(STATUS, worker=worker, state=RUNNING, pid=7) for worker in range(3)))

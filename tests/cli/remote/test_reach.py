@@ -250,6 +250,7 @@ def inside(home: Path, tmp_path: Path) -> Iterator[RunningSimulator]:
     running.close()
 
 
+@pytest.mark.daily
 def test_the_whole_job_on_hosts_without_external_addresses(inside: RunningSimulator, tpuctl: Tpuctl) -> None:
     assert tpuctl("up", "v3-32", "--name", "n1", "--framework", "jax", "--yes").code == 0
     assert tunnels(inside) == 4

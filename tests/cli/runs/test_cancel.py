@@ -164,6 +164,7 @@ def test_a_run_whose_submission_was_killed_is_replaced_at_once(
 HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\nimport sys, time\n'
 
 
+@pytest.mark.daily
 def test_runs_are_waited_for_and_followed(
     tpuctl: Command, node: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

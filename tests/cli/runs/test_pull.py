@@ -308,6 +308,7 @@ def test_checkpoints_are_counted_and_five_that_are_not_complete_are_named(show: 
     ]
 
 
+@pytest.mark.daily
 @pytest.mark.parametrize(("number", "count"), [(1, "1 object"), (2, "2 objects")])
 def test_a_copy_without_all_objects_ends_with_4(show: Show, number: int, count: str) -> None:
     refused = tuple(Refusal(f"outputs/.{name}", "is a hidden file") for name in "ab"[:number])
@@ -388,6 +389,7 @@ def test_the_rest_is_fetched_and_the_exit_code_says_that_it_is_not_all(
     assert f"where  {hostile_run}" in result.out, "what was fetched is shown, too"
 
 
+@pytest.mark.daily
 def test_the_json_form_has_both_result_and_error(tpuctl: Command, bucket: Bucket, hostile_run: str) -> None:
     put_file(bucket, f"runs/{hostile_run}/.envrc")
     result = tpuctl("pull", "--json")

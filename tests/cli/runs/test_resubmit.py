@@ -205,6 +205,7 @@ def upload(tpuctl: Tpuctl, text: str) -> None:
     assert uploaded.code == 0, uploaded.err
 
 
+@pytest.mark.daily
 @pytest.mark.usefixtures("node")
 def test_the_data_has_to_be_what_the_run_read(tpuctl: Tpuctl, bucket: Bucket) -> None:
     upload(tpuctl, "a,b\n1,2\n3,4\n")
@@ -231,6 +232,7 @@ def test_the_data_has_to_be_what_the_run_read(tpuctl: Tpuctl, bucket: Bucket) ->
     assert StoredRun(bucket, "r3").record.dataset == StoredRun(bucket, "r1").record.dataset
 
 
+@pytest.mark.slow
 def test_a_busy_tpu_is_told_with_the_command_that_waits(tpuctl: Tpuctl, node: str, bucket: Bucket) -> None:
     Path("job.py").write_text(f"{HEADER}import time\ntime.sleep(600)\n")
     assert tpuctl("submit", "job.py", "--name", "r1").code == 0

@@ -106,6 +106,7 @@ def test_a_notebook_comes_back_with_its_outputs(
     assert last["outputs"][0]["data"] == {"text/plain": "'7'"}
 
 
+@pytest.mark.daily
 def test_it_arrives_whole_and_is_sent_once(
     tpuctl: Callable[..., CommandResult], node: str, bucket: Bucket
 ) -> None:
@@ -131,6 +132,7 @@ def test_it_arrives_whole_and_is_sent_once(
     assert [item.content for item in bucket.objects("bundles/")] == [stored.content]
 
 
+@pytest.mark.daily
 @pytest.mark.parametrize("option", ["--dry-run", "--name=r1"])
 def test_more_than_the_limit_is_refused_before_anything_is_sent(
     tpuctl: Callable[..., CommandResult], node: str, bucket: Bucket, option: str

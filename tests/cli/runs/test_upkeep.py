@@ -331,6 +331,7 @@ def test_a_removal_has_every_field(tpuctl: Command, ended_runs: Bucket) -> None:
     assert empty.err.splitlines()[-1] == "Next: tpuctl submit SCRIPT"
 
 
+@pytest.mark.daily
 def test_a_copy_and_its_check_have_every_field(tpuctl: Command, ended_runs: Bucket) -> None:
     pulled = tpuctl("pull", "r1", "--to", "copy", "--json").json
     fields = "schema run folder files bytes kept uncommitted checkpoints unfinished incomplete refused ended"

@@ -366,6 +366,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.daily
 @given(STEPS)
 def test_the_relay_gets_every_byte_once_wherever_connections_are_lost(
     steps: list[tuple[str, object]],

@@ -157,6 +157,7 @@ def test_a_policy_that_forbids_guest_attributes_is_said_with_what_bills_and_the_
     assert tpuctl("exec", "n1", "--host-keys", "first-contact", "--", "echo", "here").out.endswith("here\n")
 
 
+@pytest.mark.daily
 @pytest.mark.usefixtures("_forbidden")
 def test_another_key_than_that_of_the_first_contact_is_refused(
     tpuctl: Tpuctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -130,6 +130,7 @@ def verdicts(survey: Survey, files: Listing) -> dict[str, str]:
     return {name: f"bad: {kind.bad}" if kind.bad else ", ".join(kind.changes) for name, kind in kinds.items()}
 
 
+@pytest.mark.daily
 def test_every_file_gets_the_verdict_of_its_header(zoo: Path) -> None:
     files = listing(LocalTree(zoo))
     reports: list[tuple[int, int]] = []

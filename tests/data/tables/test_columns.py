@@ -322,6 +322,7 @@ def row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_files, "split_cells", lambda *arguments: None)
 
 
+@pytest.mark.daily
 def test_hostile_tables_are_read_as_row_by_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "rows.csv"
     at_once = []

@@ -239,6 +239,7 @@ def remove(bucket: Bucket, file: str) -> None:
     bucket.remove(stored)
 
 
+@pytest.mark.daily
 @pytest.mark.parametrize("deep", [False, True])
 def test_every_file_is_counted_once_up_to_the_last(bucket: Bucket, uploaded: Manifest, deep: bool) -> None:
     reports: list[tuple[int, int]] = []

@@ -189,6 +189,7 @@ def hidden(text: str) -> str:
     return text
 
 
+@pytest.mark.daily
 def test_an_upload_sends_the_requests_of_its_dry_run(
     bucket: Bucket, sent: list[HttpRequest], pictures: Path
 ) -> None:

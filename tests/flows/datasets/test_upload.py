@@ -373,6 +373,7 @@ def test_a_version_with_other_content_is_refused_with_a_hint() -> None:
     assert error.hint == "Give the new one another number with --version."
 
 
+@pytest.mark.daily
 def test_of_two_uploads_at_once_one_wins_and_the_other_says_so(bucket: Bucket, pictures: Path) -> None:
     """Both are past their own look for a dataset when either begins to send."""
     results: dict[int, object] = {}
@@ -405,6 +406,7 @@ def test_of_two_uploads_at_once_one_wins_and_the_other_says_so(bucket: Bucket, p
     assert exists(bucket)
 
 
+@pytest.mark.daily
 def test_two_uploads_of_the_same_at_once_both_succeed(bucket: Bucket, pictures: Path) -> None:
     results: list[object] = []
 

@@ -169,6 +169,7 @@ def job(node: str) -> str:
     return "job.py"
 
 
+@pytest.mark.daily
 def test_submit_records_the_price_that_is_known_and_asks_nobody(
     tpuctl: Command, job: str, bucket: Bucket, simulator: RunningSimulator
 ) -> None:

@@ -267,6 +267,7 @@ def test_a_state_file_that_is_not_text_commits_nothing(bucket: Bucket) -> None:
     assert split(bucket) == ([f"{FOLDER}checkpoint"], files_of("ckpt-1"))
 
 
+@pytest.mark.daily
 @pytest.mark.parametrize(
     ("files", "reason"),
     [

@@ -357,6 +357,7 @@ def check(simulator: RunningSimulator, killed_run: StoredRun, folder: Path, mome
     assert not (folder / STAGING).exists()
 
 
+@pytest.mark.daily
 def test_the_next_completes_it(simulator: RunningSimulator, killed_run: StoredRun, tmp_path: Path) -> None:
     check(simulator, killed_run, tmp_path / "r1", [3, 8, 16])
 

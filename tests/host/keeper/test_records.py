@@ -94,6 +94,7 @@ def keeper(keepers: Keepers, tpuctl: Command, monkeypatch: pytest.MonkeyPatch) -
     return Keeper(MetadataServer(), list, 1.0)
 
 
+@pytest.mark.daily
 def test_its_own_is_deleted(keeper: Keeper, keepers: Keepers) -> None:
     keeper.look()
     keepers.wait_for_end()
@@ -148,6 +149,7 @@ def test_workers_that_must_not_be_seen_count_as_used_until_the_keeper_started(
     assert keeper._last_uses() == [keeper._started]
 
 
+@pytest.mark.daily
 def test_a_token_that_is_refused_is_renewed(keeper: Keeper, simulator) -> None:
     token = keeper._api._token
     fault = simulator.faults.add("error", method="GetNode", code="UNAUTHENTICATED", count=1)

@@ -217,6 +217,7 @@ def compute(site: Site) -> Iterator[Any]:
         yield discovery.build("compute", "v1", http=http, client_options=options, cache_discovery=False)
 
 
+@pytest.mark.daily
 def test_a_project_has_no_instances(site: Site, compute: Any) -> None:
     site.create("one")
     instances = compute.instances()

@@ -349,6 +349,7 @@ def test_a_range_without_a_byte_of_the_object_cannot_be_satisfied(header: str, s
     assert (raised.value.status, raised.value.message) == (416, "The requested range cannot be satisfied.")
 
 
+@pytest.mark.daily
 @pytest.mark.parametrize(
     ("start", "end", "sizes"),
     [

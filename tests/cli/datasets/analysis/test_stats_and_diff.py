@@ -66,6 +66,7 @@ def test_stats_has_values_for_normalisation_and_names_a_leak(tpuctl: Command, tr
     assert "Next: tpuctl data describe pets/1.0.0" in text.err
 
 
+@pytest.mark.daily
 @pytest.mark.usefixtures("simulator")
 def test_stats_of_a_sample_say_so(tpuctl: Command) -> None:
     numbers = np.random.default_rng(0).normal(5, 2, 50)
@@ -164,6 +165,7 @@ def show_stats(tpuctl: Tpuctl, rows: str, monkeypatch: pytest.MonkeyPatch) -> Ca
     return shown
 
 
+@pytest.mark.daily
 def test_every_figure_is_shown(show_stats: Callable[..., CommandResult]) -> None:
     result = show_stats(FOUND)
     lines = [line.rstrip() for line in result.out.splitlines()]
@@ -320,6 +322,7 @@ def test_facts_and_records_are_tables(show_diff: Callable[..., CommandResult]) -
     assert result.err.splitlines()[-1] == "Next: tpuctl data stats rows/2.0.0"
 
 
+@pytest.mark.daily
 def test_without_other_facts_there_are_the_records_alone(show_diff: Callable[..., CommandResult]) -> None:
     assert cells(show_diff(DatasetDiff(A, B, (), RECORDS)).out)[0] == ["RECORDS", "COUNT", "SUCH AS"]
     same = show_diff(DatasetDiff(A, B, (), NO_DIFFERENCE))

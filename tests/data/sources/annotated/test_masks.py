@@ -91,6 +91,7 @@ def test_folders_of_classes_are_no_masks(tmp_path: Path) -> None:
     assert read(tmp_path).kind == "images"
 
 
+@pytest.mark.daily
 def test_a_thousand_masks_are_found_beside_a_thousand_pictures(tmp_path: Path) -> None:
     data = write_image(tmp_path / "images" / "a.png").read_bytes()
     mask = write_mask(tmp_path / "masks" / "a.png").read_bytes()

@@ -260,6 +260,7 @@ def test_a_sample_that_is_killed_at_any_file_is_completed_by_the_next(
         assert below(folder) == below(tmp_path / "complete")
 
 
+@pytest.mark.daily
 def test_another_sample_after_a_kill_leaves_no_mixture(
     sampler: Sampler, look: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -153,6 +153,7 @@ assert counts == [20] * 240, len(counts)
 """
 
 
+@pytest.mark.daily
 def test_threads_may_read_the_imports_of_scripts_at_once() -> None:
     """Python 3.11 counts the levels of all threads together, and raises SystemError where they differ."""
     ended = subprocess.run([sys.executable, "-c", AT_ONCE], capture_output=True, text=True, check=False)

@@ -192,6 +192,7 @@ storage.Client().bucket(bucket).blob(f"{folder}/weights.npy").upload_from_string
 """
 
 
+@pytest.mark.daily
 def test_it_has_seeds_packages_and_results(
     tpuctl: Callable[..., CommandResult], bucket: Bucket, node: str
 ) -> None:

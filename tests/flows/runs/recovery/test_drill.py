@@ -316,6 +316,7 @@ def check(told: dict[str, object], kind: str, outcome: str) -> None:
     assert str(told["begun"]) <= str(told["restarted"]) <= str(told["next_step"])
 
 
+@pytest.mark.daily
 def test_a_preemption_is_recovered_and_its_cost_is_told(tpuctl: Tpuctl, run: StoredRun) -> None:
     dry = tpuctl("drill", "r1", "--dry-run", "--json").json["requests"]
     assert [(each["method"], each["body"]) for each in dry] == [("SIMULATOR", "preemption")]

@@ -195,6 +195,7 @@ def test_it_is_there_when_the_last_word_is(host: Host, script: str) -> None:
     assert recorded(host).image["msgspec"]
 
 
+@pytest.mark.daily
 def test_a_script_that_did_not_start_has_imported_nothing(host: Host) -> None:
     host.start("print('never')", setup="exit 3")
     assert host.finished().error

@@ -376,6 +376,7 @@ def test_a_report_has_32_mib_at_most() -> None:
     assert reporting.LARGEST_FILE == 32 << 20
 
 
+@pytest.mark.daily
 @pytest.mark.parametrize(
     ("name", "kind"),
     [

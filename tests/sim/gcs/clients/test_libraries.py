@@ -230,6 +230,7 @@ def test_tensorflows_own_file_system(
         assert ended.stdout.endswith("done\n")
 
 
+@pytest.mark.daily
 def test_many_files_go_up_and_come_down(bucket: storage.Bucket, tmp_path: Path) -> None:
     source, target = tmp_path / "up", tmp_path / "down"
     source.mkdir()

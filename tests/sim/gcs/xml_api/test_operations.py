@@ -59,6 +59,7 @@ def names(bucket: storage.Bucket) -> list[str]:
     return names
 
 
+@pytest.mark.daily
 @pytest.mark.parametrize("size", [1, 2, 1000])
 @pytest.mark.parametrize("version", ["1", "2"])
 def test_a_listing_continues_where_its_page_ended(
@@ -206,6 +207,7 @@ class Upload:
         return self._http.post(self.url, params={"uploadId": self.id}, data=body, headers=headers)
 
 
+@pytest.mark.daily
 def test_parts_come_together_in_any_order_and_the_last_of_a_number_counts(
     gcs: RunningGcs, http: requests.Session
 ) -> None:
