@@ -166,7 +166,7 @@ READERS = {
     "tpuctl/host/worker/main.py": {"json.load"},  # what a run's own files say, on its host
     "tpuctl/host/worker/peers.py": {"json.loads"},
     "tpuctl/host/worker/records.py": {"json.load", "json.loads"},
-    "tpuctl/host/worker/resumption.py": {"json.loads"},  # test_successor.py
+    "tpuctl/host/worker/resumption.py": {"json.loads"},  # tests/host/worker/resumption/test_next_attempt.py
     "tpuctl/host/worker/reporting.py": {"json.loads"},  # tests/host/worker/reporting/test_status.py
 }
 NO_RECORDS = {
