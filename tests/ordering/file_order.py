@@ -23,7 +23,7 @@ DAILY = 0.8
 """Seconds of a file that `make test` runs, besides its first test."""
 FIRST = 6.0
 """Seconds from which a test is left to test-all even if it is the first or the quickest of its file."""
-LONG = 1.0
+LONG = 2.0
 """Seconds of a file that `make test-fast` leaves out."""
 SHORTEST = 0.5
 """Seconds of what is written down."""
