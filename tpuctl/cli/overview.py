@@ -17,16 +17,12 @@ from tpuctl.cli.nodes.table import note_unlisted, overview_fields, overview_tabl
 from tpuctl.cli.session import Session, with_session
 from tpuctl.client.nodes import overview as calls
 from tpuctl.client.nodes.overview import Description
-from tpuctl.client.runs import steps
 from tpuctl.display import Fact
 from tpuctl.errors import BucketMissingError, ConfigError, DeadlineError, NotFoundError, TpuctlError
 from tpuctl.flows.nodes.lookup import Inventory
 from tpuctl.flows.overview.story import Difference, Key, Snapshot, differences, snapshots, tell
 from tpuctl.flows.overview.views import KeeperNotes, Overview
-from tpuctl.flows.runs import outcome
-from tpuctl.flows.runs.description import find_described
 from tpuctl.flows.runs.evidence.witnesses import RecordMissingError
-from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.runs import NAME as RUN_NAME
 
 INTERVAL = 5.0
@@ -186,6 +182,11 @@ def _run(session: Session, name: str, *, is_needed: bool, missing: TpuctlError |
 
     Raises the error of the TPU's look-up, which is `missing`, if there is neither.
     """
+    from tpuctl.client.runs import steps
+    from tpuctl.flows.runs import outcome
+    from tpuctl.flows.runs.description import find_described
+    from tpuctl.flows.runs.stored_run import StoredRun
+
     try:
         if not RUN_NAME.fullmatch(name):
             raise NotFoundError(f"There is no run '{name}'.")

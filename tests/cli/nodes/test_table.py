@@ -90,7 +90,7 @@ class Prices:
 
 
 def session(price: Price = PRICE, *, as_json: bool = False) -> Any:
-    return SimpleNamespace(as_json=as_json, now=NOW, prices=Prices(price))
+    return SimpleNamespace(as_json=as_json, time=NOW, prices=Prices(price))
 
 
 class Shown:

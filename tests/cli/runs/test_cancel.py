@@ -189,7 +189,7 @@ def test_runs_are_waited_for_and_followed(
         return real(*arguments, **{**options, "sleep": interrupt})  # type: ignore[arg-type]
 
     real = following.follow
-    monkeypatch.setattr("tpuctl.client.runs.following.follow", follow)
+    monkeypatch.setattr("tpuctl.cli.runs.logs.follow_lines", follow)
     left = tpuctl("submit", "long.py", "--name", "r3", "-a")
     assert left.code == 130
     assert "Interrupted; run 'r3' goes on." in left.err
