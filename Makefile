@@ -28,7 +28,7 @@ daily: .venv/ready
 # the matrices of faults wait more than they compute
 every: PROCESSES = $$(n=$$((3 * $$(getconf _NPROCESSORS_ONLN))); echo $$((n < 12 ? n : 12)))
 every: .venv/ready
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --processes $(PROCESSES) -m "not network"
+	TPUCTL_FUZZ_SECONDS=$${TPUCTL_FUZZ_SECONDS:-60} PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --processes $(PROCESSES) -m "not network"
 
 accept-terraform: .venv/ready  ## record the plans of terraform/ anew, unless they break a law: look at the difference in git
 	$(BIN)/python -m tests.terraform.plans.record --accept

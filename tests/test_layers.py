@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -33,6 +34,7 @@ LAYERS = {
     "testing": {"errors", "facts", "sim"},
     "guest": set(),
 }
+NAMED_FILE = re.compile(r"(?<![\w/.-])(?:[a-z_]+/)*[a-z_]+\.py\b")
 TOP = {"__main__.py": "cli", "__init__.py": "public"}
 """Files of the top package that may import what is above the facts; `public` has the names of the API."""
 RECORDS = {
@@ -251,3 +253,20 @@ def test_jobs_know_nothing_of_the_simulator() -> None:
         text = job.read_text().lower()
         assert "tpuctl_sim" not in text
         assert "simulat" not in text
+
+
+def test_files_that_docstrings_and_comments_name_exist() -> None:
+    """Those of the package: with one of its folders, or in the docstring of a folder."""
+    files = {path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*.py")}
+    folders = {part for file in files for part in file.split("/")[:-1]}
+    wrong = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        text = path.read_text()
+        named = NAMED_FILE.findall(text)
+        where = ast.get_docstring(ast.parse(text)) or "" if path.name == "__init__.py" else ""
+        chosen = [name for name in named if name.partition("/")[0] in folders and "/" in name]
+        for name in (*chosen, *NAMED_FILE.findall(where)):
+            if not any(f"/{file}".endswith(f"/{name}") for file in files):
+                wrong.append(f"{path.relative_to(ROOT)}: {name}")
+    assert len(files) > 300
+    assert wrong == []

@@ -2,7 +2,7 @@
 
     TPUCTL_FUZZ_SECONDS=120 python -m pytest tests/bucket_objects/test_fuzz.py -k much_of_anything
 
-tries new bytes of each record for two minutes. What fails is printed with a `@reproduce_failure` for `holds`.
+tries new bytes of each record for two minutes; `make test-all` does so for one. What fails is printed with a `@reproduce_failure` for `holds`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tpuctl import runs
 from tpuctl.bucket_objects import BadObjectError
 
 MANY = 300
-"""Examples of each kind in make test-all."""
+"""Examples of each kind at a time."""
 SECONDS = float(os.environ.get("TPUCTL_FUZZ_SECONDS", "0"))
 """For which so many are tried again and again."""
 

@@ -102,6 +102,42 @@ def untimed(result: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in result.items() if name not in speed}
 
 
+def test_a_language_model_has_the_same_losses_on_one_host_and_on_four(simulator: Any, tpuctl: Any) -> None:
+    arguments = ("--tokens", "words", "--vocabulary", "50", "--length", "14", "--file-format", "arrayrecord")
+    upload = tpuctl("data", "upload", "corpus", str(corpus(Path("texts"))), *arguments)
+    assert upload.code == 0, upload.err
+    shutil.copytree(JOBS / "with_jax", "with_jax", ignore=shutil.ignore_patterns("__pycache__"))
+    results = []
+    for kind in ("v5litepod-4", "v5litepod-16"):
+        up = tpuctl("up", kind, "--name", kind, "--framework", "jax", "--yes")
+        assert up.code == 0, up.err
+        options = (
+            "--tpu",
+            kind,
+            "--name",
+            f"on-{kind}",
+            "--",
+            "--epochs",
+            "4",
+            "--batch",
+            "16",
+            "--rate",
+            "0.01",
+        )
+        submit = tpuctl("submit", "with_jax/language_model.py", *options)
+        assert submit.code == 0, submit.err
+        logs = tpuctl("logs", "-f", f"on-{kind}")
+        assert logs.code == 0, logs.out[-3000:] + logs.err
+        assert tpuctl("pull", f"on-{kind}", "--to", kind).code == 0
+        (result,) = Path(kind).rglob("result.json")
+        results.append(json.loads(result.read_text()))
+        assert tpuctl("down", kind, "--yes").code == 0
+    first, second = results
+    assert (first["step"], second["step"]) == (6, 6)
+    for name in ("loss", "val_loss"):  # sums in another order, of numbers that were rounded to bfloat16
+        assert second[name] == pytest.approx(first[name], rel=0.02), name
+
+
 @pytest.mark.parametrize(("kind", "devices"), [("v5litepod-4", 4), ("v5litepod-16", 16)])
 def test_mnist_trains_on_one_host_or_four_from_and_to_the_bucket(
     simulator: Any, tpuctl: Any, kind: str, devices: int

@@ -5,15 +5,12 @@ The docstring of the package shows the way of a request by modules that exist.
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 
 from tests.sim.gcs.running_server import BUCKET, RunningGcs
-from tpuctl.sim import gcs
 
 LARGEST_JSON = 16 << 20
 LARGEST_XML = 4 << 20
@@ -165,10 +162,3 @@ def test_a_host_has_to_name_a_project_that_pays_where_requesters_pay(
     assert f"<Code>UserProjectMissing</Code><Message>{message}</Message>" in in_xml.text
     for paying in ({"headers": {**host, "X-Goog-User-Project": "p"}}, {"params": {"userProject": "p"}}, {}):
         assert http.get(f"{url}/o", **{"headers": host if paying else {}, **paying}).status_code == 200
-
-
-def test_every_module_that_the_docstring_names_exists() -> None:
-    folder = Path(gcs.__file__).parent
-    modules = re.findall(r"[\w/]+\.py", gcs.__doc__ or "")
-    assert len(modules) > 10
-    assert [module for module in modules if not (folder / module).exists()] == []

@@ -237,7 +237,7 @@ def _spawn(folder: SimulatorFolder, options: tuple[str, ...]) -> subprocess.Pope
             env={
                 **os.environ,
                 "LC_ALL": "C.UTF-8",
-            },  # see config/turkish_locale.py: too late in its own process
+            },  # see config/files.py: too late in its own process
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=stream,

@@ -1,4 +1,4 @@
-"""Defines the columns of a table: their types, inferred or given, and the conversion of a cell."""
+"""Defines the columns of a table and the conversion of a cell; csv_cells.py infers the type of texts."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ from tpuctl.host.worker.records import (
 from tpuctl.host.worker.signals import Signals
 
 CHUNK = 4 * 1024 * 1024
-"""Most bytes of one chunk."""
+"""Most bytes of one chunk, which is an object, and a `Piece` of records.py."""
 TEXT = "text/plain; charset=utf-8"
 SET = 32
 """Chunks that are joined into one object: the most that the service takes at once."""
@@ -413,7 +413,7 @@ LARGEST_FILE = 32 * 1024 * 1024
 
 
 def ship(bucket: gcs.Bucket, name: str, folder: str) -> None:
-    """Copy the finished files of `folder` to the bucket's folder `name`; files over LIMIT are skipped."""
+    """Copy the finished files of `folder` to the bucket's folder `name`; files over LARGEST_FILE are skipped."""
     files = _finished_files(folder)
     if not files:
         return

@@ -407,7 +407,7 @@ def _crontab(argument: str, text: bytes = b"") -> "subprocess.CompletedProcess[b
 
 
 SOON = 120.0
-"""Seconds within which an attempt that a reboot ended was lost at once, as in flows/runs/restarts.py."""
+"""Seconds within which an attempt that a reboot ended was lost at once, as in flows/runs/state.py."""
 MOST_LOST_AT_ONCE = 2
 """Attempts in a row: after these a watcher replaces the machine."""
 Start = Callable[[str], int]

@@ -2,7 +2,7 @@
 
 `world`: receives every call. `nodes`: a node's calls and operations, preemptions included.
 `queue`: how a queued resource becomes ACTIVE. `capacity`: quotas, stockouts, reservations.
-`state`: the records that all of them share. `state_machine`: which call each state allows.
+`state`: the records that all of them share, and which call each state allows.
 `api_errors`: every error in one table. `injected_faults`: injected errors and stockouts.
 """
 

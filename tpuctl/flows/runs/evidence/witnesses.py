@@ -143,7 +143,7 @@ for lock in glob.glob(os.path.expanduser("~/.tpuctl/runs/*/[0-9]*/lock")):
                 os.write(1, "{} {}\n".format(*folder.split("/")[-2:]).encode())
 """
 """For python3 on a host, which may have no program of tpuctl: names the runs that hold their locks there, as
-`worker/attempt_lock.py` does, and have not said their last word, or that it is refused."""
+`host/worker/control.py` does, and have not said their last word, or that it is refused."""
 NO_SUCH_FILE = "can't open file"
 """Python's error for a program that is not there."""
 RUN_ON_HOST = re.compile(r"([a-z0-9][a-z0-9-]{0,62}) ([1-9][0-9]{0,3})")

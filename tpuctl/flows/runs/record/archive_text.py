@@ -21,7 +21,7 @@ FOLDERS = (
     ("TPUCTL_CHECKPOINT_DIR", "AIP_CHECKPOINT_DIR", "checkpoints"),
     ("TPUCTL_TENSORBOARD_DIR", "AIP_TENSORBOARD_LOG_DIR", "tensorboard"),
 )
-"""As hosts have them: worker/preparation/environment.py."""
+"""As hosts have them: host/worker/preparation/steps.py."""
 BEGINNING = """#!/bin/sh
 # Runs the script of run {run} as it was run, with folders beside this file in place of the bucket.
 set -eu

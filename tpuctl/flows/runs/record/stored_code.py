@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object
 
 _OUTSIDE = frozenset({"", ".", ".."})
-"""Parts of a path that leads elsewhere, as worker/preparation/bundle.py refuses it."""
+"""Parts of a path that leads elsewhere, as host/worker/preparation/steps.py refuses it."""
 LARGEST, RATIO, LEAST = 4 << 30, 250, 1 << 30
 """Bytes that an archive may unpack to, how many times its own size, and what it may whatever its size is."""
 LONGEST_NAMES = 16 << 20
