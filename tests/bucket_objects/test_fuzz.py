@@ -2,7 +2,8 @@
 
     TPUCTL_FUZZ_SECONDS=120 python -m pytest tests/bucket_objects/test_fuzz.py -k much_of_anything
 
-tries new bytes of each record for two minutes; `make test-all` does so for one. What fails is printed with a `@reproduce_failure` for `holds`.
+tries new bytes of each record for two minutes; `make test-all` does so for one. What fails is printed with a
+`@reproduce_failure` for `holds`.
 """
 
 from __future__ import annotations

@@ -413,7 +413,7 @@ LARGEST_FILE = 32 * 1024 * 1024
 
 
 def ship(bucket: gcs.Bucket, name: str, folder: str) -> None:
-    """Copy the finished files of `folder` to the bucket's folder `name`; files over LARGEST_FILE are skipped."""
+    """Copy the finished files of `folder` to the bucket's folder `name`, but those over LARGEST_FILE."""
     files = _finished_files(folder)
     if not files:
         return

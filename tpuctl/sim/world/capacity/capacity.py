@@ -1,4 +1,4 @@
-"""Decides whether a zone has capacity left. Stockouts that a fault injects are in sim/world/injected_faults.py.
+"""Decides whether a zone has capacity left; sim/world/injected_faults.py injects stockouts.
 
 - Computes the capacity that nodes and queued resources request, and lists the nodes that use it.
 - Stores the capacity that a project has reserved, and computes how much of it nodes use.
