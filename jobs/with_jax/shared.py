@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -272,15 +273,12 @@ class Time:
         """Start with the first lap, which compiles and is not measured."""
         self._began, self._step, self._waited = 0.0, 0, 0.0
 
-    def waiting(self) -> Time:
-        """Measure the block as waiting."""
-        return self
-
-    def __enter__(self) -> None:
-        self._wait = time.perf_counter()
-
-    def __exit__(self, *raised: object) -> None:
-        self._waited += time.perf_counter() - self._wait
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count the time of the block as waiting."""
+        began = time.perf_counter()
+        yield
+        self._waited += time.perf_counter() - began
 
     def lap(self, step: int, batch: int, flops: float) -> dict[str, float]:
         """Return the figures of the steps since the last call; nothing for the first one, which compiled."""
