@@ -122,7 +122,7 @@ CALLS = (
     call("run", f"{WORD}.py", "--up", "v3-8", "--dry-run"),
     call("run", "job.py", "--up", WORD),
     call("run", "job.py", "--name", "r1"),
-    call("run", "job.py", "--up", "v3-8", "--name", "n1", "--dry-run", shows=False),
+    call("run", "job.py", "--up", "v3-8", "--name", "n1", "--dry-run"),
     call("submit", "header.py"),
     call("submit", f"{WORD}.py", "--dry-run"),
     call("submit", "job.py", "--name", WORD),

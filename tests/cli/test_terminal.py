@@ -53,7 +53,7 @@ def test_states_have_their_colours() -> None:
 def test_colours_take_no_room_in_a_table() -> None:
     lines = ESCAPE.sub("", in_terminal("ls", columns=120)).splitlines()
     header = next(number for number, line in enumerate(lines) if line.startswith("NAME"))
-    for column, word in (("STATE", "READY"), ("SPOT", "no "), ("RUNTIME", "tpu-vm-tf")):
+    for column, word in (("STATE", "READY"), ("SPOT", "no "), ("RUNTIME", "tpu-ubuntu")):
         assert lines[header + 1].index(word) == lines[header].index(column)
 
 

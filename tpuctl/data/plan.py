@@ -185,7 +185,8 @@ class DatasetPlan:
                 )
         return small_files(
             self.name, self.version, self.source, self.seed, self.options, splits, self.vocabulary,
-            self.file_format,
+            # a manifest leaves the default out only if it is the same object, which it is not in a worker
+            self.file_format if self.file_format != "tfrecord" else "tfrecord",
         )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ NETWORK = "projects/sim-project/global/networks/lab"
 CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
 FACTORS: Sequence[Sequence[tuple[str, ...]]] = (
     # the values of each option, () for none
-    (("v3-8",), ("v3-32",), ("v3", "--topology", "2x2")),
+    (("v3-8",), ("v3-32", "--framework", "jax"), ("v3", "--topology", "2x2")),
     ((), ("--spot",), ("--reserved",), ("--reservation", "r1")),
     ((), ("--queued",)),
     ((), ("--slices", "2")),

@@ -11,7 +11,7 @@ from tpuctl.bucket_objects import BadObjectError
 from tpuctl.cli import output, printing
 from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import DURATION
-from tpuctl.client.runs import following as calls
+from tpuctl.client.runs import logs as calls
 from tpuctl.client.runs import steps
 from tpuctl.errors import UsageError
 from tpuctl.flows.remote.targets import parse_workers

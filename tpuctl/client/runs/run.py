@@ -131,7 +131,7 @@ class Run:
         Begins with the last `tail` lines, or with those of the time `since`; only lines that have `text`.
         Also after its TPU was deleted. Nothing is read before the first line is asked for.
         """
-        from tpuctl.client.runs.following import log_lines
+        from tpuctl.client.runs.logs import log_lines
 
         check_least("tail", tail, 0)
         lines = log_lines(

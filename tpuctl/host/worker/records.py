@@ -358,7 +358,7 @@ def read_spec(stream: TextIO) -> Spec:
             others = tuple(resumption.get("others", ()))
             values["resumption"] = Resumption(**{**resumption, "others": others})
         return Spec(**values)
-    except TypeError as error:
+    except (AttributeError, TypeError) as error:  # or where a table is expected, there is none
         raise ValueError("spec.json is not complete: %s" % error) from None
 
 
