@@ -25,8 +25,8 @@ from tpuctl.sim.access import FOREIGN
 from tpuctl.sim.hosts.network import has_aliases
 from tpuctl.sim.network.tunnels import LOOPBACK
 
-WRITTEN_BY_OTHERS = ("home", "tmp", "simulator.log")
-"""What programs on hosts write, and the log, which is the caller's."""
+WRITTEN_BY_OTHERS = ("home", "tmp", "python", "simulator.log")
+"""What programs on hosts and Python's venv write, and the log, which is the caller's."""
 
 
 @pytest.fixture

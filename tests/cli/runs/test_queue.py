@@ -128,19 +128,6 @@ def test_all_hosts_agree_on_the_order_of_two_that_come_at_once(
     assert (after.begun or "") >= before.ended, "time in line is no time on the TPU"
 
 
-def test_hosts_that_the_run_before_does_not_use_are_not_waited_for(
-    tpuctl: Command, simulator: RunningSimulator, cloud: Cloud
-) -> None:
-    assert tpuctl("up", "v3-32", "--name", "pod", "--framework", "jax", "--yes").code == 0
-    Path("first.py").write_text(LONG.replace('"jax"', '"tensorflow"'))
-    Path("job.py").write_text(LONG)
-    assert tpuctl("submit", "first.py", "--name", "r1").code == 0
-    assert len(await_states(cloud.bucket, "r1", RUNNING)) == 1
-    assert tpuctl("submit", "job.py", "--name", "r2", "--queue").code == 0
-    assert tpuctl("cancel", "r1", "--yes").code == 0
-    assert len(await_states(cloud.bucket, "r2", RUNNING)) == 4
-
-
 @pytest.mark.parametrize("options", [("--queue",), ("--replace",)])
 def test_a_free_tpu_is_used_at_once(tpuctl: Command, node: str, options: tuple[str, ...]) -> None:
     Path("job.py").write_text(HEADER + "print('done')\n")

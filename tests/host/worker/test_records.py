@@ -80,6 +80,7 @@ class TestSpec:
             ({}, "not of schema 1"),
             (REQUIRED, "not of schema 1"),
             ({**REQUIRED, "schema": 2}, "not of schema 1"),
+            ({**REQUIRED, "schema": 1, "resumption": ["restarts"]}, "not complete: 'list' object"),
             ({"schema": 1}, "not complete: .* missing 17 required .* 'bucket', 'run', "),
             (
                 {**REQUIRED, "schema": 1, "resumption": {"restarts": 1}},
