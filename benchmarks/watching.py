@@ -12,8 +12,9 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.following import NOW, Meter, _simulator, _tpuctl
+from benchmarks.following import NOW, Meter, _tpuctl
 from benchmarks.measure import show
+from benchmarks.own_simulator import own_simulator
 from tpuctl.catalogue.prices import unknown
 from tpuctl.cloud.endpoints import Cloud, connect
 from tpuctl.config import load
@@ -60,7 +61,7 @@ def main() -> None:
     if PART in sys.argv:
         print(json.dumps(_watch(int(sys.argv[-1]))))
         return
-    with _simulator() as folder:
+    with own_simulator() as (folder, _):
         for number in range(RUNS):
             _tpuctl("up", "v3-8", "--name", f"n{number}", "--spot", "--yes")
         hours = [_measured(count, folder) for count in (1, RUNS)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import itertools
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -270,3 +272,10 @@ def test_files_that_docstrings_and_comments_name_exist() -> None:
                 wrong.append(f"{path.relative_to(ROOT)}: {name}")
     assert len(files) > 300
     assert wrong == []
+
+
+def test_every_benchmark_can_be_imported() -> None:
+    names = [path.relative_to(ROOT).with_suffix("") for path in (ROOT / "benchmarks").rglob("*.py")]
+    wanted = [".".join(name.parts) for name in names if name.name != "__main__"]
+    assert len(wanted) > 20
+    subprocess.run([sys.executable, "-c", f"import {', '.join(wanted)}"], cwd=ROOT, check=True, timeout=120)
