@@ -23,7 +23,6 @@ are computed again in the backward pass, and all chips share parameters and the 
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -152,17 +151,9 @@ def main() -> None:
     created = shared.create(lambda rngs: Decoder(size, vocabulary, rngs), tx, options)
     shared.say(f"{created.parameters:,} parameters")
 
-    @partial(jax.jit, donate_argnums=0, out_shardings=(created.places, None))
-    def step(arrays: shared.Arrays, batch: Any) -> tuple[shared.Arrays, jax.Array]:
-        model, optimizer = nnx.merge(created.graph, arrays)
-
-        def mean_loss(model: Decoder) -> jax.Array:
-            wrong, counted = losses(model, *batch)
-            return wrong.sum() / counted.sum()
-
-        loss, gradients = nnx.value_and_grad(mean_loss)(model)
-        optimizer.update(model, gradients)
-        return nnx.state((model, optimizer)), loss
+    def mean_loss(model: Decoder, tokens: jax.Array) -> jax.Array:
+        wrong, counted = losses(model, tokens)
+        return wrong.sum() / counted.sum()
 
     @jax.jit
     def sums(arrays: shared.Arrays, batch: Any, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -178,7 +169,7 @@ def main() -> None:
     # 2 FLOP a parameter and token, twice as many backward; attention: two products of length x length x width
     # (Chowdhery et al., 2022, arXiv:2204.02311, appendix B)
     flops = options.batch * length * (6 * created.parameters + 12 * size.layers * size.width * length)
-    shared.train(options, created, data, step, evaluate, flops)
+    shared.train(options, created, data, mean_loss, evaluate, flops)
 
 
 if __name__ == "__main__":

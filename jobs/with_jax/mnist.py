@@ -93,14 +93,16 @@ class Stop:
 
     def __init__(self) -> None:
         self._requested = False
-        signal.signal(signal.SIGTERM, self._request)
+        if jax.process_count() == 1:  # else a service of JAX handles it
+            signal.signal(signal.SIGTERM, self._request)
 
     def _request(self, number: int, frame: FrameType | None) -> None:
         self._requested = True
 
-    def is_requested(self) -> bool:
+    def is_requested(self, step: int) -> bool:
         """Return whether a host was asked to end: all of them end at the same step, or wait for ever."""
-        return bool(multihost_utils.process_allgather(np.asarray(self._requested)).any())
+        several = jax.process_count() > 1
+        return self._requested or (several and multihost_utils.reached_preemption_sync_point(step))
 
 
 def main() -> None:
@@ -125,7 +127,7 @@ def main() -> None:
     keep = ocp.CheckpointManagerOptions(max_to_keep=options.keep_checkpoints or None)
     with ocp.CheckpointManager(options.checkpoints, options=keep) as checkpoints:
         step = restore(checkpoints, model, optimizer, iterator)
-        while step < total and step != options.stop_after and not stop.is_requested():
+        while step < total and step != options.stop_after and not stop.is_requested(step):
             images, labels = (
                 jax.make_array_from_process_local_data(by_device, own) for own in next(iterator)
             )

@@ -152,17 +152,8 @@ def main() -> None:
     )
     shared.say(f"{created.parameters:,} parameters")
 
-    @partial(jax.jit, donate_argnums=0, out_shardings=(created.places, None))
-    def step(arrays: shared.Arrays, batch: Any) -> tuple[shared.Arrays, jax.Array]:
-        model, optimizer = nnx.merge(created.graph, arrays)
-        images, labels = batch
-
-        def mean_loss(model: ResNet) -> jax.Array:
-            return optax.softmax_cross_entropy_with_integer_labels(model(images), labels).mean()
-
-        loss, gradients = nnx.value_and_grad(mean_loss)(model)
-        optimizer.update(model, gradients)
-        return nnx.state((model, optimizer)), loss
+    def mean_loss(model: ResNet, images: jax.Array, labels: jax.Array) -> jax.Array:
+        return optax.softmax_cross_entropy_with_integer_labels(model(images), labels).mean()
 
     @jax.jit
     def correct(arrays: shared.Arrays, batch: Any, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -176,7 +167,7 @@ def main() -> None:
         right, examples = each.sum(axis=0)
         return {"val_accuracy": right / examples}
 
-    shared.train(options, created, data, step, evaluate)
+    shared.train(options, created, data, mean_loss, evaluate)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -43,8 +44,6 @@ SMALL = 2**14
 
 Arrays = Any
 """Variables of the model and the optimizer's state, as global arrays."""
-Step = Callable[[Arrays, Any], tuple[Arrays, jax.Array]]
-"""Arrays and a batch to the arrays after one step, and its mean loss."""
 
 
 def start(description: str | None, **defaults: Any) -> argparse.ArgumentParser:
@@ -150,11 +149,6 @@ class Created(NamedTuple):
         model, _ = nnx.merge(self.graph, self.arrays)
         return sum(int(array.size) for array in jax.tree.leaves(nnx.state(model, nnx.Param)))
 
-    @property
-    def places(self) -> Any:
-        """Where each array is; a step leaves them there, or the next one would be compiled again."""
-        return jax.tree.map(lambda array: array.sharding, self.arrays)
-
 
 def create(
     build: Callable[[nnx.Rngs], nnx.Module], tx: optax.GradientTransformation, options: argparse.Namespace
@@ -182,19 +176,36 @@ def _mesh(options: argparse.Namespace) -> Mesh:
     return Mesh(np.asarray(jax.devices()).reshape(-1, options.fsdp), ("data", "fsdp"))
 
 
+def _step_of(created: Created, mean_loss: Callable[..., jax.Array]) -> Callable[..., Any]:
+    """Return a function of arrays and a batch that takes one step; the chips sum their gradients."""
+    # arrays stay where they are, or the next step would be compiled again
+    places = jax.tree.map(lambda array: array.sharding, created.arrays)
+
+    @partial(jax.jit, donate_argnums=0, out_shardings=(places, None))
+    def step(arrays: Arrays, batch: Any) -> tuple[Arrays, jax.Array]:
+        model, optimizer = nnx.merge(created.graph, arrays)
+        loss, gradients = nnx.value_and_grad(mean_loss)(model, *batch)
+        optimizer.update(model, gradients)
+        return nnx.state((model, optimizer)), loss
+
+    return step
+
+
 def train(
     options: argparse.Namespace,
     created: Created,
     data: Data,
-    step_of: Step,
+    mean_loss: Callable[..., jax.Array],
     evaluate: Callable[[Arrays], dict[str, float]],
     flops: float = 0.0,
 ) -> None:
     """Resume, train, save, evaluate, and write result.json; exit with 143 after SIGTERM on any host.
 
-    `flops` are those of a step, for the share of the chips' peak that they use.
+    `mean_loss` is that of a model and the arrays of a batch; `flops` are those of a step, for the share of the
+    chips' peak that they use.
     """
     stop, arrays, spent = Stop(), created.arrays, Time()
+    step_of = _step_of(created, mean_loss)
     keep = ocp.CheckpointManagerOptions(max_to_keep=options.keep_checkpoints or None)
     batches = data.batches()
     with (
