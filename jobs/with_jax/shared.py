@@ -201,8 +201,8 @@ def train(
 ) -> None:
     """Resume, train, save, evaluate, and write result.json; exit with 143 after SIGTERM on any host.
 
-    `mean_loss` is that of a model and the arrays of a batch; `flops` are those of a step, for the share of the
-    chips' peak that they use.
+    `mean_loss` is that of a model and the arrays of a batch; `flops` are those of a step, for the share of
+    the chips' peak that they use.
     """
     stop, arrays, spent = Stop(), created.arrays, Time()
     step_of = _step_of(created, mean_loss)
